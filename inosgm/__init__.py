@@ -1,0 +1,60 @@
+"""Private sums in which every data owner keeps its own budget and the records that matter most keep their weight.
+
+Names are resolved when they are first used, so that `import inosgm` costs nothing that is not needed.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from inosgm.certifier import Certificate as Certificate
+    from inosgm.certifier import certify as certify
+    from inosgm.clipping import ClipToShare as ClipToShare
+    from inosgm.clipping import ScaleClipped as ScaleClipped
+    from inosgm.contributions import Concatenated as Concatenated
+    from inosgm.contributions import Contributions as Contributions
+    from inosgm.contributions import Dense as Dense
+    from inosgm.mechanism import INOSGM as INOSGM
+    from inosgm.mechanism import Cost as Cost
+    from inosgm.mechanism import Release as Release
+    from inosgm.orders import Ascending as Ascending
+    from inosgm.orders import Descending as Descending
+    from inosgm.orders import OwnerFirst as OwnerFirst
+    from inosgm.orders import RandomOrder as RandomOrder
+    from inosgm.planning import Plan as Plan
+    from inosgm.sampling import PoissonSampler as PoissonSampler
+    from inosgm.tails import BetaTail as BetaTail
+    from inosgm.tails import HardTail as HardTail
+    from inosgm.tails import LinearTail as LinearTail
+    from inosgm.tails import NoTail as NoTail
+    from inosgm.tails import StepTail as StepTail
+    from inosgm.tails import TableTail as TableTail
+    from inosgm.weights import importance_weights as importance_weights
+    from inosgm.weights import ordered_sum as ordered_sum
+
+_ROOMS = {
+    "certifier": ["Certificate", "certify"],
+    "clipping": ["ClipToShare", "ScaleClipped"],
+    "contributions": ["Concatenated", "Contributions", "Dense"],
+    "mechanism": ["INOSGM", "Cost", "Release"],
+    "orders": ["Ascending", "Descending", "OwnerFirst", "RandomOrder"],
+    "planning": ["Plan"],
+    "sampling": ["PoissonSampler"],
+    "tails": ["BetaTail", "HardTail", "LinearTail", "NoTail", "StepTail", "TableTail"],
+    "weights": ["importance_weights", "ordered_sum"],
+}
+_ROOM_OF = {name: room for room, names in _ROOMS.items() for name in names}
+
+__all__ = ["__version__", *_ROOM_OF]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _ROOM_OF:
+        raise AttributeError(f"module 'inosgm' has no attribute {name!r}")
+    return getattr(import_module(f"inosgm.{_ROOM_OF[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,0 +1,64 @@
+"""Checks that name the argument, show the value and say what to do."""
+
+import math
+from typing import Any
+
+import array_api_compat
+import numpy as np
+
+Array = Any
+"""A numpy array or a torch tensor."""
+
+
+def number(name: str, value: Any, *, above: float = -math.inf, least: float = -math.inf, most: float = math.inf) -> float:
+    """Return value as a finite float with above < value and least <= value <= most."""
+    try:
+        result = float(value)
+    except (TypeError, ValueError):
+        raise TypeError(f"{name} must be a number, got {value!r}") from None
+    if not (math.isfinite(result) and above < result and least <= result <= most):
+        limits = [f"> {above:g}"] * (above > -math.inf) + [f">= {least:g}"] * (least > -math.inf)
+        limits += [f"<= {most:g}"] * (most < math.inf)
+        raise ValueError(f"{name} must be finite{''.join(f' and {limit}' for limit in limits)}, got {value!r}")
+    return result
+
+
+def count(name: str, value: Any, *, least: int = 0) -> int:
+    """Return value as an int that is at least `least`."""
+    if isinstance(value, bool) or int(value) != value or value < least:
+        raise ValueError(f"{name} must be a whole number >= {least}, got {value!r}")
+    return int(value)
+
+
+def floats(name: str, values: Any, like: Array | None = None) -> tuple[Any, Array]:
+    """Return the array namespace and the values in float64, where they are, or where `like` is; lists become numpy."""
+    if not (array_api_compat.is_numpy_array(values) or array_api_compat.is_torch_array(values)):
+        values = vector(name, values) if np.ndim(values) else np.asarray(number(name, values))
+    if array_api_compat.is_torch_array(values):
+        values = values.detach()
+    if like is not None and type(like) is not type(values):
+        values = array_api_compat.array_namespace(like).asarray(values, device=array_api_compat.device(like))
+    xp = array_api_compat.array_namespace(values)
+    return xp, xp.astype(values, xp.float64)
+
+
+def vector(name: str, values: Any) -> np.ndarray:
+    """Return values as a read-only one-dimensional float64 array of finite numbers."""
+    try:
+        array = np.array(values, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise TypeError(f"{name} must be numbers, got {values!r}") from None
+    if array.ndim != 1:
+        raise ValueError(f"{name} must be one-dimensional, got shape {array.shape}")
+    bad = np.flatnonzero(~np.isfinite(array))
+    if bad.size:
+        raise ValueError(f"{name} must be finite, got {array[bad[0]]} at position {bad[0]}")
+    array.setflags(write=False)
+    return array
+
+
+def each(name: str, values: np.ndarray, holds: np.ndarray, rule: str) -> None:
+    """Raise for the first entry where the rule does not hold."""
+    bad = np.flatnonzero(~holds)
+    if bad.size:
+        raise ValueError(f"{name} must {rule}, got {values[bad[0]]} at position {bad[0]}")

@@ -1,0 +1,234 @@
+"""INO-SGM: THE place where a private value is made."""
+
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, final
+
+import numpy as np
+
+from inosgm import _validate
+from inosgm._validate import Array
+from inosgm.clipping import Clipping, ScaleClipped
+from inosgm.contributions import Contributions, as_contributions
+from inosgm.noise import add_gaussian, streams
+from inosgm.orders import Descending, Order
+from inosgm.planning import Plan
+from inosgm.sampling import PoissonSampler, gather, records_in
+from inosgm.tails import NoTail, Tail
+from inosgm.weights import importance_weights
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Cost:
+    """What one release costs whom: each owner one sampled Gaussian with its own rate and noise multiplier.
+
+    The unit is one record of the owner, added or removed.
+    """
+
+    step: int
+    labels: tuple[str | int, ...]
+    sample_rates: np.ndarray
+    noise_multipliers: np.ndarray
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Release:
+    """A private value: the noisy sum of one step (float64 from arrays), and what it cost each owner."""
+
+    value: Any
+    step: int
+    cost: Cost
+
+
+class LedgerHook(Protocol):
+    """Whatever writes costs down; it hears of a cost before the value it pays for exists."""
+
+    def charge(self, cost: Cost) -> None:
+        """Record the cost, or raise: then nothing is drawn, released or counted."""
+
+
+class INOSGM(ABC):
+    """The Individualized Noisy Ordered Sampled Gaussian Mechanism: weighted noisy sums with per-owner privacy.
+
+    A subclass says what a record contributes and how important it is, with two methods; `release` does the rest.
+
+    **Guarantee.** The releases of one mechanism are, for any record of owner n added to or removed from the data,
+    a composition of sampled Gaussian mechanisms with the plan's sample rate q_n and noise multiplier
+    noise_scale / C_n (Thm 3.4 of the INO-SGD paper). It assumes that contributions and scores of a record depend on
+    that record, on public things and on what was released before, never on who else is in the batch
+    (`inosgm.certify(mechanism, data)` looks for violations), that owner labels and sizes are public, and
+    real-number arithmetic (LIMITATIONS.md).
+
+    Args:
+        plan: The public numbers: rates, sensitivities, noise scale, steps.
+        owners: The owner of each record, by its label in the plan (0, 1, ... if the plan names none).
+        tail: What part of an ordered batch is given up; by default nothing, the plain sampled Gaussian.
+        order: What counts as important.
+        clipping: How a weighted record is bounded: ScaleClipped() or ClipToShare().
+        key: None takes coins and noise from the operating system. A whole number makes both a function of
+            (key, step): reproducible, and not private against whoever knows the key. Never use one key on two
+            data sets: the difference of the releases cancels the noise.
+        ledger: Is told every cost before its value exists, and may refuse it.
+
+    Raises:
+        ValueError: for owners that the plan does not know.
+
+    >>> class Total(INOSGM):
+    ...     def contributions(self, batch):
+    ...         return batch
+    ...     def scores(self, batch):
+    ...         return batch[:, 0]
+    >>> plan = Plan(sample_rates=[1, 1], sensitivities=[1, 3], sizes=[1, 2], noise_scale=0.1, steps=1)
+    >>> mechanism = Total(plan, owners=[0, 1, 1], key=1)
+    >>> mechanism.release(np.array([[1.0], [2.0], [3.0]])).value.round(2)
+    array([6.05])
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        owners: Sequence[str | int] | np.ndarray,
+        *,
+        tail: Tail = NoTail(),  # noqa: B008 - frozen values
+        order: Order = Descending(),  # noqa: B008
+        clipping: Clipping = ScaleClipped(),  # noqa: B008
+        key: int | None = None,
+        ledger: LedgerHook | None = None,
+    ) -> None:
+        for name, value, kind in (("plan", plan, Plan), ("tail", tail, Tail), ("order", order, Order)):
+            if not isinstance(value, kind):
+                raise TypeError(f"{name} must be a {kind.__name__}, got {value!r}")
+        self._plan, self._tail, self._order, self._clipping = plan, tail, order, clipping
+        self._owners = _owner_indices(plan, owners)
+        self._key = None if key is None else _validate.count("key", key)
+        self._ledger = ledger
+        self._sampler = PoissonSampler(plan.sample_rates, self._owners)
+        self._released = 0
+        self._lock = threading.Lock()
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if "release" in vars(cls):
+            raise TypeError(f"{cls.__name__} must not override release: it is the one place where values become private")
+
+    @abstractmethod
+    def contributions(self, batch: Any) -> Array | Contributions:
+        """Return what each record of the batch adds to the sum: an array of one row per record, or Contributions.
+
+        The batch holds the sampled records in the form of the data, and may hold none at all.
+        """
+
+    @abstractmethod
+    def scores(self, batch: Any) -> Array:
+        """Return how important each record of the batch is: one number per record."""
+
+    @property
+    def plan(self) -> Plan:
+        """The public numbers that this mechanism follows."""
+        return self._plan
+
+    @property
+    def released(self) -> int:
+        """How many steps of the plan have been released."""
+        return self._released
+
+    @final
+    def release(self, data: Any) -> Release:
+        """Release the noisy weighted sum of the next step, charged to every owner before it exists.
+
+        Args:
+            data: All records: an array, a torch tensor, a pandas table, a list of records, or a tuple or dict of
+                equally long columns; as many records as there are owner entries.
+
+        Returns:
+            The noisy SUM; for a mean divide it by a public constant such as plan.expected_batch.
+
+        Raises:
+            RuntimeError: when all steps of the plan have been released.
+            ValueError: for data of the wrong length and for contributions or scores of the wrong shape. Both come
+                before any coin is tossed or cost recorded.
+        """
+        with self._lock:
+            step = self._released
+            self._check(data)
+            cost = Cost(
+                step=step,
+                labels=self._plan.labels,
+                sample_rates=self._plan.sample_rates,
+                noise_multipliers=self._plan.noise_multipliers,
+            )
+            if self._ledger is not None:
+                self._ledger.charge(cost)
+            self._released += 1
+            coins, noise = streams(self._key, step)
+            value = add_gaussian(self._sum(data, self._sampler.draw(coins), step), self._plan.noise_scale, noise)
+            return Release(value=value, step=step, cost=cost)
+
+    def _check(self, data: Any) -> None:
+        """Refuse what cannot be released while nothing has been drawn or charged."""
+        if self._released >= self._plan.steps:
+            raise RuntimeError(f"all {self._plan.steps} steps of the plan are released: make a plan with more steps")
+        if records_in(data) != self._owners.size:
+            raise ValueError(f"data must hold one record per owner entry: got {records_in(data)} for {self._owners.size}")
+        if self._released == 0:
+            try:
+                self._sum(data, np.empty(0, dtype=np.int64), step=0)
+            except Exception as error:  # whatever the subclass raises: better now than in the middle of a plan
+                raise ValueError(f"contributions and scores must take a batch of no records: {error}") from error
+
+    def _sum(self, data: Any, positions: np.ndarray, step: int) -> Any:
+        """Return the clipped, weighted sum of the records at the positions; not private."""
+        batch = gather(data, positions)
+        return clipped_ordered_sum(
+            as_contributions(self.contributions(batch)),
+            self.scores(batch),
+            self._plan.sensitivities[self._owners[positions]],
+            positions,
+            owners=self._plan.privacy[self._owners[positions]],
+            tail=self._tail,
+            order=self._order.at(step),
+            clipping=self._clipping,
+        )
+
+    def __reduce__(self) -> Any:
+        raise TypeError("a mechanism counts what it has released, so it cannot be copied or pickled: make a new one")
+
+
+def clipped_ordered_sum(
+    contributions: Contributions,
+    scores: Array,
+    sensitivities: Array,
+    ids: Array,
+    *,
+    owners: Array,
+    tail: Tail,
+    order: Order,
+    clipping: Clipping,
+) -> Any:
+    """Clip, weigh and sum a batch: everything of a release but coins and noise. NOT PRIVATE."""
+    norms = contributions.norms()
+    rho = importance_weights(scores, sensitivities, tail, order=order, ids=ids, owners=owners)
+    if norms.shape != rho.shape:
+        raise ValueError(f"contributions and scores must pair up: got {tuple(norms.shape)} and {tuple(rho.shape)}")
+    _, norms = _validate.floats("norms", norms, like=rho)
+    _, bounds = _validate.floats("sensitivities", sensitivities, like=rho)
+    return contributions.weighted_sum(clipping.factors(norms, bounds, rho))
+
+
+def _owner_indices(plan: Plan, owners: Sequence[str | int] | np.ndarray) -> np.ndarray:
+    """Translate owner labels into positions in the plan."""
+    given = np.asarray(owners)
+    if given.ndim != 1:
+        raise ValueError(f"owners must be one label per record, got shape {given.shape}")
+    distinct, inverse = np.unique(given, return_inverse=True)
+    position = {label: index for index, label in enumerate(plan.labels)}
+    unknown = [label for label in distinct.tolist() if label not in position]
+    if unknown:
+        raise ValueError(f"owners must be labels of the plan ({_some(plan.labels)}), got {_some(unknown)}")
+    return np.array([position[label] for label in distinct.tolist()], dtype=np.int64)[inverse]
+
+
+def _some(labels: Sequence[str | int]) -> str:
+    return ", ".join(map(repr, labels[:5])) + ", ..." * (len(labels) > 5)

@@ -1,0 +1,38 @@
+"""Where coins and Gaussian noise come from: the operating system, or a key."""
+
+from typing import Any
+
+import array_api_compat
+import numpy as np
+
+from inosgm._tree import tree_map
+from inosgm._validate import Array
+
+
+def streams(key: int | None, step: int) -> tuple[np.random.Generator, np.random.Generator]:
+    """Return one generator for the coins and one for the noise of a step.
+
+    Without a key both are seeded anew by the operating system at every call, so that no copy of a mechanism ever
+    repeats noise. With a key they are a function of (key, step): a retried step repeats itself. A keyed run is
+    reproducible, and not private against whoever knows the key.
+
+    >>> streams(7, step=3)[1].normal() == streams(7, step=3)[1].normal()
+    True
+    """
+    seeds = np.random.SeedSequence() if key is None else np.random.SeedSequence(key, spawn_key=(step,))
+    coins, noise = (np.random.Generator(np.random.PCG64DXSM(seed)) for seed in seeds.spawn(2))
+    return coins, noise
+
+
+def add_gaussian(total: Any, scale: float, generator: np.random.Generator) -> Any:
+    """Add independent N(0, scale^2) to every coordinate, drawn on the device where the coordinate is."""
+    return tree_map(lambda array: array + _gaussian_like(array, generator) * scale, total)
+
+
+def _gaussian_like(array: Array, generator: np.random.Generator) -> Array:
+    if not array_api_compat.is_torch_array(array):
+        return generator.standard_normal(array.shape)
+    import torch
+
+    source = torch.Generator(array.device).manual_seed(int(generator.integers(2**63)))
+    return torch.randn(array.shape, generator=source, dtype=array.dtype, device=array.device)

@@ -1,0 +1,141 @@
+"""Orders: which records of a batch count as more important."""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any
+
+import array_api_compat
+import numpy as np
+
+from inosgm import _validate
+from inosgm._validate import Array
+
+_MASK = (1 << 64) - 1
+
+
+class Order(ABC):
+    """A strict total order on records.
+
+    **Guarantee.** Which of two records comes first depends on their own scores, owners and ids only, never on who
+    else is in the batch: equal scores go by record id (the smaller id is more important), NaN scores come last.
+    Adding or removing a record therefore never rearranges the others.
+    """
+
+    def at(self, step: int) -> "Order":
+        """Return the order to use at a step of a mechanism: itself, unless it is drawn anew at every step."""
+        return self
+
+    def ranking(self, scores: Array, ids: Array | None, owners: Array | None) -> Array:
+        """Return the positions of the records from the most to the least important.
+
+        Args:
+            scores: One float64 per record.
+            ids: One distinct integer per record; None stands for ascending ids.
+            owners: One number per record, smaller for more private owners; only some orders need it.
+
+        Returns:
+            A permutation of 0, ..., n - 1, where the scores are.
+        """
+        xp = array_api_compat.array_namespace(scores)
+        keys = self._keys(xp, scores, ids, owners)
+        if ids is not None and bool(xp.any(ids[1:] <= ids[:-1])):
+            ranking = xp.argsort(ids, stable=True)
+        else:
+            ranking = None
+        for key in reversed(keys):
+            by_key = _stable_argsort(xp, key if ranking is None else key[ranking])
+            ranking = by_key if ranking is None else ranking[by_key]
+        return ranking
+
+    @abstractmethod
+    def _keys(self, xp: Any, scores: Array, ids: Array | None, owners: Array | None) -> list[Array]:
+        """Return what to sort by, ascending, the deciding key first."""
+
+
+def _stable_argsort(xp: Any, key: Array) -> Array:
+    """Sort ascending, ties as they stand; without ties (or NaNs) the several times faster unstable sort is the same."""
+    ranking = xp.argsort(key, stable=False)
+    ordered = key[ranking]
+    if bool(xp.all(ordered[1:] > ordered[:-1])):
+        return ranking
+    return xp.argsort(key, stable=True)
+
+
+@dataclass(frozen=True)
+class Descending(Order):
+    """The larger the score, the more important; the order of INO-SGD, whose score is the loss.
+
+    >>> Descending().ranking(np.array([0.5, 2.0, np.nan, 2.0]), None, None)
+    array([1, 3, 0, 2])
+    """
+
+    def _keys(self, xp: Any, scores: Array, ids: Array | None, owners: Array | None) -> list[Array]:
+        return [-scores]
+
+
+@dataclass(frozen=True)
+class Ascending(Order):
+    """The smaller the score, the more important: for scores that measure doubt, distance or error.
+
+    >>> Ascending().ranking(np.array([0.5, 2.0, np.nan, -1.0]), None, None)
+    array([3, 0, 1, 2])
+    """
+
+    def _keys(self, xp: Any, scores: Array, ids: Array | None, owners: Array | None) -> list[Array]:
+        return [scores]
+
+
+@dataclass(frozen=True)
+class RandomOrder(Order):
+    """A random order of record ids, drawn anew at every step of a mechanism; scores count for nothing.
+
+    Each record draws its place by a hash of the seed and its own id, so it needs ids.
+
+    Args:
+        seed: Any whole number >= 0; the same seed gives the same order.
+
+    >>> RandomOrder(seed=0).ranking(np.zeros(4), np.arange(4), None)
+    array([2, 0, 1, 3])
+    """
+
+    seed: int
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "seed", _validate.count("seed", self.seed))
+
+    def at(self, step: int) -> Order:
+        """Return the order of a step, different for every step."""
+        return RandomOrder(int(np.random.SeedSequence([self.seed, step]).generate_state(1, np.uint64)[0]))
+
+    def _keys(self, xp: Any, scores: Array, ids: Array | None, owners: Array | None) -> list[Array]:
+        if ids is None:
+            raise ValueError("RandomOrder needs ids: a position in the batch would depend on who else is in it")
+        return [_hash(xp, ids, int(np.random.SeedSequence(self.seed).generate_state(1, np.uint64)[0]))]
+
+
+def _hash(xp: Any, ids: Array, seed: int) -> Array:
+    """Mix ids and a seed (the finalizer of SplitMix64), in int64 arithmetic that wraps."""
+    mixed = xp.astype(ids, xp.int64) ^ _signed(seed)
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        mixed = (mixed ^ ((mixed >> shift) & (_MASK >> shift))) * _signed(factor)
+    return mixed ^ ((mixed >> 31) & (_MASK >> 31))
+
+
+def _signed(value: int) -> int:
+    return (value & _MASK) - ((value & _MASK) >> 63 << 64)
+
+
+@dataclass(frozen=True)
+class OwnerFirst(Order):
+    """Records of more private owners first, then the larger score: the mixed order of App. C.2.2.
+
+    The least private owner then always fills the tail and is hardly learnt: a comparison, not a recommendation.
+
+    >>> OwnerFirst().ranking(np.array([9.0, 1.0, 5.0]), None, np.array([2.0, 0.5, 0.5]))
+    array([2, 1, 0])
+    """
+
+    def _keys(self, xp: Any, scores: Array, ids: Array | None, owners: Array | None) -> list[Array]:
+        if owners is None:
+            raise ValueError("OwnerFirst needs owners: one number per record, smaller for more private owners")
+        return [owners, -scores]

@@ -1,0 +1,1 @@
+"""Entry points that run inosgm on a Ray cluster; the only package that imports ray."""
