@@ -11,7 +11,7 @@ from inosgm._validate import Array
 
 @dataclass(frozen=True, eq=False)
 class Pieces:
-    """A function w: cubic on [start_i, start_i + width_i), non-decreasing, within [0, 1], and 1 from the last start on.
+    """w, cubic on [start_i, start_i + width_i), non-decreasing, within [0, 1], and 1 from the last start on.
 
     Every such w is a valid mirrored tail importance function, so weights made from it are an exact INO-SGM
     whatever it was tabulated from. Areas are unevaluated sums high + low, so that the area between two knots
@@ -57,7 +57,7 @@ class Pieces:
             area_low=np.concatenate([[0.0], rounding_of_sums(np, area, high[1:])]),
         )
 
-    def at(self, u: np.ndarray) -> np.ndarray:
+    def at(self, u: np.ndarray) -> Array:
         """w itself, at numpy arrays of any shape."""
         piece, offset = self._locate(np, u, np.zeros_like(u))
         return _mean_of_cubic(self.cubic[:, piece], offset, offset)

@@ -12,3 +12,10 @@ def tree_map(function: Callable[..., Any], *trees: Any) -> Any:
     if isinstance(first, list | tuple):
         return type(first)(tree_map(function, *leaves) for leaves in zip(*trees, strict=True))
     return function(*trees)
+
+
+def tree_leaves(tree: Any) -> list[Any]:
+    """List the arrays of a tree."""
+    leaves: list[Any] = []
+    tree_map(leaves.append, tree)
+    return leaves

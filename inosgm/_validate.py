@@ -10,7 +10,9 @@ Array = Any
 """A numpy array or a torch tensor."""
 
 
-def number(name: str, value: Any, *, above: float = -math.inf, least: float = -math.inf, most: float = math.inf) -> float:
+def number(
+    name: str, value: Any, *, above: float = -math.inf, least: float = -math.inf, most: float = math.inf
+) -> float:
     """Return value as a finite float with above < value and least <= value <= most."""
     try:
         result = float(value)

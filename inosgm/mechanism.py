@@ -111,7 +111,9 @@ class INOSGM(ABC):
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         if "release" in vars(cls):
-            raise TypeError(f"{cls.__name__} must not override release: it is the one place where values become private")
+            raise TypeError(
+                f"{cls.__name__} must not override release: it is the one place where values become private"
+            )
 
     @abstractmethod
     def contributions(self, batch: Any) -> Array | Contributions:
@@ -171,7 +173,9 @@ class INOSGM(ABC):
         if self._released >= self._plan.steps:
             raise RuntimeError(f"all {self._plan.steps} steps of the plan are released: make a plan with more steps")
         if records_in(data) != self._owners.size:
-            raise ValueError(f"data must hold one record per owner entry: got {records_in(data)} for {self._owners.size}")
+            raise ValueError(
+                f"data must hold one record per owner entry: got {records_in(data)} for {self._owners.size}"
+            )
         if self._released == 0:
             try:
                 self._sum(data, np.empty(0, dtype=np.int64), step=0)

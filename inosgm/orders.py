@@ -38,10 +38,9 @@ class Order(ABC):
         """
         xp = array_api_compat.array_namespace(scores)
         keys = self._keys(xp, scores, ids, owners)
-        if ids is not None and bool(xp.any(ids[1:] <= ids[:-1])):
-            ranking = xp.argsort(ids, stable=True)
-        else:
-            ranking = None
+        ranking = None if ids is None or bool(xp.all(ids[1:] > ids[:-1])) else xp.argsort(ids, stable=True)
+        if ranking is not None and not bool(xp.all(ids[ranking][1:] > ids[ranking][:-1])):
+            raise ValueError("ids must differ: two records with one id have no fixed order")
         for key in reversed(keys):
             by_key = _stable_argsort(xp, key if ranking is None else key[ranking])
             ranking = by_key if ranking is None else ranking[by_key]

@@ -65,7 +65,9 @@ class Plan:
             raise ValueError("sample_rates must hold at least one owner")
         for name, values in (("sensitivities", bounds), ("sizes", counts), ("labels", names)):
             if len(values) != rates.size:
-                raise ValueError(f"{name} must hold one entry per owner: got {len(values)} for {rates.size} sample_rates")
+                raise ValueError(
+                    f"{name} must hold one entry per owner: got {len(values)} for {rates.size} sample_rates"
+                )
         _validate.each("sample_rates", rates, (rates > 0) & (rates <= 1), "lie in (0, 1]")
         _validate.each("sensitivities", bounds, bounds > 0, "be > 0")
         _validate.each("sizes", counts, (counts >= 0) & (counts == np.floor(counts)), "be whole numbers >= 0")
@@ -74,7 +76,7 @@ class Plan:
         batch = float(rates @ counts) if expected_batch is None else expected_batch
         whole = counts.astype(np.int64)
         whole.setflags(write=False)
-        values = {
+        public = {
             "sample_rates": rates,
             "sensitivities": bounds,
             "sizes": whole,
@@ -83,7 +85,7 @@ class Plan:
             "expected_batch": _validate.number("expected_batch", batch, above=0),
             "labels": names,
         }
-        for name, value in values.items():
+        for name, value in public.items():
             object.__setattr__(self, name, value)
 
     @cached_property

@@ -200,15 +200,17 @@ class BetaTail(Tail):
                 return table
             knots = np.sort(np.concatenate([knots, probes[1][miss]]))
 
-    def _importance(self, u: np.ndarray) -> np.ndarray:
+    def _importance(self, u: np.ndarray) -> Array:
         """w by whichever end is nearer, non-decreasing also in the last bit."""
         rest = self.length - u
         lower = special.betainc(self.alpha, self.beta, u / self.length)
         upper = 1 - special.betainc(self.beta, self.alpha, rest / self.length)
         return np.maximum.accumulate(np.where(u <= rest, lower, upper), axis=-1)
 
-    def _density(self, u: np.ndarray) -> np.ndarray:
-        log = special.xlogy(self.alpha - 1, u / self.length) + special.xlogy(self.beta - 1, (self.length - u) / self.length)
+    def _density(self, u: np.ndarray) -> Array:
+        log = special.xlogy(self.alpha - 1, u / self.length) + special.xlogy(
+            self.beta - 1, (self.length - u) / self.length
+        )
         return np.exp(log - special.betaln(self.alpha, self.beta)) / self.length
 
 

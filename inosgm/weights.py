@@ -51,7 +51,9 @@ def importance_weights(
     array([1.  , 0.25, 0.75])
     """
     if not isinstance(tail, Tail):
-        raise TypeError(f"tail must be a Tail such as LinearTail(2.0), got {tail!r}: tabulate a function with TableTail.of")
+        raise TypeError(
+            f"tail must be a Tail such as LinearTail(2.0), got {tail!r}: tabulate a function with TableTail.of"
+        )
     if not isinstance(order, Order):
         raise TypeError(f"order must be an Order such as Descending(), got {order!r}")
     xp, scores = _validate.floats("scores", scores)
@@ -120,7 +122,9 @@ def _per_record(xp: Any, name: str, values: Any, scores: Array) -> Array:
     if values.ndim == 0:
         return xp.broadcast_to(values, scores.shape)
     if values.shape != scores.shape:
-        raise ValueError(f"{name} must be one number per record: got {tuple(values.shape)} for {tuple(scores.shape)} scores")
+        raise ValueError(
+            f"{name} must be one number per record: got {tuple(values.shape)} for {tuple(scores.shape)} scores"
+        )
     return values
 
 

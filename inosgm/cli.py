@@ -1,0 +1,62 @@
+"""The command line."""
+
+import sys
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+
+app = typer.Typer(
+    help="Private sums in which every data owner keeps its own budget.", no_args_is_help=True, add_completion=False
+)
+
+
+def main() -> None:
+    """Run the command line; a user's mistake ends in one line and exit code 2, not in a traceback."""
+    try:
+        app()
+    except (ValueError, TypeError, OSError) as error:
+        Console(stderr=True).print(f"[red]error:[/red] {error}")
+        sys.exit(2)
+
+
+@app.callback()
+def _top() -> None:
+    """Keep `inosgm COMMAND` a group of commands whatever their number."""
+
+
+@app.command()
+def demo(
+    key: Annotated[int | None, typer.Option(help="Make the run reproducible (and not private).")] = None,
+) -> None:
+    """Release private means of real medical data, with and without an ordered tail."""
+    from inosgm.demo import run, table_of
+
+    Console().print(table_of(run(key)))
+
+
+@app.command()
+def certify(
+    evaluations: Annotated[int, typer.Option(help="Pairs of batches to try per mechanism.")] = 1000,
+    seed: Annotated[int, typer.Option(help="The search is a function of it.")] = 0,
+) -> None:
+    """Attack every built-in tail, order and clipping; exit code 1 if a sensitivity is exceeded."""
+    from inosgm.certifier import built_in_mechanisms
+    from inosgm.certifier import certify as search
+
+    table = Table(
+        "mechanism", "worst ratio - 1", "found with", title="|change of the sum| / sensitivity of the added record"
+    )
+    broken = 0
+    mechanisms = built_in_mechanisms()
+    for name, mechanism in track(mechanisms.items(), description="attacking", console=Console(stderr=True)):
+        certificate = search(mechanism, evaluations=evaluations, seed=seed)
+        broken += not certificate.holds()
+        style = None if certificate.holds() else "bold red"
+        table.add_row(name, f"{certificate.ratio - 1:+.1e}", certificate.case, style=style)
+    Console().print(table)
+    verdict = "no sensitivity exceeded" if not broken else f"{broken} mechanisms exceed their sensitivity"
+    Console().print(f"{len(mechanisms)} mechanisms, {evaluations} pairs of batches each: {verdict}.")
+    sys.exit(1 if broken else 0)
