@@ -82,8 +82,8 @@ class INOSGM(ABC):
     ...         return batch[:, 0]
     >>> plan = Plan(sample_rates=[1, 1], sensitivities=[1, 3], sizes=[1, 2], noise_scale=0.1, steps=1)
     >>> mechanism = Total(plan, owners=[0, 1, 1], key=1)
-    >>> mechanism.release(np.array([[1.0], [2.0], [3.0]])).value.round(2)
-    array([6.05])
+    >>> mechanism.release(np.array([[1.0], [2.0], [3.0]])).value.round(1)
+    array([6.1])
     """
 
     def __init__(
@@ -91,15 +91,15 @@ class INOSGM(ABC):
         plan: Plan,
         owners: Sequence[str | int] | np.ndarray,
         *,
-        tail: Tail = NoTail(),  # noqa: B008 - frozen values
-        order: Order = Descending(),  # noqa: B008
-        clipping: Clipping = ScaleClipped(),  # noqa: B008
+        tail: Tail = NoTail(),
+        order: Order = Descending(),
+        clipping: Clipping = ScaleClipped(),
         key: int | None = None,
         ledger: LedgerHook | None = None,
     ) -> None:
         for name, value, kind in (("plan", plan, Plan), ("tail", tail, Tail), ("order", order, Order)):
             if not isinstance(value, kind):
-                raise TypeError(f"{name} must be a {kind.__name__}, got {value!r}")
+                raise TypeError(f"{name} must be of type {kind.__name__}, got {value!r}")
         self._plan, self._tail, self._order, self._clipping = plan, tail, order, clipping
         self._owners = _owner_indices(plan, owners)
         self._key = None if key is None else _validate.count("key", key)

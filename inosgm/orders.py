@@ -38,9 +38,11 @@ class Order(ABC):
         """
         xp = array_api_compat.array_namespace(scores)
         keys = self._keys(xp, scores, ids, owners)
-        ranking = None if ids is None or bool(xp.all(ids[1:] > ids[:-1])) else xp.argsort(ids, stable=True)
-        if ranking is not None and not bool(xp.all(ids[ranking][1:] > ids[ranking][:-1])):
-            raise ValueError("ids must differ: two records with one id have no fixed order")
+        ranking = None
+        if ids is not None and not bool(xp.all(ids[1:] > ids[:-1])):
+            ranking = xp.argsort(ids, stable=True)
+            if bool(xp.any(ids[ranking][1:] == ids[ranking][:-1])):
+                raise ValueError("ids must differ: two records with one id have no fixed order")
         for key in reversed(keys):
             by_key = _stable_argsort(xp, key if ranking is None else key[ranking])
             ranking = by_key if ranking is None else ranking[by_key]
@@ -94,7 +96,7 @@ class RandomOrder(Order):
         seed: Any whole number >= 0; the same seed gives the same order.
 
     >>> RandomOrder(seed=0).ranking(np.zeros(4), np.arange(4), None)
-    array([2, 0, 1, 3])
+    array([2, 3, 0, 1])
     """
 
     seed: int

@@ -17,7 +17,7 @@ def importance_weights(
     sensitivities: Array,
     tail: Tail,
     *,
-    order: Order = Descending(),  # noqa: B008 - a frozen value
+    order: Order = Descending(),
     ids: Array | None = None,
     owners: Array | None = None,
 ) -> Array:
@@ -86,7 +86,7 @@ def ordered_sum(
     sensitivities: Array,
     tail: Tail,
     *,
-    order: Order = Descending(),  # noqa: B008 - a frozen value
+    order: Order = Descending(),
     ids: Array | None = None,
     owners: Array | None = None,
 ) -> Any:

@@ -1,0 +1,297 @@
+import copy
+import pickle
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from scipy import stats
+
+from inosgm import (
+    INOSGM,
+    BetaTail,
+    ClipToShare,
+    Concatenated,
+    Dense,
+    Descending,
+    HardTail,
+    LinearTail,
+    OwnerFirst,
+    Plan,
+    RandomOrder,
+    ScaleClipped,
+    ordered_sum,
+)
+from inosgm.mechanism import clipped_ordered_sum
+
+
+class Rows(INOSGM):
+    def contributions(self, batch):
+        return batch
+
+    def scores(self, batch):
+        return batch[:, 0]
+
+
+class Book:
+    """A ledger that remembers what it was told, and can refuse."""
+
+    def __init__(self, refuses=False):
+        self.costs, self.refuses = [], refuses
+
+    def charge(self, cost):
+        if self.refuses:
+            raise PermissionError("no budget left")
+        self.costs.append(cost)
+
+
+def plan(**changes):
+    numbers = dict(sample_rates=[1.0, 1.0], sensitivities=[1.0, 2.0], sizes=[3, 3], noise_scale=1e-9, steps=3)
+    return Plan(**{**numbers, **changes})
+
+
+DATA = np.array([[0.5, 0.1], [-0.9, 0.2], [0.3, 0.0], [1.5, 0.0], [0.2, -1.0], [-0.1, 0.4]])
+OWNERS = np.array([0, 0, 0, 1, 1, 1])
+
+
+def test_release_is_the_ordered_sum_plus_noise():
+    release = Rows(plan(), OWNERS, tail=BetaTail(2, 3, 4.0)).release(DATA)
+    expected = ordered_sum(DATA, DATA[:, 0], np.array([1.0, 2.0])[OWNERS], BetaTail(2, 3, 4.0))
+    np.testing.assert_allclose(release.value, expected, atol=1e-7)
+    assert release.step == 0
+    assert release.cost.labels == (0, 1)
+    assert release.cost.sample_rates.tolist() == [1.0, 1.0]
+    np.testing.assert_allclose(release.cost.noise_multipliers, [1e-9, 5e-10])
+
+
+@pytest.mark.parametrize("data", [torch.from_numpy(DATA), torch.from_numpy(DATA).float()])
+def test_torch_gives_the_same(data):
+    value = Rows(plan(), OWNERS, tail=LinearTail(4.0), key=1).release(data).value
+    assert isinstance(value, torch.Tensor)
+    np.testing.assert_allclose(value, Rows(plan(), OWNERS, tail=LinearTail(4.0)).release(DATA).value, atol=1e-6)
+
+
+def test_other_kinds_of_data():
+    class Columns(INOSGM):
+        def contributions(self, batch):
+            return np.stack([batch["x"], batch["y"]], axis=1)
+
+        def scores(self, batch):
+            return batch["x"].to_numpy() if hasattr(batch, "iloc") else batch["x"]
+
+    table = pd.DataFrame(DATA, columns=["x", "y"])
+    expected = Rows(plan(), OWNERS, tail=LinearTail(4.0)).release(DATA).value
+    for data in (table, {"x": DATA[:, 0], "y": DATA[:, 1]}):
+        np.testing.assert_allclose(
+            Columns(plan(), OWNERS, tail=LinearTail(4.0)).release(data).value, expected, atol=1e-7
+        )
+
+
+def test_micro_batches_give_the_same():
+    class Split(Rows):
+        def contributions(self, batch):
+            return Concatenated([Dense(part) for part in np.array_split(batch, 4)])
+
+    whole, split = (kind(plan(), OWNERS, tail=LinearTail(5.0)).release(DATA).value for kind in (Rows, Split))
+    np.testing.assert_allclose(split, whole, atol=1e-7)
+
+
+@pytest.mark.parametrize("clipping", [ScaleClipped(), ClipToShare()])
+def test_long_and_broken_contributions_stay_within_their_share(clipping):
+    long = np.array([[1e30], [-3e4], [np.inf], [np.nan], [0.5]])
+    sensitivities = np.array([1.0, 2.0, 1.0, 1.0, 1.0])
+    for k in range(5):
+        value = clipped_ordered_sum(
+            Dense(long[[k]]), np.zeros(1), sensitivities[[k]], np.array([0]),
+            owners=np.zeros(1), tail=LinearTail(4.0), order=Descending(), clipping=clipping,
+        )  # fmt: skip
+        assert abs(value[0]) <= LinearTail(4.0).W(sensitivities[k]) * (1 + 1e-12)
+    assert Rows(plan(), OWNERS).release(np.where(DATA > 1, np.nan, DATA)).value.shape == (2,)
+
+
+def test_clip_to_share_keeps_short_contributions_whole():
+    short, both = np.array([[0.1], [0.1]]), dict(owners=np.zeros(2), tail=LinearTail(2.0), order=Descending())
+    arguments = (Dense(short), np.array([2.0, 1.0]), np.ones(2), np.arange(2))
+    scaled = clipped_ordered_sum(*arguments, clipping=ScaleClipped(), **both)
+    shared = clipped_ordered_sum(*arguments, clipping=ClipToShare(), **both)
+    np.testing.assert_allclose([scaled[0], shared[0]], [0.1 * 0.75 + 0.1 * 0.25, 0.2])
+
+
+def test_released_noise_has_the_scale_of_the_plan():
+    """Kolmogorov-Smirnov of 2,000 releases of two coordinates against N(0, 7^2); false-alarm rate 1e-6."""
+    mechanism = Rows(plan(noise_scale=7.0, steps=2000), OWNERS, key=3)
+    noise = np.concatenate([mechanism.release(np.zeros((6, 2))).value for _ in range(2000)])
+    assert stats.kstest(noise, stats.norm(scale=7.0).cdf).pvalue > 1e-6
+
+
+def test_batches_follow_the_rates():
+    """Sums of ones count the batch of each owner: exact binomial tests over 3,000 releases, false-alarm rate 1e-6."""
+    sizes, rates = [200, 300], [0.02, 0.6]
+    owners = np.repeat([0, 1], sizes)
+    mechanism = Rows(plan(sample_rates=rates, sizes=sizes, sensitivities=[1.0, 1.0], steps=3000), owners, key=4)
+    data = np.eye(2)[owners]
+    totals = np.sum([np.round(mechanism.release(data).value) for _ in range(3000)], axis=0)
+    for total, size, rate in zip(totals, sizes, rates, strict=True):
+        assert stats.binomtest(int(total), 3000 * size, rate).pvalue > 5e-7
+
+
+def test_empty_batches_release_noise_and_count():
+    book = Book()
+    mechanism = Rows(plan(sample_rates=[1e-12, 1e-12], noise_scale=1.0), OWNERS, tail=HardTail(1.0), ledger=book, key=0)
+    values = [mechanism.release(DATA).value for _ in range(3)]
+    assert len({float(v[0]) for v in values}) == 3
+    assert [cost.step for cost in book.costs] == [0, 1, 2]
+
+
+def test_a_retried_step_repeats_coins_and_noise():
+    half = plan(sample_rates=[0.5, 0.5], noise_scale=1.0)
+    first, second = (Rows(half, OWNERS, key=9) for _ in range(2))
+    for _ in range(3):
+        np.testing.assert_array_equal(first.release(DATA).value, second.release(DATA).value)
+    unkeyed = [Rows(half, OWNERS).release(DATA).value[0] for _ in range(2)]
+    assert unkeyed[0] != unkeyed[1]
+
+
+def test_charged_before_the_value_exists():
+    seen = []
+
+    class Watching(Rows):
+        def contributions(self, batch):
+            if len(batch):
+                seen.append(len(book.costs))
+            return super().contributions(batch)
+
+    book = Book()
+    Watching(plan(), OWNERS, ledger=book).release(DATA)
+    assert seen == [1]
+
+
+def test_a_refused_charge_releases_nothing():
+    class Touchy(Rows):
+        def contributions(self, batch):
+            assert len(batch) == 0, "no record may be touched before the charge"
+            return super().contributions(batch)
+
+    mechanism = Touchy(plan(), OWNERS, ledger=Book(refuses=True))
+    with pytest.raises(PermissionError, match="no budget left"):
+        mechanism.release(DATA)
+    assert mechanism.released == 0
+
+
+def test_a_crash_after_the_charge_stays_charged():
+    class Crashing(Rows):
+        def scores(self, batch):
+            if len(batch):
+                raise OSError("disk gone")
+            return super().scores(batch)
+
+    book = Book()
+    mechanism = Crashing(plan(), OWNERS, ledger=book)
+    with pytest.raises(OSError, match="disk gone"):
+        mechanism.release(DATA)
+    assert (len(book.costs), mechanism.released) == (1, 1)
+
+
+def test_the_plan_ends():
+    book = Book()
+    mechanism = Rows(plan(steps=2), OWNERS, ledger=book)
+    mechanism.release(DATA)
+    mechanism.release(DATA)
+    with pytest.raises(RuntimeError, match="all 2 steps of the plan are released"):
+        mechanism.release(DATA)
+    assert len(book.costs) == 2
+
+
+def test_threads_share_the_steps():
+    book = Book()
+    mechanism = Rows(plan(steps=50), OWNERS, ledger=book)
+    with ThreadPoolExecutor(8) as pool:
+        steps = list(pool.map(lambda _: mechanism.release(DATA).step, range(50)))
+    assert sorted(steps) == list(range(50))
+
+
+def test_no_copies_and_no_other_release():
+    mechanism = Rows(plan(), OWNERS)
+    for duplicate in (copy.copy, copy.deepcopy, pickle.dumps):
+        with pytest.raises(TypeError, match="cannot be copied"):
+            duplicate(mechanism)
+    with pytest.raises(TypeError, match="must not override release"):
+        type("Shortcut", (Rows,), {"release": lambda self, data: data.sum()})
+    with pytest.raises(AttributeError):
+        mechanism.plan = plan(noise_scale=1e-12)
+    with pytest.raises(TypeError, match="abstract"):
+        INOSGM(plan(), OWNERS)
+
+
+class Misshapen(Rows):
+    """Gives whatever shape a test asks for."""
+
+    def __init__(self, *arguments, g=None, s=None, **keywords):
+        super().__init__(*arguments, **keywords)
+        self.g, self.s = g or (lambda batch: batch), s or (lambda batch: batch[:, 0])
+
+    def contributions(self, batch):
+        return self.g(batch)
+
+    def scores(self, batch):
+        return self.s(batch)
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "data", "message"),
+    [
+        ({}, DATA[:5], "one record per owner entry: got 5 for 6"),
+        ({}, np.vstack([DATA, DATA]), "got 12 for 6"),
+        ({}, (DATA, DATA[:2]), "equally long"),
+        ({"s": lambda b: b}, DATA, "scores must be one number per record"),
+        ({"s": lambda b: np.zeros(6)}, DATA, "must hold|must be one|pair up"),
+        ({"g": lambda b: np.zeros((6, 2))}, DATA, "contributions and scores must pair up"),
+        ({"g": lambda b: np.float64(1)}, DATA, "one row per record"),
+        ({"g": lambda b: b.max(axis=0)}, DATA, "must take a batch of no records"),
+    ],
+)
+def test_bad_input_before_any_coin_or_cost(mechanism, data, message, monkeypatch):
+    book = Book()
+    made = Misshapen(plan(), OWNERS, ledger=book, **mechanism)
+    monkeypatch.setattr("inosgm.mechanism.streams", lambda *_: pytest.fail("randomness was drawn"))
+    with pytest.raises(ValueError, match=message):
+        made.release(data)
+    assert (len(book.costs), made.released) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (dict(owners=[0, 1, 2]), r"owners must be labels of the plan \(0, 1\), got 2"),
+        (dict(owners=[0, -1]), "got -1"),
+        (dict(owners=["a"]), "got 'a'"),
+        (dict(owners=[[0, 1]]), "one label per record"),
+        (dict(plan={"steps": 1}), "plan must be of type Plan"),
+        (dict(tail=lambda u: 1.0), "tail must be of type Tail"),
+        (dict(order=max), "order must be of type Order"),
+        (dict(key=-1), "key must be a whole number"),
+        (dict(key=0.5), "key must be a whole number"),
+    ],
+)
+def test_bad_construction(arguments, message):
+    with pytest.raises((ValueError, TypeError), match=message):
+        Rows(**{"plan": plan(), "owners": OWNERS, **arguments})
+
+
+def test_owners_by_name():
+    named = plan(labels=["benign", "malignant"])
+    by_name = Rows(named, np.array(["benign", "malignant"])[OWNERS], tail=LinearTail(4.0)).release(DATA).value
+    np.testing.assert_allclose(by_name, Rows(plan(), OWNERS, tail=LinearTail(4.0)).release(DATA).value, atol=1e-7)
+
+
+def test_owner_first_knows_who_is_more_private():
+    """The owner with the smaller sensitivity is more private, so the tail falls on the other one."""
+    value = Rows(plan(), OWNERS, tail=HardTail(6.0), order=OwnerFirst()).release(np.eye(2)[OWNERS]).value
+    np.testing.assert_allclose(value, [3, 0], atol=1e-7)
+
+
+def test_random_order_changes_from_step_to_step():
+    mechanism = Rows(plan(sensitivities=[1.0, 1.0], steps=12), OWNERS, tail=HardTail(3.0), order=RandomOrder(0))
+    values = {int(np.round(mechanism.release(1.0 * np.eye(6)[:, :6]).value @ 2 ** np.arange(6))) for _ in range(12)}
+    assert len(values) > 6
