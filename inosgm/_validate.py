@@ -41,7 +41,7 @@ def floats(name: str, values: Any, like: Array | None = None) -> tuple[Any, Arra
     if like is not None and type(like) is not type(values):
         values = array_api_compat.array_namespace(like).asarray(values, device=array_api_compat.device(like))
     xp = array_api_compat.array_namespace(values)
-    return xp, xp.astype(values, xp.float64)
+    return xp, xp.astype(values, xp.float64, copy=False)
 
 
 def vector(name: str, values: Any) -> np.ndarray:

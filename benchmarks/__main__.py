@@ -1,0 +1,12 @@
+"""Run all benchmarks, or those named: python -m benchmarks weights sampling."""
+
+import sys
+from importlib import import_module
+
+NAMES = ["imports", "weights", "sampling"]
+
+for name in sys.argv[1:] or NAMES:
+    if name not in NAMES:
+        sys.exit(f"no benchmark {name!r}: choose from {', '.join(NAMES)}")
+    print(f"\n== {name}")
+    import_module(f"benchmarks.{name}").main()
