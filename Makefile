@@ -26,7 +26,7 @@ types: $(READY)
 
 docs: $(READY)
 	$(BIN)/python -m pip install -q -c constraints.txt -e ".[docs]"
-	$(BIN)/mkdocs build --strict
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 bench: $(READY)
 	$(BIN)/python -m benchmarks
