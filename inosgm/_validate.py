@@ -34,22 +34,26 @@ def count(name: str, value: Any, *, least: int = 0) -> int:
 
 def floats(name: str, values: Any, like: Array | None = None) -> tuple[Any, Array]:
     """Return the array namespace and the values in float64, where they are, or where `like` is; lists become numpy."""
-    if not (array_api_compat.is_numpy_array(values) or array_api_compat.is_torch_array(values)):
-        values = vector(name, values) if np.ndim(values) else np.asarray(number(name, values))
     if array_api_compat.is_torch_array(values):
         values = values.detach()
+    elif not array_api_compat.is_numpy_array(values) or values.dtype != np.float64:
+        values = _as_float64(name, values)
     if like is not None and type(like) is not type(values):
         values = array_api_compat.array_namespace(like).asarray(values, device=array_api_compat.device(like))
     xp = array_api_compat.array_namespace(values)
     return xp, xp.astype(values, xp.float64, copy=False)
 
 
-def vector(name: str, values: Any) -> np.ndarray:
-    """Return values as a read-only one-dimensional float64 array of finite numbers."""
+def _as_float64(name: str, values: Any) -> np.ndarray:
     try:
-        array = np.array(values, dtype=np.float64)
+        return np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError):
         raise TypeError(f"{name} must be numbers, got {values!r}") from None
+
+
+def vector(name: str, values: Any) -> np.ndarray:
+    """Return values as a read-only one-dimensional float64 array of finite numbers."""
+    array = np.array(_as_float64(name, values))
     if array.ndim != 1:
         raise ValueError(f"{name} must be one-dimensional, got shape {array.shape}")
     bad = np.flatnonzero(~np.isfinite(array))

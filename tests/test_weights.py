@@ -159,6 +159,7 @@ def test_edge_cases():
     np.testing.assert_allclose(importance_weights([1.0, 2.0], 1.0, BetaTail(2, 3, 0)), [1, 1])
     np.testing.assert_allclose(importance_weights([1.0, 2.0, 3.0], [0.0, 1.0, 0.0], LinearTail(2)), [0, 0.25, 0.5])
     np.testing.assert_allclose(importance_weights(np.array([1, 3, 2], dtype=np.uint8), 1, HardTail(2)), [0, 1, 0])
+    assert importance_weights([np.nan, 1.0, np.inf], 1.0, HardTail(1)).tolist() == [0, 1, 1]
     assert importance_weights(torch.tensor([1.0, 2.0], requires_grad=True), 1.0, LinearTail(1)).tolist() == [0.5, 1.0]
 
 
@@ -171,6 +172,8 @@ def test_edge_cases():
         (dict(scores=[1.0], sensitivities=np.array([np.nan])), "sensitivities must be finite"),
         (dict(scores=[1.0], sensitivities=torch.tensor([np.inf])), "sensitivities must be finite"),
         (dict(scores=["high"], sensitivities=1.0), "scores must be numbers"),
+        (dict(scores=np.array(["high"]), sensitivities=1.0), "scores must be numbers"),
+        (dict(scores=None, sensitivities=1.0), "scores must be"),
         (dict(scores=[1.0, 2.0], sensitivities=1.0, ids=[1]), "ids must be one"),
         (dict(scores=[1.0, 2.0], sensitivities=1.0, ids=[0.5, 1.0]), "ids must be one distinct whole"),
         (dict(scores=[1.0, 2.0], sensitivities=1.0, ids=[4, 4]), "ids must differ"),
