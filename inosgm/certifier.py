@@ -1,21 +1,19 @@
 """The certifier: looks for two neighbouring batches whose sums differ by more than was promised."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Any, Protocol, TypeVar
+from dataclasses import dataclass
+from typing import Any
 
-import array_api_compat
 import numpy as np
 
 from inosgm import _validate
-from inosgm._tree import tree_leaves
+from inosgm._attacks import Attack, Batch, MadeUp, OnData, RowSum, climb
 from inosgm._validate import Array
 from inosgm.clipping import Clipping, ClipToShare, ScaleClipped
 from inosgm.contributions import Dense
 from inosgm.mechanism import INOSGM, clipped_ordered_sum
 from inosgm.orders import Ascending, Descending, Order, OwnerFirst, RandomOrder
 from inosgm.planning import Plan
-from inosgm.sampling import gather, records_in
 from inosgm.tails import BetaTail, HardTail, LinearTail, NoTail, StepTail, TableTail, Tail
 
 Sum = Callable[[np.ndarray, np.ndarray, np.ndarray], Array]
@@ -72,292 +70,40 @@ def certify(mechanism: INOSGM | Sum, data: Any = None, *, evaluations: int = 400
     budget = _validate.count("evaluations", evaluations, least=1)
     generator = np.random.default_rng(_validate.count("seed", seed))
     if isinstance(mechanism, INOSGM):
-        if data is not None:
-            return _search(_OnData(mechanism, data), budget, generator)
-        length = mechanism._tail.length
-        return _search(_Synthetic(_sum_of(mechanism), [length or 1.0], stretch=3.0), budget, generator)
-    if data is not None:
+        made_up = MadeUp(_sum_of(mechanism), [mechanism._tail.length or 1.0], stretch=3.0)
+        attack: Attack[Any] = made_up if data is None else OnData(mechanism, data)
+    elif data is not None:
         raise ValueError("data goes with a mechanism; a function is attacked with made-up batches")
-    if not callable(mechanism):
+    elif callable(mechanism):
+        attack = MadeUp(_sum_by(mechanism), list(10.0 ** np.arange(-2, 4)))
+    else:
         raise TypeError(f"mechanism must be an INOSGM or a function of three arrays, got {mechanism!r}")
-    function = mechanism
-
-    def as_function(contributions: np.ndarray, case: "_Batch", rows: np.ndarray) -> Array:
-        return function(contributions, case.scores[rows], case.sensitivities[rows].astype(contributions.dtype))
-
-    return _search(_Synthetic(as_function, list(10.0 ** np.arange(-2, 4))), budget, generator)
+    ratio, evidence = climb(attack, budget, generator)
+    return Certificate(ratio=ratio, evaluations=budget, **evidence)
 
 
-def _sum_of(mechanism: INOSGM) -> "_RowSum":
-    def weighted(contributions: np.ndarray, case: "_Batch", rows: np.ndarray) -> Array:
+def _sum_by(function: Sum) -> RowSum:
+    def total(contributions: np.ndarray, batch: Batch, rows: np.ndarray) -> Array:
+        scores, sensitivities = (array[rows].astype(batch.dtype) for array in (batch.scores, batch.sensitivities))
+        return function(contributions, scores, sensitivities)
+
+    return total
+
+
+def _sum_of(mechanism: INOSGM) -> RowSum:
+    def total(contributions: np.ndarray, batch: Batch, rows: np.ndarray) -> Array:
         return clipped_ordered_sum(
             Dense(contributions),
-            case.scores[rows],
-            case.sensitivities[rows],
+            batch.scores[rows],
+            batch.sensitivities[rows],
             rows,
-            owners=case.owners[rows],
+            owners=batch.owners[rows],
             tail=mechanism._tail,
             order=mechanism._order,
             clipping=mechanism._clipping,
         )
 
-    return weighted
-
-
-State = TypeVar("State")
-
-
-class _Attack(Protocol[State]):
-    """A space of pairs of batches: where to start, how to move, and how bad a pair is."""
-
-    def start(self, generator: np.random.Generator) -> State: ...
-    def move(self, state: State, generator: np.random.Generator) -> State: ...
-    def ratio(self, state: State) -> float: ...
-    def certificate(self, state: State, ratio: float, evaluations: int) -> Certificate: ...
-
-
-def _search(attack: _Attack[State], budget: int, generator: np.random.Generator) -> Certificate:
-    """Climb from many starts: a fifth of the budget for the starts, the rest for the best of them."""
-    starts = [attack.start(generator) for _ in range(max(1, budget // 5))]
-    ranked = sorted(((attack.ratio(state), i, state) for i, state in enumerate(starts)), key=lambda item: item[:2])
-    climbers = [(ratio, state) for ratio, _, state in ranked[-8:]]
-    for used in range(budget - len(starts)):
-        place = used % len(climbers)
-        ratio, state = climbers[place]
-        moved = attack.move(state, generator)
-        moved_ratio = attack.ratio(moved)
-        if moved_ratio >= ratio:
-            climbers[place] = (moved_ratio, moved)
-    ratio, state = max(climbers, key=lambda item: item[0])
-    return attack.certificate(state, ratio, budget)
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class _Batch:
-    """Scores and sensitivities of a batch, and which record is the added one."""
-
-    scores: np.ndarray
-    sensitivities: np.ndarray
-    owners: np.ndarray
-    added: int
-    dtype: type[np.floating[Any]]
-    case: str
-
-
-_RowSum = Callable[[np.ndarray, _Batch, np.ndarray], Array]
-_SIZES = np.array([1, 2, 3, 5, 9, 17, 18, 24, 33, 48, 65, 97, 130])
-
-
-class _Synthetic:
-    """Made-up batches against a sum of rows; `totals` are total sensitivities around which to look."""
-
-    def __init__(self, total: _RowSum, totals: list[float], stretch: float = 1.0) -> None:
-        self._sum, self._totals, self._stretch = total, totals, stretch
-
-    def start(self, generator: np.random.Generator) -> _Batch:
-        n = int(generator.choice(_SIZES)) + 1
-        added = int(generator.choice([0, n - 1, int(generator.integers(n))]))
-        scores, tied = _scores(generator, n)
-        sensitivities, spread = _sensitivities(generator, n)
-        rank = generator.choice(["lowest", "highest", "any"])
-        if rank != "any":
-            scores[added] = {"lowest": np.nanmin(scores) - 1, "highest": np.nanmax(scores) + 1}[rank]
-        if generator.random() < 0.5:
-            sensitivities[added] *= 10.0 ** generator.integers(-3, 1)
-        sensitivities *= generator.choice(self._totals) * generator.uniform(0.5, 3) / sensitivities.sum()
-        dtype = np.float32 if generator.random() < 0.25 else np.float64
-        name = f"{tied}, {spread}, added record ranked {rank}, {np.dtype(dtype).name}"
-        batch = _Batch(
-            scores=scores,
-            sensitivities=sensitivities,
-            owners=generator.integers(0, 3, n).astype(float),
-            added=added,
-            dtype=dtype,
-            case=name,
-        )
-        return _rounded(batch)
-
-    def move(self, state: _Batch, generator: np.random.Generator) -> _Batch:
-        n = state.scores.size
-        scores, sensitivities = state.scores.copy(), state.sensitivities.copy()
-        owners, added = state.owners, state.added
-        i, j = generator.integers(n, size=2)
-        match generator.integers(9):
-            case 0:
-                scores[i] = scores[j]
-            case 1:
-                scores[i] = generator.normal()
-            case 2:
-                scores[[i, j]] = scores[[j, i]]
-            case 3:
-                sensitivities[i] = sensitivities[j]
-            case 4:
-                sensitivities[i] *= generator.choice([0.1, 0.5, 0.9, 1.1, 2.0, 10.0])
-            case 5:
-                sensitivities *= generator.choice([0.5, 0.9, 1.1, 2.0])
-            case 6:
-                added = int(i)
-            case 7:
-                sensitivities[added] *= generator.choice([0.1, 0.5, 2.0])
-            case _:  # a record more, or one less
-                rows = (
-                    np.delete(np.arange(n), i)
-                    if n > 2 and i != added and generator.random() < 0.5
-                    else np.insert(np.arange(n), i, j)
-                )
-                if rows.size <= 2 * _SIZES[-1]:
-                    scores, sensitivities, owners = scores[rows], sensitivities[rows], owners[rows]
-                    added = added + (rows.size - n) * int(i <= added)
-        return _rounded(replace(state, scores=scores, sensitivities=sensitivities, owners=owners, added=added))
-
-    def ratio(self, state: _Batch) -> float:
-        return self._change(state, self._worst_vectors(state))
-
-    def certificate(self, state: _Batch, ratio: float, evaluations: int) -> Certificate:
-        contributions = self._worst_vectors(state)
-        everyone, others = _rows(state)
-
-        def batch(rows: np.ndarray) -> dict[str, np.ndarray]:
-            return {
-                "contributions": contributions[rows],
-                "scores": state.scores[rows],
-                "sensitivities": state.sensitivities[rows],
-            }
-
-        return Certificate(
-            ratio=ratio,
-            case=state.case,
-            with_record=batch(everyone),
-            without_record=batch(others),
-            added=state.added,
-            evaluations=evaluations,
-        )
-
-    def _worst_vectors(self, state: _Batch) -> Array:
-        """Aim every vector along one line so that all changes of weight add up.
-
-        With orthogonal vectors as long as allowed, the sum shows the weight of each record; the signs of the
-        changes are the directions that add up.
-        """
-        everyone, others = _rows(state)
-        basis: Array = np.diag(self._stretch * state.sensitivities).astype(state.dtype)
-        change = _float64(self._sum(basis, state, everyone)) - _float64(self._sum(basis[others], state, others))
-        signs = np.where(np.isnan(change), 0.0, np.sign(change))
-        return (signs * self._stretch * state.sensitivities).astype(state.dtype)[:, None]
-
-    def _change(self, state: _Batch, contributions: np.ndarray) -> float:
-        everyone, others = _rows(state)
-        change = _float64(self._sum(contributions, state, everyone)) - _float64(
-            self._sum(contributions[others], state, others)
-        )
-        ratio = float(np.linalg.norm(change) / state.sensitivities[state.added])
-        return np.inf if np.isnan(ratio) else ratio
-
-
-def _rows(state: _Batch) -> tuple[np.ndarray, np.ndarray]:
-    everyone = np.arange(state.scores.size)
-    return everyone, np.delete(everyone, state.added)
-
-
-def _rounded(state: _Batch) -> _Batch:
-    """Use numbers that the attacked dtype can hold, within the stated range of sensitivities."""
-    sensitivities = state.sensitivities
-    if sensitivities.max() > 1e6 * sensitivities.min():
-        sensitivities = np.maximum(sensitivities, sensitivities.max() / 1e6)
-    return replace(
-        state,
-        scores=state.scores.astype(state.dtype).astype(np.float64),
-        sensitivities=sensitivities.astype(state.dtype).astype(np.float64),
-    )
-
-
-def _scores(generator: np.random.Generator, n: int) -> tuple[np.ndarray, str]:
-    kind = generator.choice(["tied scores", "few scores", "sorted scores", "odd scores", "distinct scores"])
-    scores = generator.normal(size=n)
-    match str(kind):
-        case "tied scores":
-            scores[:] = 0.0
-        case "few scores":
-            scores = np.round(scores)
-        case "sorted scores":
-            scores = np.sort(scores)[:: generator.choice([-1, 1])].copy()
-        case "odd scores":
-            odd = generator.random(n) < 0.3
-            odd[0] = False
-            scores[odd] = generator.choice([np.nan, np.inf, -np.inf, 0.0, -0.0], size=int(odd.sum()))
-    return scores, str(kind)
-
-
-def _sensitivities(generator: np.random.Generator, n: int) -> tuple[np.ndarray, str]:
-    kind = generator.choice(
-        ["equal sensitivities", "sensitivities 1e-3..1e3", "two sensitivities", "mixed sensitivities"]
-    )
-    match str(kind):
-        case "equal sensitivities":
-            return np.ones(n), str(kind)
-        case "sensitivities 1e-3..1e3":
-            return 10.0 ** generator.uniform(-3, 3, n), str(kind)
-        case "two sensitivities":
-            return generator.choice([1.0, 10.0 ** generator.integers(1, 4)], size=n), str(kind)
-        case _:
-            return generator.uniform(0.2, 2, n), str(kind)
-
-
-class _OnData:
-    """Batches of real records through a mechanism's own contributions and scores."""
-
-    def __init__(self, mechanism: INOSGM, data: Any) -> None:
-        self._mechanism, self._data, self._size = mechanism, data, records_in(data)
-        if self._size != mechanism._owners.size or not self._size:
-            raise ValueError(
-                f"data must hold one record per owner entry: got {self._size} for {mechanism._owners.size}"
-            )
-
-    def start(self, generator: np.random.Generator) -> tuple[np.ndarray, int]:
-        n = min(int(generator.choice(_SIZES)), self._size)
-        rows = np.sort(generator.choice(self._size, size=n, replace=False))
-        return rows, int(generator.choice(rows))
-
-    def move(self, state: tuple[np.ndarray, int], generator: np.random.Generator) -> tuple[np.ndarray, int]:
-        rows, added = state
-        other = int(generator.integers(self._size))
-        match generator.integers(4):
-            case 0:
-                added = int(generator.choice(rows))
-            case 1:
-                rows = np.union1d(rows, [other])
-            case 2:
-                rows = rows[(rows == added) | (rows != generator.choice(rows))]
-            case _:
-                rows = np.union1d(rows[(rows == added) | (rows != generator.choice(rows))], [other])
-        return rows, added
-
-    def ratio(self, state: tuple[np.ndarray, int]) -> float:
-        rows, added = state
-        bound = self._mechanism.plan.sensitivities[self._mechanism._owners[added]]
-        sums = [tree_leaves(self._mechanism._sum(self._data, part, step=0)) for part in (rows, rows[rows != added])]
-        ratio = float(
-            np.sqrt(sum(np.sum((_float64(a) - _float64(b)) ** 2) for a, b in zip(*sums, strict=True))) / bound
-        )
-        return np.inf if np.isnan(ratio) else ratio
-
-    def certificate(self, state: tuple[np.ndarray, int], ratio: float, evaluations: int) -> Certificate:
-        rows, added = state
-        batches = [{"positions": part, "records": gather(self._data, part)} for part in (rows, rows[rows != added])]
-        return Certificate(
-            ratio=ratio,
-            case="records of the data",
-            with_record=batches[0],
-            without_record=batches[1],
-            added=int(np.searchsorted(rows, added)),
-            evaluations=evaluations,
-        )
-
-
-def _float64(array: Array) -> np.ndarray:
-    if array_api_compat.is_torch_array(array):
-        array = array.detach().cpu().numpy()
-    return np.asarray(array, dtype=np.float64)
+    return total
 
 
 def built_in_mechanisms() -> dict[str, dict[str, INOSGM]]:
