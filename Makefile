@@ -7,12 +7,12 @@ READY := .venv/.ready
 
 $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "inosgm needs Python 3.11 or newer: make PYTHON=python3.12 ...")'
-	$(PYTHON) -m venv .venv
+	@$(BIN)/python -c "" 2>/dev/null || $(PYTHON) -m venv --clear .venv
 	$(BIN)/python -m pip install -q -c constraints.txt -e ".[dev]"
 	@touch $@
 
 demo: $(READY)
-	$(BIN)/inosgm demo
+	$(BIN)/python -m inosgm demo
 
 test: $(READY)
 	$(BIN)/python -m pytest -n auto

@@ -14,6 +14,7 @@ def main() -> None:
     generator = np.random.default_rng(0)
     for n in (1024, 65_536, 1_048_576):
         scores, sensitivities = generator.normal(size=n), generator.choice([0.5, 1.0, 2.0], size=n)
+        half_tied = np.maximum(scores, 0.0)  # as a saturated loss
         length = 0.4 * float(sensitivities.sum())
         beta, linear = BetaTail(2, 3, length), LinearTail(length)
         tensors = torch.from_numpy(scores), torch.from_numpy(sensitivities)
@@ -21,6 +22,8 @@ def main() -> None:
             {
                 "beta": lambda: importance_weights(scores, sensitivities, beta),  # noqa: B023
                 "linear": lambda: importance_weights(scores, sensitivities, linear),  # noqa: B023
+                "half tied": lambda: importance_weights(half_tied, sensitivities, beta),  # noqa: B023
+                "stable argsort of half tied": lambda: np.argsort(half_tied, kind="stable"),  # noqa: B023
                 "torch": lambda: importance_weights(*tensors, beta),  # noqa: B023
                 "stable argsort": lambda: np.argsort(scores, kind="stable"),  # noqa: B023
                 "argsort": lambda: np.argsort(scores),  # noqa: B023
@@ -31,6 +34,7 @@ def main() -> None:
         for ours, peer in (
             ("beta", "stable argsort"),
             ("linear", "stable argsort"),
+            ("half tied", "stable argsort of half tied"),
             ("torch", "torch argsort"),
             ("beta", "argsort"),
         ):

@@ -11,6 +11,7 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from inosgm.certifier import Certificate as Certificate
     from inosgm.certifier import certify as certify
+    from inosgm.clipping import Clipping as Clipping
     from inosgm.clipping import ClipToShare as ClipToShare
     from inosgm.clipping import ScaleClipped as ScaleClipped
     from inosgm.contributions import Concatenated as Concatenated
@@ -21,28 +22,28 @@ if TYPE_CHECKING:
     from inosgm.mechanism import Release as Release
     from inosgm.orders import Ascending as Ascending
     from inosgm.orders import Descending as Descending
+    from inosgm.orders import Order as Order
     from inosgm.orders import OwnerFirst as OwnerFirst
     from inosgm.orders import RandomOrder as RandomOrder
     from inosgm.planning import Plan as Plan
-    from inosgm.sampling import PoissonSampler as PoissonSampler
     from inosgm.tails import BetaTail as BetaTail
     from inosgm.tails import HardTail as HardTail
     from inosgm.tails import LinearTail as LinearTail
     from inosgm.tails import NoTail as NoTail
     from inosgm.tails import StepTail as StepTail
     from inosgm.tails import TableTail as TableTail
+    from inosgm.tails import Tail as Tail
     from inosgm.weights import importance_weights as importance_weights
     from inosgm.weights import ordered_sum as ordered_sum
 
 _ROOMS = {
     "certifier": ["Certificate", "certify"],
-    "clipping": ["ClipToShare", "ScaleClipped"],
+    "clipping": ["ClipToShare", "Clipping", "ScaleClipped"],
     "contributions": ["Concatenated", "Contributions", "Dense"],
     "mechanism": ["INOSGM", "Cost", "Release"],
-    "orders": ["Ascending", "Descending", "OwnerFirst", "RandomOrder"],
+    "orders": ["Ascending", "Descending", "Order", "OwnerFirst", "RandomOrder"],
     "planning": ["Plan"],
-    "sampling": ["PoissonSampler"],
-    "tails": ["BetaTail", "HardTail", "LinearTail", "NoTail", "StepTail", "TableTail"],
+    "tails": ["BetaTail", "HardTail", "LinearTail", "NoTail", "StepTail", "TableTail", "Tail"],
     "weights": ["importance_weights", "ordered_sum"],
 }
 _ROOM_OF = {name: room for room, names in _ROOMS.items() for name in names}
@@ -51,6 +52,8 @@ __all__ = ["__version__", *_ROOM_OF]
 
 
 def __getattr__(name: str) -> Any:
+    if name in _ROOMS:
+        return import_module(f"inosgm.{name}")
     if name not in _ROOM_OF:
         raise AttributeError(f"module 'inosgm' has no attribute {name!r}")
     return getattr(import_module(f"inosgm.{_ROOM_OF[name]}"), name)

@@ -10,7 +10,7 @@ import numpy as np
 from inosgm._tree import tree_leaves
 from inosgm._validate import Array
 from inosgm.mechanism import INOSGM
-from inosgm.sampling import gather, records_in
+from inosgm.records import gather, records_in
 
 State = TypeVar("State")
 
@@ -141,7 +141,7 @@ class MadeUp:
         everyone, others = _rows(state)
         basis: Array = np.diag(self._stretch * state.sensitivities).astype(state.dtype)
         change = _float64(self._sum(basis, state, everyone)) - _float64(self._sum(basis[others], state, others))
-        signs = np.where(np.isnan(change), 0.0, np.sign(change))
+        signs = np.where(change < 0, -1.0, 1.0)  # those that do not move add up to a sum in which small ones may drown
         return (signs * self._stretch * state.sensitivities).astype(state.dtype)[:, None]
 
     def _change(self, state: Batch, contributions: np.ndarray) -> float:
@@ -250,6 +250,8 @@ class OnData:
 
 
 def _float64(array: Array) -> np.ndarray:
+    if array is None:
+        raise TypeError("the function returned None: is a `return` missing?")
     if array_api_compat.is_torch_array(array):
         array = array.detach().cpu().numpy()
     return np.asarray(array, dtype=np.float64)

@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from typing import Any
 
+import array_api_compat
+
 
 def tree_map(function: Callable[..., Any], *trees: Any) -> Any:
     """Apply a function to the arrays at the same place of equally built trees."""
@@ -10,7 +12,8 @@ def tree_map(function: Callable[..., Any], *trees: Any) -> Any:
     if isinstance(first, dict):
         return {name: tree_map(function, *(tree[name] for tree in trees)) for name in first}
     if isinstance(first, list | tuple):
-        return type(first)(tree_map(function, *leaves) for leaves in zip(*trees, strict=True))
+        mapped = [tree_map(function, *leaves) for leaves in zip(*trees, strict=True)]
+        return type(first)(*mapped) if hasattr(first, "_fields") else type(first)(mapped)  # _fields: a namedtuple
     return function(*trees)
 
 
@@ -19,3 +22,14 @@ def tree_leaves(tree: Any) -> list[Any]:
     leaves: list[Any] = []
     tree_map(leaves.append, tree)
     return leaves
+
+
+def require_floating(tree: Any) -> None:
+    """Raise unless every leaf is an array of floating-point numbers, to which noise can be added."""
+    for leaf in tree_leaves(tree):
+        if array_api_compat.is_torch_array(leaf):
+            floating = leaf.is_floating_point()
+        else:
+            floating = array_api_compat.is_numpy_array(leaf) and leaf.dtype.kind == "f"
+        if not floating:
+            raise TypeError(f"weighted_sum must give arrays of floating-point numbers, got {type(leaf).__name__}")

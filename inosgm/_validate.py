@@ -1,4 +1,4 @@
-"""Checks that name the argument, show the value and say what to do."""
+"""Checks that name the argument and say what to do. Values are shown where they are public, and only there."""
 
 import math
 from typing import Any
@@ -27,35 +27,44 @@ def number(
 
 def count(name: str, value: Any, *, least: int = 0) -> int:
     """Return value as an int that is at least `least`."""
-    if isinstance(value, bool) or int(value) != value or value < least:
+    whole = isinstance(value, int | np.integer | float) and not isinstance(value, bool)
+    if not whole or value != value or math.isinf(value) or int(value) != value or value < least:
         raise ValueError(f"{name} must be a whole number >= {least}, got {value!r}")
     return int(value)
 
 
+def instance(name: str, value: Any, kind: type, advice: str) -> None:
+    """Raise unless value is an instance of the kind."""
+    if not isinstance(value, kind):
+        raise TypeError(f"{name} must be of type {kind.__name__}, got {value!r}: {advice}")
+
+
 def floats(name: str, values: Any, like: Array | None = None) -> tuple[Any, Array]:
     """Return the array namespace and the values in float64, where they are, or where `like` is; lists become numpy."""
-    if array_api_compat.is_torch_array(values):
-        values = values.detach()
-    elif not array_api_compat.is_numpy_array(values) or values.dtype != np.float64:
-        values = _as_float64(name, values)
+    values = values.detach() if array_api_compat.is_torch_array(values) else numeric(name, values)
     if like is not None and type(like) is not type(values):
         values = array_api_compat.array_namespace(like).asarray(values, device=array_api_compat.device(like))
     xp = array_api_compat.array_namespace(values)
     return xp, xp.astype(values, xp.float64, copy=False)
 
 
-def _as_float64(name: str, values: Any) -> np.ndarray:
-    try:
-        return np.asarray(values, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise TypeError(f"{name} must be numbers, got {values!r}") from None
+def numeric(name: str, values: Any) -> np.ndarray:
+    """Return values as a numpy array of real numbers, missing ones of a pandas table as NaN."""
+    if values is None:
+        raise TypeError(f"{name} must be numbers, got None: is a `return` missing?")
+    if hasattr(values, "to_numpy") and getattr(getattr(values, "dtype", None), "kind", "") in tuple("biuf"):
+        return np.asarray(values.to_numpy(dtype=np.float64, na_value=np.nan))
+    array = np.asarray(values)
+    if array.dtype.kind not in "biuf":
+        raise TypeError(f"{name} must be numbers, got values of type {array.dtype}")
+    return array
 
 
 def vector(name: str, values: Any) -> np.ndarray:
-    """Return values as a read-only one-dimensional float64 array of finite numbers."""
-    array = np.array(_as_float64(name, values))
+    """Return public values as a read-only one-dimensional float64 array of finite numbers."""
+    array = np.array(numeric(name, values), dtype=np.float64)
     if array.ndim != 1:
-        raise ValueError(f"{name} must be one-dimensional, got shape {array.shape}")
+        raise ValueError(f"{name} must be a list of numbers, got shape {array.shape}")
     bad = np.flatnonzero(~np.isfinite(array))
     if bad.size:
         raise ValueError(f"{name} must be finite, got {array[bad[0]]} at position {bad[0]}")

@@ -21,7 +21,10 @@ Sum = Callable[[np.ndarray, np.ndarray, np.ndarray], Array]
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Certificate:
-    """The worst case that was found: evidence when the ratio exceeds 1, a failed attack (not a proof) otherwise."""
+    """The worst case that was found: evidence when the ratio exceeds 1, a failed attack (not a proof) otherwise.
+
+    NOT PRIVATE when made from data: the batches are records of it.
+    """
 
     ratio: float
     """|sum with the record - sum without it| / sensitivity of the record."""
@@ -49,13 +52,15 @@ def certify(mechanism: INOSGM | Sum, data: Any = None, *, evaluations: int = 400
     against each other: since all that matters is by how much each record's weight moves, the worst vectors for given
     scores and sensitivities are known in closed form, and the ratio reported is measured with them.
 
-    **Guarantee.** A ratio above 1 is a counterexample that can be replayed. A ratio of 1 is no proof.
+    **Guarantee.** A ratio above 1 is a counterexample that can be replayed. A ratio of 1 is no proof. NOT PRIVATE with
+    data: the certificate holds records and exact sums, and nobody is charged.
 
     Args:
         mechanism: Any function (contributions, scores, sensitivities) -> sum of an (n, d) array, two arrays of n
-            numbers, giving d numbers. Or a mechanism: its tail, order and clipping are attacked.
+            numbers, giving d numbers. Or a mechanism: without data its tail, order and clipping are attacked, not
+            its own two methods.
         data: With a mechanism: records to attack through its own `contributions` and `scores`, which finds scores
-            or contributions that depend on who else is in the batch.
+            or contributions that depend on who else is in the batch. Made-up data of the same form will do.
         evaluations: How many pairs of batches to try.
         seed: The search is a function of it.
 

@@ -8,9 +8,9 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-app = typer.Typer(
-    help="Private sums in which every data owner keeps its own budget.", no_args_is_help=True, add_completion=False
-)
+from inosgm import __version__
+
+app = typer.Typer(no_args_is_help=True, add_completion=False)
 
 
 def main() -> None:
@@ -22,9 +22,17 @@ def main() -> None:
         sys.exit(2)
 
 
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(__version__)
+        raise typer.Exit
+
+
 @app.callback()
-def _top() -> None:
-    """Keep `inosgm COMMAND` a group of commands whatever their number."""
+def _top(
+    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Show it.")] = False,
+) -> None:
+    """Private sums in which every data owner keeps its own budget."""
 
 
 @app.command()
@@ -51,7 +59,9 @@ def certify(
         tail: [search(mechanism, evaluations=evaluations, seed=seed) for mechanism in choices.values()]
         for tail, choices in track(mechanisms.items(), description="attacking", console=Console(stderr=True))
     }
-    table = Table("tail", *next(iter(mechanisms.values())), title="worst |change of the sum| / sensitivity, minus 1")
+    table = Table("tail", title="worst |change of the sum| / sensitivity, minus 1")
+    for choice in next(iter(mechanisms.values())):
+        table.add_column(choice, overflow="fold", justify="right")
     for tail, row in rows.items():
         cells = [f"{found.ratio - 1:+.0e}" if found.holds() else f"[bold red]{found.ratio:.3g}[/]" for found in row]
         table.add_row(tail, *cells)

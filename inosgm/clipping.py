@@ -1,14 +1,14 @@
 """Two sound ways of bounding a weighted record by its share of its owner's sensitivity."""
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Protocol
 
 import array_api_compat
 
 from inosgm._validate import Array
 
 
-class Clipping(Protocol):
+class Clipping(ABC):
     """How a contribution g with weight rho and sensitivity C is bounded: the factor that multiplies g.
 
     **Guarantee.** factor * ||g|| <= rho * C, and for a larger rho the clipped vector moves by at most the increase
@@ -16,12 +16,13 @@ class Clipping(Protocol):
     finite gets 0.
     """
 
+    @abstractmethod
     def factors(self, norms: Array, sensitivities: Array, rho: Array) -> Array:
         """Return one factor per record."""
 
 
 @dataclass(frozen=True)
-class ScaleClipped:
+class ScaleClipped(Clipping):
     """Clip to C, then scale by rho: every record loses the same share, whatever its norm (Alg. 1)."""
 
     def factors(self, norms: Array, sensitivities: Array, rho: Array) -> Array:
@@ -30,7 +31,7 @@ class ScaleClipped:
 
 
 @dataclass(frozen=True)
-class ClipToShare:
+class ClipToShare(Clipping):
     """Clip to rho * C: a contribution already shorter than its share stays whole."""
 
     def factors(self, norms: Array, sensitivities: Array, rho: Array) -> Array:

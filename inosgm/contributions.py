@@ -44,6 +44,8 @@ class Dense:
     array: Array
 
     def __post_init__(self) -> None:
+        if not array_api_compat.is_torch_array(self.array):
+            object.__setattr__(self, "array", _validate.numeric("contributions", self.array))
         if not self.array.ndim:
             raise ValueError("contributions must have one row per record, got a single number")
 
@@ -56,6 +58,8 @@ class Dense:
         """Return the weighted sum of the rows, in float64."""
         xp = array_api_compat.array_namespace(self.array)
         rows, (_, weights) = self._rows(xp), _validate.floats("weights", weights, like=self.array)
+        if weights.shape != rows.shape[:1]:
+            raise ValueError(f"contributions and weights must pair up: got {rows.shape[0]} and {tuple(weights.shape)}")
         finite = xp.all(xp.isfinite(rows), axis=1)
         rows = rows if bool(xp.all(finite)) else xp.where(finite[:, None], rows, xp.zeros_like(rows))
         return xp.reshape(weights @ rows, self.array.shape[1:])
@@ -96,9 +100,9 @@ class Concatenated:
 
 
 def as_contributions(value: Any) -> Contributions:
-    """Return Contributions as they are, and an array (or nested lists of numbers) as Dense."""
+    """Return Contributions as they are, and an array, a table or nested lists of numbers as Dense."""
     if isinstance(value, Contributions):
         return value
-    if not (array_api_compat.is_numpy_array(value) or array_api_compat.is_torch_array(value)):
-        value = np.asarray(value, dtype=np.float64)
+    if isinstance(value, list) and not value:
+        raise TypeError("contributions of no records must be an array such as np.empty((0, 2)): a list has no width")
     return Dense(value.detach() if array_api_compat.is_torch_array(value) else value)

@@ -61,7 +61,7 @@ def run(key: int | None = None) -> list[Comparison]:
         records = np.stack([np.clip(values / bound, 0, 1), [sensitivity[label] for label in owners]], axis=1)
 
         def release(tail: Tail, place: int, records: Array = records, bound: float = bound) -> float:
-            mechanism = WeightedMean(plan, owners, tail=tail, key=None if key is None else key + place)
+            mechanism = WeightedMean(plan, owners, tail=tail, key=_key_of(key, place))
             value_sum, count = mechanism.release(records).value
             return float(np.clip(value_sum / count, 0, 1) * bound)
 
@@ -71,6 +71,10 @@ def run(key: int | None = None) -> list[Comparison]:
         )
         comparisons.append(Comparison(name, float(values.mean()), plain, ordered))
     return comparisons
+
+
+def _key_of(key: int | None, place: int) -> int | None:
+    return None if key is None else int(np.random.SeedSequence([key, place]).generate_state(1, np.uint64)[0])
 
 
 def plan_one_release(sizes: dict[str, int]) -> Plan:

@@ -9,13 +9,15 @@ from typing import Any, Protocol, final
 import numpy as np
 
 from inosgm import _validate
+from inosgm._tree import require_floating
 from inosgm._validate import Array
 from inosgm.clipping import Clipping, ScaleClipped
 from inosgm.contributions import Contributions, as_contributions
 from inosgm.noise import add_gaussian, streams
 from inosgm.orders import Descending, Order
 from inosgm.planning import Plan
-from inosgm.sampling import PoissonSampler, gather, records_in
+from inosgm.records import form_of, gather, records_in
+from inosgm.sampling import PoissonSampler
 from inosgm.tails import NoTail, Tail
 from inosgm.weights import importance_weights
 
@@ -97,20 +99,22 @@ class INOSGM(ABC):
         key: int | None = None,
         ledger: LedgerHook | None = None,
     ) -> None:
-        for name, value, kind in (("plan", plan, Plan), ("tail", tail, Tail), ("order", order, Order)):
-            if not isinstance(value, kind):
-                raise TypeError(f"{name} must be of type {kind.__name__}, got {value!r}")
+        _validate.instance("plan", plan, Plan, "make one with Plan(sample_rates=..., ...)")
+        _validate.instance("tail", tail, Tail, "take one such as LinearTail(plan.tail_length(0.4)), or TableTail.of")
+        _validate.instance("order", order, Order, "take one such as Descending()")
+        _validate.instance("clipping", clipping, Clipping, "take ScaleClipped() or ClipToShare()")
         self._plan, self._tail, self._order, self._clipping = plan, tail, order, clipping
         self._owners = _owner_indices(plan, owners)
         self._key = None if key is None else _validate.count("key", key)
         self._ledger = ledger
         self._sampler = PoissonSampler(plan.sample_rates, self._owners)
         self._released = 0
+        self._probed: Any = None
         self._lock = threading.Lock()
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        if "release" in vars(cls):
+        if cls.release is not INOSGM.release:
             raise TypeError(
                 f"{cls.__name__} must not override release: it is the one place where values become private"
             )
@@ -176,11 +180,14 @@ class INOSGM(ABC):
             raise ValueError(
                 f"data must hold one record per owner entry: got {records_in(data)} for {self._owners.size}"
             )
-        if self._released == 0:
+        form = form_of(data)
+        if form != self._probed:
             try:
-                self._sum(data, np.empty(0, dtype=np.int64), step=0)
-            except Exception as error:  # whatever the subclass raises: better now than in the middle of a plan
-                raise ValueError(f"contributions and scores must take a batch of no records: {error}") from error
+                require_floating(self._sum(data, np.empty(0, dtype=np.int64), self._released))
+            except Exception as error:  # whatever the subclass raises, before anything is drawn or charged
+                error.add_note("(raised for a batch of no records, which contributions and scores must take)")
+                raise
+            self._probed = form
 
     def _sum(self, data: Any, positions: np.ndarray, step: int) -> Any:
         """Return the clipped, weighted sum of the records at the positions; not private."""
@@ -190,7 +197,7 @@ class INOSGM(ABC):
             self.scores(batch),
             self._plan.sensitivities[self._owners[positions]],
             positions,
-            owners=self._plan.privacy[self._owners[positions]],
+            owners=self._plan.step_cost[self._owners[positions]],
             tail=self._tail,
             order=self._order.at(step),
             clipping=self._clipping,
@@ -222,16 +229,27 @@ def clipped_ordered_sum(
 
 
 def _owner_indices(plan: Plan, owners: Sequence[str | int] | np.ndarray) -> np.ndarray:
-    """Translate owner labels into positions in the plan."""
+    """Translate owner labels into positions in the plan, and see that the plan is about these records."""
     given = np.asarray(owners)
-    if given.ndim != 1:
-        raise ValueError(f"owners must be one label per record, got shape {given.shape}")
-    distinct, inverse = np.unique(given, return_inverse=True)
+    if given.dtype == object and {type(label) for label in given.flat} == {str}:  # text in a pandas table
+        given = given.astype(str)
+    if given.ndim != 1 or (given.dtype.kind not in "iuUT" and given.size):
+        raise ValueError(f"owners must be one label per record, text or whole numbers, got {given.dtype} {given.shape}")
+    distinct, inverse, counts = np.unique(given, return_inverse=True, return_counts=True)
     position = {label: index for index, label in enumerate(plan.labels)}
     unknown = [label for label in distinct.tolist() if label not in position]
     if unknown:
         raise ValueError(f"owners must be labels of the plan ({_some(plan.labels)}), got {_some(unknown)}")
-    return np.array([position[label] for label in distinct.tolist()], dtype=np.int64)[inverse]
+    places = np.array([position[label] for label in distinct.tolist()], dtype=np.int64)
+    missing = plan.sizes.copy()
+    missing[places] -= counts
+    if np.abs(missing).sum() > 1:  # neighbouring data sets, one record more or less, follow the same plan
+        worst = int(np.argmax(np.abs(missing)))
+        raise ValueError(
+            f"owners must be those of the plan: it has {plan.sizes[worst]} records of {plan.labels[worst]!r}, "
+            f"owners has {plan.sizes[worst] - missing[worst]}"
+        )
+    return places[inverse]
 
 
 def _some(labels: Sequence[str | int]) -> str:

@@ -34,5 +34,8 @@ def _gaussian_like(array: Array, generator: np.random.Generator) -> Array:
         return generator.standard_normal(array.shape)
     import torch
 
+    if array.device.type == "cpu":  # torch's own generator on the CPU knows only 2^32 seeds
+        precision = np.float64 if array.dtype == torch.float64 else np.float32
+        return torch.from_numpy(generator.standard_normal(tuple(array.shape), dtype=precision)).to(array.dtype)
     source = torch.Generator(array.device).manual_seed(int(generator.integers(2**63)))
     return torch.randn(array.shape, generator=source, dtype=array.dtype, device=array.device)

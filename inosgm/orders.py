@@ -54,12 +54,20 @@ class Order(ABC):
 
 
 def _stable_argsort(xp: Any, key: Array) -> Array:
-    """Sort ascending, ties as they stand; without ties (or NaNs) the several times faster unstable sort is the same."""
-    ranking = xp.argsort(key, stable=False)
+    """Sort ascending, NaN last, ties as they stand.
+
+    numpy's unstable sort is several times faster than its stable one, so ties are put right afterwards: within
+    a run of equal keys, positions are sorted by sorting run * n + position.
+    """
+    if not array_api_compat.is_numpy_array(key):
+        return xp.argsort(key, stable=True)
+    ranking = np.argsort(key)
     ordered = key[ranking]
-    if bool(xp.all(ordered[1:] > ordered[:-1])):
-        return ranking
-    return xp.argsort(key, stable=True)
+    tied = (ordered[1:] == ordered[:-1]) | np.isnan(ordered[:-1])
+    if tied.any():
+        run = np.cumsum(np.concatenate([[0], ~tied])) * key.size
+        ranking = np.sort(run + ranking) - run
+    return ranking
 
 
 @dataclass(frozen=True)

@@ -68,9 +68,15 @@ class Plan:
                 raise ValueError(
                     f"{name} must hold one entry per owner: got {len(values)} for {rates.size} sample_rates"
                 )
-        _validate.each("sample_rates", rates, (rates > 0) & (rates <= 1), "lie in (0, 1]")
+        _validate.each(
+            "sample_rates", rates, (rates > 0) & (rates <= 1), "lie in (0, 1] (a probability, not a percentage)"
+        )
         _validate.each("sensitivities", bounds, bounds > 0, "be > 0")
         _validate.each("sizes", counts, (counts >= 0) & (counts == np.floor(counts)), "be whole numbers >= 0")
+        names = tuple(name.item() if isinstance(name, np.generic) else name for name in names)
+        wrong = [name for name in names if not isinstance(name, str | int)]
+        if wrong:
+            raise TypeError(f"labels must be text or whole numbers, got {wrong[0]!r}")
         if len(set(names)) < len(names):
             raise ValueError(f"labels must differ, got {names}")
         batch = float(rates @ counts) if expected_batch is None else expected_batch
@@ -94,13 +100,13 @@ class Plan:
         return _validate.vector("noise_multipliers", self.noise_scale / self.sensitivities)
 
     @cached_property
-    def privacy(self) -> np.ndarray:
-        """A number per owner, the smaller the more private: log(q^2 (exp(1/m^2) - 1)), m the noise multiplier.
+    def step_cost(self) -> np.ndarray:
+        """A number per owner that orders them by what a step costs: log(q^2 (exp(1/m^2) - 1)), m the noise multiplier.
 
-        It orders owners by what a step costs them in the limit of many steps; it is not an epsilon.
+        It is the limit of many steps, for comparing owners (the smaller, the more private); it is not an epsilon.
         """
         inverse = self.noise_multipliers**-2.0
-        return _validate.vector("privacy", 2 * np.log(self.sample_rates) + inverse + np.log(-np.expm1(-inverse)))
+        return _validate.vector("step_cost", 2 * np.log(self.sample_rates) + inverse + np.log(-np.expm1(-inverse)))
 
     def tail_length(self, fraction: float) -> float:
         """Return the length of a tail that holds a fraction of the expected total sensitivity of a batch.
@@ -110,7 +116,7 @@ class Plan:
         >>> Plan(sample_rates=[0.5], sensitivities=[2], sizes=[100], noise_scale=1, steps=1).tail_length(0.4)
         40.0
         """
-        fraction = _validate.number("fraction", fraction, least=0)
+        fraction = _validate.number("fraction", fraction, least=0, most=1)
         return fraction * float(self.sample_rates * self.sizes @ self.sensitivities)
 
     def to_json(self) -> str:
@@ -130,7 +136,7 @@ class Plan:
         except ValidationError as error:
             found = error.errors()[0]
             where = ".".join(str(part) for part in found["loc"])
-            raise ValueError(f"not a plan: {where + ': ' if where else ''}{found['msg']}") from None
+            raise ValueError(f"not the JSON text of a plan: {where + ': ' if where else ''}{found['msg']}") from None
         return cls(**dict(file))
 
     def __eq__(self, other: object) -> bool:
@@ -152,5 +158,5 @@ class _PlanFile(BaseModel):
     sizes: list[int]
     noise_scale: float
     steps: int
-    expected_batch: float
-    labels: list[str | int]
+    expected_batch: float | None = None
+    labels: list[str | int] | None = None

@@ -1,12 +1,8 @@
 """Poisson batches: every record tosses its own coin, in time proportional to the batch."""
 
 import math
-from typing import Any
 
-import array_api_compat
 import numpy as np
-
-from inosgm._validate import Array
 
 
 class PoissonSampler:
@@ -58,36 +54,3 @@ def _bernoulli_positions(generator: np.random.Generator, size: int, rate: float)
         chunks.append(positions[positions < size])
         last = int(positions[-1])
     return np.concatenate(chunks)
-
-
-def gather(data: Any, positions: np.ndarray) -> Any:
-    """Pick records by position: from an array, a table, a list of records, or a tuple or dict of columns."""
-    if isinstance(data, dict):
-        return {name: gather(column, positions) for name, column in data.items()}
-    if isinstance(data, tuple):
-        return tuple(gather(column, positions) for column in data)
-    if isinstance(data, list):
-        return [data[position] for position in positions]
-    if hasattr(data, "iloc"):  # pandas
-        return data.iloc[positions]
-    return data[_index_for(data, positions)]
-
-
-def records_in(data: Any) -> int:
-    """Count the records of anything that `gather` takes.
-
-    Raises:
-        ValueError: when the columns differ in length.
-    """
-    if isinstance(data, dict | tuple):
-        lengths = {records_in(column) for column in (data.values() if isinstance(data, dict) else data)}
-        if len(lengths) != 1:
-            raise ValueError(f"the columns of data must be equally long, got lengths {sorted(lengths)}")
-        return lengths.pop()
-    return len(data)
-
-
-def _index_for(data: Array, positions: np.ndarray) -> Array:
-    if array_api_compat.is_torch_array(data):
-        return array_api_compat.array_namespace(data).asarray(positions, device=data.device)
-    return positions

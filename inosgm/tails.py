@@ -255,13 +255,13 @@ class TableTail(_Lines):
             pieces: Number of straight pieces.
 
         Raises:
-            ValueError: naming the first position where the function leaves [0, 1] (or is NaN) or rises.
+            ValueError: naming the first position where the function leaves [0, 1] or rises.
 
         >>> TableTail.of(lambda c: 1 - (c / 5) ** 2, length=5.0).length
         5.0
         """
         positions = np.linspace(0.0, _length("length", length), _validate.count("pieces", pieces, least=1) + 1)
-        values = np.array([float(function(float(c))) for c in positions])
+        values = np.array([_validate.number(f"the function at c = {c:g}", function(float(c))) for c in positions])
         rises = np.diff(values, prepend=values[0]) > 0
         for bad, what in ((~((values >= 0) & (values <= 1)), "leaves [0, 1]"), (rises, "rises")):
             if bad.any():
@@ -274,7 +274,10 @@ class TableTail(_Lines):
 
 
 def _length(name: str, value: float) -> float:
-    return value if value == 0 else _validate.number(name, value, least=1e-100, most=1e100)
+    length = _validate.number(name, value, least=0, most=1e100)
+    if 0 < length < 1e-100:
+        raise ValueError(f"{name} must be 0 or at least 1e-100, got {value!r}")
+    return length
 
 
 def _check_importances(name: str, values: np.ndarray) -> None:

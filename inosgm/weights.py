@@ -50,12 +50,8 @@ def importance_weights(
     >>> importance_weights([3.0, 1.0, 2.0], 1.0, LinearTail(2.0))
     array([1.  , 0.25, 0.75])
     """
-    if not isinstance(tail, Tail):
-        raise TypeError(
-            f"tail must be a Tail such as LinearTail(2.0), got {tail!r}: tabulate a function with TableTail.of"
-        )
-    if not isinstance(order, Order):
-        raise TypeError(f"order must be an Order such as Descending(), got {order!r}")
+    _validate.instance("tail", tail, Tail, "take one such as LinearTail(2.0), or tabulate a function with TableTail.of")
+    _validate.instance("order", order, Order, "take one such as Descending()")
     xp, scores = _validate.floats("scores", scores)
     if scores.ndim != 1:
         raise ValueError(f"scores must be one number per record, got shape {tuple(scores.shape)}")

@@ -69,6 +69,7 @@ BROKEN = {
     "grid of 1/10": (rounded_thresholds(LinearTail(1.0), 0.1), 2),
     "grid of 1/10 of ten": (rounded_thresholds(LinearTail(10.0), 1.0), 2),
     "tail of the realised batch": (realised_tail(0.4), 1.3),
+    "a sum in float32": (lambda g, s, c: g.sum(axis=0), 2),
 }
 
 
@@ -137,7 +138,7 @@ class Centred(Mean):
 
 def test_real_data_shows_scores_and_contributions_that_look_at_the_batch():
     generator = np.random.default_rng(0)
-    data, owners = generator.normal(size=(200, 2)), generator.integers(2, size=200)
+    data, owners = generator.normal(size=(200, 2)), np.arange(200) % 2
     plan = Plan(sample_rates=[0.1, 0.1], sensitivities=[0.5, 2.0], sizes=[100, 100], noise_scale=1.0, steps=1)
     made = [kind(plan, owners, tail=HardTail(10.0)) for kind in (Mean, Standardised, Centred)]
     sound, standardised, centred = (certify(mechanism, data, evaluations=600) for mechanism in made)
@@ -150,6 +151,8 @@ def test_real_data_shows_scores_and_contributions_that_look_at_the_batch():
 
 def test_a_nan_is_a_violation():
     assert certify(lambda g, s, c: g.sum(axis=0) * np.nan, evaluations=5).ratio == np.inf
+    with pytest.raises(TypeError, match="is a `return` missing"):
+        certify(lambda g, s, c: None, evaluations=5)
 
 
 def test_bad_input():

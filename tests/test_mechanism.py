@@ -218,10 +218,24 @@ def test_no_copies_and_no_other_release():
             duplicate(mechanism)
     with pytest.raises(TypeError, match="must not override release"):
         type("Shortcut", (Rows,), {"release": lambda self, data: data.sum()})
+    mixin = type("Mixin", (), {"release": lambda self, data: data.sum()})
+    with pytest.raises(TypeError, match="must not override release"):
+        type("Shortcut", (mixin, Rows), {})
     with pytest.raises(AttributeError):
         mechanism.plan = plan(noise_scale=1e-12)
     with pytest.raises(TypeError, match="abstract"):
         INOSGM(plan(), OWNERS)
+
+
+class Summed(Dense):
+    """Contributions whose sum comes in a form of the test's choice."""
+
+    def __init__(self, array, form):
+        super().__init__(array)
+        object.__setattr__(self, "form", form)
+
+    def weighted_sum(self, weights):
+        return self.form(super().weighted_sum(weights))
 
 
 class Misshapen(Rows):
@@ -248,16 +262,48 @@ class Misshapen(Rows):
         ({"s": lambda b: np.zeros(6)}, DATA, "must hold|must be one|pair up"),
         ({"g": lambda b: np.zeros((6, 2))}, DATA, "contributions and scores must pair up"),
         ({"g": lambda b: np.float64(1)}, DATA, "one row per record"),
-        ({"g": lambda b: b.max(axis=0)}, DATA, "must take a batch of no records"),
+        ({"g": lambda b: b.max(axis=0)}, DATA, "which contributions and scores must take"),
+        ({"g": lambda b: None}, DATA, "contributions must be numbers, got None: is a `return` missing"),
+        ({"s": lambda b: None}, DATA, "scores must be numbers, got None: is a `return` missing"),
+        ({"g": lambda b: [list(row) for row in b]}, DATA, "a list has no width"),
+        ({"g": lambda b: b.astype(str)}, DATA, "contributions must be numbers, got values of type <U"),
+        ({"s": lambda b: b[:, 0].astype(object)}, DATA, "scores must be numbers, got values of type object"),
+        ({"g": lambda b: b.astype(complex)}, DATA, "contributions must be numbers, got values of type complex"),
+        ({"g": lambda b: Summed(b, lambda total: float(total[0]))}, DATA, "floating-point numbers, got float"),
+        ({"g": lambda b: Summed(b, lambda total: total.astype(int))}, DATA, "floating-point numbers, got ndarray"),
+        ({}, None, "data must be an array, a table"),
     ],
 )
 def test_bad_input_before_any_coin_or_cost(mechanism, data, message, monkeypatch):
     book = Book()
     made = Misshapen(plan(), OWNERS, ledger=book, **mechanism)
     monkeypatch.setattr("inosgm.mechanism.streams", lambda *_: pytest.fail("randomness was drawn"))
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises((ValueError, TypeError), match=message):
         made.release(data)
     assert (len(book.costs), made.released) == (0, 0)
+
+
+def test_other_data_is_probed_again():
+    book = Book()
+    mechanism = Misshapen(plan(), OWNERS, ledger=book, g=lambda batch: batch[:, :2] @ np.ones((2, 1)))
+    mechanism.release(DATA)
+    with pytest.raises(ValueError, match="matmul"):
+        mechanism.release(DATA[:, :1])
+    assert len(book.costs) == 1
+
+
+@pytest.mark.parametrize("kind", ["float64", "Float64", "Int64"])
+def test_missing_values_of_a_table_rank_last_and_add_nothing(kind):
+    class Column(INOSGM):
+        def contributions(self, batch):
+            return batch["x"]
+
+        def scores(self, batch):
+            return batch["x"]
+
+    table = pd.DataFrame({"x": pd.Series([1, 2, None, 1, 2, 1], dtype=kind)})
+    value = Column(plan(sensitivities=[9.0, 9.0]), OWNERS, tail=HardTail(9.0)).release(table).value
+    np.testing.assert_allclose(value, 7, atol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -266,7 +312,13 @@ def test_bad_input_before_any_coin_or_cost(mechanism, data, message, monkeypatch
         (dict(owners=[0, 1, 2]), r"owners must be labels of the plan \(0, 1\), got 2"),
         (dict(owners=[0, -1]), "got -1"),
         (dict(owners=["a"]), "got 'a'"),
-        (dict(owners=[[0, 1]]), "one label per record"),
+        (dict(owners=[OWNERS]), "one label per record"),
+        (dict(owners=[0.5] * 6), "text or whole numbers, got float64"),
+        (dict(owners=[None] * 6), "text or whole numbers, got object"),
+        (dict(owners=np.zeros(60, dtype=int)), "it has 3 records of 0, owners has 60"),
+        (dict(clipping="scale"), "clipping must be of type Clipping"),
+        (dict(clipping=ScaleClipped), "clipping must be of type Clipping"),
+        (dict(key="secret"), "key must be a whole number"),
         (dict(plan={"steps": 1}), "plan must be of type Plan"),
         (dict(tail=lambda u: 1.0), "tail must be of type Tail"),
         (dict(order=max), "order must be of type Order"),
@@ -280,9 +332,15 @@ def test_bad_construction(arguments, message):
 
 
 def test_owners_by_name():
-    named = plan(labels=["benign", "malignant"])
-    by_name = Rows(named, np.array(["benign", "malignant"])[OWNERS], tail=LinearTail(4.0)).release(DATA).value
-    np.testing.assert_allclose(by_name, Rows(plan(), OWNERS, tail=LinearTail(4.0)).release(DATA).value, atol=1e-7)
+    named, names = plan(labels=["benign", "malignant"]), np.array(["benign", "malignant"])[OWNERS]
+    expected = Rows(plan(), OWNERS, tail=LinearTail(4.0)).release(DATA).value
+    for form in (names, names.tolist(), names.astype(object), pd.Series(names)):
+        np.testing.assert_allclose(Rows(named, form, tail=LinearTail(4.0)).release(DATA).value, expected, atol=1e-7)
+
+
+def test_neighbouring_data_follow_the_same_plan():
+    assert Rows(plan(), OWNERS[1:]).release(DATA[1:]).value.shape == (2,)
+    assert Rows(plan(), np.append(OWNERS, 0)).release(np.vstack([DATA, DATA[:1]])).value.shape == (2,)
 
 
 def test_owner_first_knows_who_is_more_private():

@@ -1,8 +1,15 @@
+from typing import NamedTuple
+
 import numpy as np
 import torch
 from scipy import stats
 
 from inosgm.noise import add_gaussian, streams
+
+
+class Pair(NamedTuple):
+    first: object
+    second: object
 
 
 def test_noise_of_a_key_and_step_is_always_the_same():
@@ -18,12 +25,19 @@ def test_without_a_key_nothing_repeats():
 
 
 def test_noise_keeps_the_shape_of_what_is_released():
-    total = {"a": np.zeros((2, 3)), "b": [torch.zeros(4), np.zeros(())]}
+    total = {"a": np.zeros((2, 3)), "b": Pair(torch.zeros(4), np.zeros(()))}
     noisy = add_gaussian(total, 1.0, streams(5, 0)[1])
     assert noisy["a"].shape == (2, 3)
     assert noisy["b"][0].dtype == torch.float32
-    assert noisy["b"][1].shape == ()
+    assert isinstance(noisy["b"], Pair)
     assert len({float(x) for x in (*noisy["a"].ravel(), *noisy["b"][0])}) == 10  # no coordinate shares its noise
+
+
+def test_torch_noise_has_more_than_32_bits_of_seed():
+    """Of 200,000 pairs none repeats; seeds of 32 bits would repeat 4.7 of them on average."""
+    noise = streams(3, 0)[1]
+    pairs = {tuple(add_gaussian(torch.zeros(2, dtype=torch.float64), 1.0, noise).tolist()) for _ in range(200_000)}
+    assert len(pairs) == 200_000
 
 
 def test_scale_of_the_noise_in_numpy_and_torch():

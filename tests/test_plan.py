@@ -29,13 +29,13 @@ def test_derived_numbers():
     assert plan.noise_multipliers.tolist() == [3.0, 1.5]
     assert plan.tail_length(0.5) == 0.5 * (10 * 1 + 20 * 2)
     assert plan != Plan(**GOOD)
-    assert plan.privacy[0] < plan.privacy[1]
+    assert plan.step_cost[0] < plan.step_cost[1]
 
 
-def test_privacy_number_survives_extremes():
+def test_step_cost_survives_extremes():
     plan = Plan(sample_rates=[1e-9, 1e-9], sensitivities=[1e-3, 1e3], sizes=[1, 1], noise_scale=1.0, steps=1)
-    assert np.isfinite(plan.privacy).all()
-    np.testing.assert_allclose(plan.privacy[0], np.log(1e-18 * np.expm1(1e-6)))
+    assert np.isfinite(plan.step_cost).all()
+    np.testing.assert_allclose(plan.step_cost[0], np.log(1e-18 * np.expm1(1e-6)))
 
 
 def test_a_plan_cannot_be_changed():
@@ -54,10 +54,10 @@ def test_a_plan_cannot_be_changed():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (dict(sample_rates=[0.1, 1.2]), r"sample_rates must lie in \(0, 1\], got 1.2 at position 1"),
+        (dict(sample_rates=[0.1, 1.2]), r"sample_rates must lie in \(0, 1\].*, got 1.2 at position 1"),
         (dict(sample_rates=[0.0, 0.5]), "sample_rates must lie in"),
         (dict(sample_rates=[0.1, np.nan]), "sample_rates must be finite"),
-        (dict(sample_rates=[[0.1, 0.2]]), "one-dimensional"),
+        (dict(sample_rates=[[0.1, 0.2]]), "must be a list of numbers"),
         (dict(sample_rates=[], sensitivities=[], sizes=[]), "at least one owner"),
         (dict(sensitivities=[1.0, -1.0]), "sensitivities must be > 0, got -1.0 at position 1"),
         (dict(sensitivities=[0.0, 1.0]), "sensitivities must be > 0"),
@@ -73,11 +73,21 @@ def test_a_plan_cannot_be_changed():
         (dict(expected_batch=-1), "expected_batch must be"),
         (dict(labels=["a"]), "labels must hold one entry per owner"),
         (dict(labels=["a", "a"]), "labels must differ"),
+        (dict(labels=["a", 1.5]), "labels must be text or whole numbers, got 1.5"),
+        (dict(steps="many"), "steps must be a whole number"),
+        (dict(sample_rates=0.5), "sample_rates must be a list of numbers"),
     ],
 )
 def test_impossible_plans(change, message):
     with pytest.raises((ValueError, TypeError), match=message):
         Plan(**{**GOOD, **change})
+
+
+def test_files_have_the_same_defaults():
+    numbers = json.loads(Plan(**GOOD).to_json())
+    del numbers["labels"], numbers["expected_batch"]
+    assert Plan.from_json(json.dumps(numbers)) == Plan(**GOOD)
+    assert Plan.from_json(Plan(**GOOD, labels=np.array([3, 4])).to_json()).labels == (3, 4)
 
 
 def test_bad_files():
@@ -89,5 +99,5 @@ def test_bad_files():
     ):
         with pytest.raises(ValueError, match=message):
             Plan.from_json(json.dumps({**json.loads(text), **change}))
-    with pytest.raises(ValueError, match="not a plan"):
+    with pytest.raises(ValueError, match="not the JSON text of a plan"):
         Plan.from_json(text[:20])

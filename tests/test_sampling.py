@@ -4,7 +4,8 @@ import pytest
 import torch
 from scipy import stats
 
-from inosgm.sampling import PoissonSampler, gather, records_in
+from inosgm.records import form_of, gather, records_in
+from inosgm.sampling import PoissonSampler
 
 RATES = np.array([1.0, 0.9, 0.5, 0.3, 0.25, 0.01, 1e-4])
 
@@ -86,3 +87,21 @@ def test_gather_takes_what_people_have():
         assert records_in(data) == 5
     with pytest.raises(ValueError, match=r"equally long, got lengths \[4, 5\]"):
         records_in((array, array[1:]))
+    for nothing in (None, 5, (x for x in array)):
+        with pytest.raises(TypeError, match="data must be an array, a table"):
+            records_in(nothing)
+
+
+def test_form_is_what_two_data_sets_share():
+    array = np.zeros((5, 2))
+    assert form_of(array) == form_of(array[:3])
+    forms = [
+        array,
+        array[:, :1],
+        array.astype(np.float32),
+        torch.zeros(5, 2),
+        pd.DataFrame(array),
+        (array,),
+        {"x": array},
+    ]
+    assert all(form_of(a) != form_of(b) for i, a in enumerate(forms) for b in forms[:i])

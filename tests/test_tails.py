@@ -81,7 +81,10 @@ def test_W_refuses_what_is_not_a_distance(x):
         (lambda: TableTail([0, 2, 1], [1, 0.5, 0]), "never fall"),
         (lambda: TableTail.of(lambda c: c / 5, length=5), "rises at c = 0.0048"),
         (lambda: TableTail.of(lambda c: 2 - c, length=1), r"leaves \[0, 1\] at c = 0, where it is 2"),
-        (lambda: TableTail.of(lambda c: np.nan, length=1), "leaves"),
+        (lambda: TableTail.of(lambda c: np.nan, length=1), "function at c = 0 must be finite"),
+        (lambda: TableTail.of(lambda c: None, length=1), "function at c = 0 must be a number"),
+        (lambda: LinearTail(np.ones(2)), "length must be a number"),
+        (lambda: LinearTail(1e-200), "0 or at least"),
     ],
 )
 def test_invalid_tails_cannot_be_made(make, message):

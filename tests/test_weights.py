@@ -179,8 +179,8 @@ def test_edge_cases():
         (dict(scores=[1.0, 2.0], sensitivities=1.0, ids=[4, 4]), "ids must differ"),
         (dict(scores=[1.0, 2.0], sensitivities=1.0, order=RandomOrder(0)), "RandomOrder needs ids"),
         (dict(scores=[1.0, 2.0], sensitivities=1.0, order=OwnerFirst()), "OwnerFirst needs owners"),
-        (dict(scores=[1.0], sensitivities=1.0, tail=lambda u: 1), "tail must be a Tail"),
-        (dict(scores=[1.0], sensitivities=1.0, order=np.argsort), "order must be an Order"),
+        (dict(scores=[1.0], sensitivities=1.0, tail=lambda u: 1), "tail must be of type Tail"),
+        (dict(scores=[1.0], sensitivities=1.0, order=np.argsort), "order must be of type Order"),
     ],
 )
 def test_bad_input(arguments, message):

@@ -1,0 +1,5 @@
+"""Run the command line as `python -m inosgm`."""
+
+from inosgm.cli import main
+
+main()
