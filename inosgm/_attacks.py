@@ -140,13 +140,13 @@ class MadeUp:
         """
         everyone, others = _rows(state)
         basis: Array = np.diag(self._stretch * state.sensitivities).astype(state.dtype)
-        change = _float64(self._sum(basis, state, everyone)) - _float64(self._sum(basis[others], state, others))
+        change = _float64(self._sum(basis.copy(), state, everyone)) - _float64(self._sum(basis[others], state, others))
         signs = np.where(change < 0, -1.0, 1.0)  # those that do not move add up to a sum in which small ones may drown
         return (signs * self._stretch * state.sensitivities).astype(state.dtype)[:, None]
 
     def _change(self, state: Batch, contributions: np.ndarray) -> float:
         everyone, others = _rows(state)
-        change = _float64(self._sum(contributions, state, everyone)) - _float64(
+        change = _float64(self._sum(contributions.copy(), state, everyone)) - _float64(
             self._sum(contributions[others], state, others)
         )
         ratio = float(np.linalg.norm(change) / state.sensitivities[state.added])

@@ -88,7 +88,7 @@ class Pieces:
             between = between + (table.area_low[last] - table.area_low[first + 1])
             rest = end * _mean_of_cubic(table.cubic[:, last], xp.zeros_like(end), end)
             head[where] = ((table.width[first] - begin) * head[where] + between + rest) / spans[where]
-        return head
+        return xp.clip(head, 0.0, 1.0)  # what rounding added
 
     def _on(self, like: Array) -> "Pieces":
         """Return the same table in the namespace and on the device of an array."""

@@ -9,6 +9,9 @@ import numpy as np
 Array = Any
 """A numpy array or a torch tensor."""
 
+TINY, HUGE = 1e-50, 1e50
+"""Sensitivities and tail lengths lie between them, so that no product of a few of them leaves float64."""
+
 
 def number(
     name: str, value: Any, *, above: float = -math.inf, least: float = -math.inf, most: float = math.inf

@@ -13,7 +13,7 @@ class Clipping(ABC):
 
     **Guarantee.** factor * ||g|| <= rho * C, and for a larger rho the clipped vector moves by at most the increase
     of rho * C: with that, the sensitivity proof of INO-SGM goes through unchanged. A contribution whose norm is not
-    finite gets 0.
+    finite, or so large (above 1e150) that float64 could not scale it down exactly, gets 0.
     """
 
     @abstractmethod
@@ -41,6 +41,6 @@ class ClipToShare(Clipping):
 
 def _shrink(norms: Array, bounds: Array) -> Array:
     xp = array_api_compat.array_namespace(norms)
-    finite, long = xp.isfinite(norms), norms > bounds
+    finite, long = norms <= 1e150, norms > bounds  # a NaN is not <= anything
     one = xp.ones_like(norms)
     return xp.where(finite, xp.where(long, bounds / xp.where(finite & long, norms, one), one), xp.zeros_like(norms))

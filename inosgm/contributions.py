@@ -44,15 +44,17 @@ class Dense:
     array: Array
 
     def __post_init__(self) -> None:
-        if not array_api_compat.is_torch_array(self.array):
-            object.__setattr__(self, "array", _validate.numeric("contributions", self.array))
+        torch = array_api_compat.is_torch_array(self.array)
+        array = self.array.detach() if torch else _validate.numeric("contributions", self.array)
+        object.__setattr__(self, "array", array)
         if not self.array.ndim:
             raise ValueError("contributions must have one row per record, got a single number")
 
     def norms(self) -> Array:
         """Return the Euclidean norm of each row, over all its axes."""
         xp = array_api_compat.array_namespace(self.array)
-        return xp.linalg.vector_norm(self._rows(xp), axis=1)
+        with np.errstate(over="ignore", invalid="ignore"):  # too long, or not finite: the mechanism leaves it out
+            return xp.linalg.vector_norm(self._rows(xp), axis=1)
 
     def weighted_sum(self, weights: Array) -> Array:
         """Return the weighted sum of the rows, in float64."""
@@ -105,4 +107,4 @@ def as_contributions(value: Any) -> Contributions:
         return value
     if isinstance(value, list) and not value:
         raise TypeError("contributions of no records must be an array such as np.empty((0, 2)): a list has no width")
-    return Dense(value.detach() if array_api_compat.is_torch_array(value) else value)
+    return Dense(value)

@@ -25,17 +25,20 @@ def streams(key: int | None, step: int) -> tuple[np.random.Generator, np.random.
 
 
 def add_gaussian(total: Any, scale: float, generator: np.random.Generator) -> Any:
-    """Add independent N(0, scale^2) to every coordinate, drawn on the device where the coordinate is."""
-    return tree_map(lambda array: array + _gaussian_like(array, generator) * scale, total)
+    """Add independent N(0, scale^2) to every coordinate, on the device where it is, in float32 or better."""
+    return tree_map(lambda array: _noisy(array, scale, generator), total)
 
 
-def _gaussian_like(array: Array, generator: np.random.Generator) -> Array:
+def _noisy(array: Array, scale: float, generator: np.random.Generator) -> Array:
     if not array_api_compat.is_torch_array(array):
-        return generator.standard_normal(array.shape)
+        return array + scale * generator.standard_normal(array.shape)
     import torch
 
+    array = array.detach().to(torch.promote_types(array.dtype, torch.float32))
     if array.device.type == "cpu":  # torch's own generator on the CPU knows only 2^32 seeds
         precision = np.float64 if array.dtype == torch.float64 else np.float32
-        return torch.from_numpy(generator.standard_normal(tuple(array.shape), dtype=precision)).to(array.dtype)
-    source = torch.Generator(array.device).manual_seed(int(generator.integers(2**63)))
-    return torch.randn(array.shape, generator=source, dtype=array.dtype, device=array.device)
+        noise = torch.from_numpy(generator.standard_normal(tuple(array.shape), dtype=precision))
+    else:
+        source = torch.Generator(array.device).manual_seed(int(generator.integers(2**63)))
+        noise = torch.randn(array.shape, generator=source, dtype=array.dtype, device=array.device)
+    return array + scale * noise

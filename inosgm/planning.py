@@ -71,12 +71,13 @@ class Plan:
         _validate.each(
             "sample_rates", rates, (rates > 0) & (rates <= 1), "lie in (0, 1] (a probability, not a percentage)"
         )
-        _validate.each("sensitivities", bounds, bounds > 0, "be > 0")
+        within = (bounds >= _validate.TINY) & (bounds <= _validate.HUGE)
+        _validate.each("sensitivities", bounds, within, f"lie in [{_validate.TINY}, {_validate.HUGE}]")
         _validate.each("sizes", counts, (counts >= 0) & (counts == np.floor(counts)), "be whole numbers >= 0")
         names = tuple(name.item() if isinstance(name, np.generic) else name for name in names)
         wrong = [name for name in names if not isinstance(name, str | int)]
-        if wrong:
-            raise TypeError(f"labels must be text or whole numbers, got {wrong[0]!r}")
+        if wrong or len({type(name) for name in names}) > 1:
+            raise TypeError(f"labels must be all text or all whole numbers, got {(wrong or names)[0]!r} among others")
         if len(set(names)) < len(names):
             raise ValueError(f"labels must differ, got {names}")
         batch = float(rates @ counts) if expected_batch is None else expected_batch

@@ -49,8 +49,8 @@ def _bernoulli_positions(generator: np.random.Generator, size: int, rate: float)
     chunks, last = [np.empty(0, dtype=np.int64)], -1
     while last < size - 1:
         expected = (size - 1 - last) * rate
-        gaps = np.minimum(generator.geometric(rate, int(expected + 4 * math.sqrt(expected) + 8)), size + 1)
-        positions = last + np.cumsum(gaps)
+        gaps = generator.geometric(rate, int(expected + 4 * math.sqrt(expected) + 8))
+        positions = last + np.cumsum(np.clip(gaps, 1, size + 1))  # a gap of 0 is a rounding error
         chunks.append(positions[positions < size])
         last = int(positions[-1])
     return np.concatenate(chunks)

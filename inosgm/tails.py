@@ -274,9 +274,9 @@ class TableTail(_Lines):
 
 
 def _length(name: str, value: float) -> float:
-    length = _validate.number(name, value, least=0, most=1e100)
-    if 0 < length < 1e-100:
-        raise ValueError(f"{name} must be 0 or at least 1e-100, got {value!r}")
+    length = _validate.number(name, value, least=0, most=_validate.HUGE)
+    if 0 < length < _validate.TINY:
+        raise ValueError(f"{name} must be 0 or at least {_validate.TINY}, got {value!r}")
     return length
 
 

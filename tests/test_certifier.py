@@ -149,6 +149,15 @@ def test_real_data_shows_scores_and_contributions_that_look_at_the_batch():
     assert made[0].released == 0
 
 
+def test_functions_may_write_into_what_they_get():
+    def in_place(g, s, c):
+        g *= importance_weights(s, c, HardTail(5.0))[:, None].astype(g.dtype)
+        return g.sum(axis=0, dtype=float)
+
+    found = certify(in_place, evaluations=300)
+    assert found.ratio < 1.01  # float32 products round, nothing worse
+
+
 def test_a_nan_is_a_violation():
     assert certify(lambda g, s, c: g.sum(axis=0) * np.nan, evaluations=5).ratio == np.inf
     with pytest.raises(TypeError, match="is a `return` missing"):

@@ -72,6 +72,11 @@ def test_torch_gives_the_same(data):
     np.testing.assert_allclose(value, Rows(plan(), OWNERS, tail=LinearTail(4.0)).release(DATA).value, atol=1e-6)
 
 
+def test_a_release_carries_no_gradient():
+    data = torch.from_numpy(DATA).requires_grad_()
+    assert not Rows(plan(), OWNERS).release(data).value.requires_grad
+
+
 def test_other_kinds_of_data():
     class Columns(INOSGM):
         def contributions(self, batch):
@@ -99,9 +104,9 @@ def test_micro_batches_give_the_same():
 
 @pytest.mark.parametrize("clipping", [ScaleClipped(), ClipToShare()])
 def test_long_and_broken_contributions_stay_within_their_share(clipping):
-    long = np.array([[1e30], [-3e4], [np.inf], [np.nan], [0.5]])
-    sensitivities = np.array([1.0, 2.0, 1.0, 1.0, 1.0])
-    for k in range(5):
+    long = np.array([[1e30], [-3e4], [np.inf], [np.nan], [0.5], [1e308]])
+    sensitivities = np.array([1.0, 2.0, 1.0, 1.0, 1.0, 7e-16])
+    for k in range(6):
         value = clipped_ordered_sum(
             Dense(long[[k]]), np.zeros(1), sensitivities[[k]], np.array([0]),
             owners=np.zeros(1), tail=LinearTail(4.0), order=Descending(), clipping=clipping,

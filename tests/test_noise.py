@@ -40,6 +40,11 @@ def test_torch_noise_has_more_than_32_bits_of_seed():
     assert len(pairs) == 200_000
 
 
+def test_half_precision_sums_get_noise_in_float32():
+    for half in (torch.zeros(3, dtype=torch.bfloat16), torch.zeros(3, dtype=torch.float16)):
+        assert add_gaussian(half, 1.0, streams(1, 0)[1]).dtype == torch.float32
+
+
 def test_scale_of_the_noise_in_numpy_and_torch():
     """Kolmogorov-Smirnov against N(0, 3^2) with 50,000 draws each; false-alarm rate 1e-6 per array kind."""
     for zero in (np.zeros(50_000), torch.zeros(50_000, dtype=torch.float64), torch.zeros(50_000)):

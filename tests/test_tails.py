@@ -92,6 +92,14 @@ def test_invalid_tails_cannot_be_made(make, message):
         make()
 
 
+@pytest.mark.parametrize("length", [1e-50, 1e50])
+@pytest.mark.parametrize("shape", [0.01, 0.3, 50, 1e4])
+def test_extreme_beta_tails_can_be_evaluated(shape, length):
+    for tail in (BetaTail(shape, shape, length), BetaTail(shape, 1e4, length), BetaTail(1e4, shape, length)):
+        x = np.linspace(0, 1.5, 50) * length
+        np.testing.assert_allclose(tail.pieces.integral(x), tail.W(x), atol=1e-10 * length)
+
+
 def test_tails_are_frozen_values():
     tail = BetaTail(2, 1, length=3)
     assert tail == BetaTail(2.0, 1.0, 3.0)
