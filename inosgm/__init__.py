@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from inosgm.orders import Descending as Descending
     from inosgm.orders import OwnerFirst as OwnerFirst
     from inosgm.orders import RandomOrder as RandomOrder
+    from inosgm.owners import Owners as Owners
     from inosgm.planning import Plan as Plan
     from inosgm.sampling import PoissonSampler as PoissonSampler
     from inosgm.tails import BetaTail as BetaTail
@@ -40,6 +41,7 @@ _ROOMS = {
     "contributions": ["Concatenated", "Contributions", "Dense"],
     "mechanism": ["INOSGM", "Cost", "Release"],
     "orders": ["Ascending", "Descending", "OwnerFirst", "RandomOrder"],
+    "owners": ["Owners"],
     "planning": ["Plan"],
     "sampling": ["PoissonSampler"],
     "tails": ["BetaTail", "HardTail", "LinearTail", "NoTail", "StepTail", "TableTail"],
