@@ -16,6 +16,11 @@ if TYPE_CHECKING:
     from inosgm.contributions import Concatenated as Concatenated
     from inosgm.contributions import Contributions as Contributions
     from inosgm.contributions import Dense as Dense
+    from inosgm.ledger import BudgetExceeded as BudgetExceeded
+    from inosgm.ledger import Charge as Charge
+    from inosgm.ledger import JobMismatch as JobMismatch
+    from inosgm.ledger import Ledger as Ledger
+    from inosgm.ledger import LedgerDamaged as LedgerDamaged
     from inosgm.mechanism import INOSGM as INOSGM
     from inosgm.mechanism import Cost as Cost
     from inosgm.mechanism import Release as Release
@@ -39,6 +44,7 @@ _ROOMS = {
     "certifier": ["Certificate", "certify"],
     "clipping": ["ClipToShare", "ScaleClipped"],
     "contributions": ["Concatenated", "Contributions", "Dense"],
+    "ledger": ["BudgetExceeded", "Charge", "JobMismatch", "Ledger", "LedgerDamaged"],
     "mechanism": ["INOSGM", "Cost", "Release"],
     "orders": ["Ascending", "Descending", "OwnerFirst", "RandomOrder"],
     "owners": ["Owners"],

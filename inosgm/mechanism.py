@@ -1,14 +1,17 @@
 """INO-SGM: THE place where a private value is made."""
 
+import secrets
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from hashlib import blake2b
 from typing import Any, Protocol, final
 
 import numpy as np
 
 from inosgm import _validate
+from inosgm._fingerprint import Fingerprint, encode
 from inosgm._validate import Array
 from inosgm.clipping import Clipping, ScaleClipped
 from inosgm.contributions import Contributions, as_contributions
@@ -22,15 +25,56 @@ from inosgm.weights import importance_weights
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Cost:
-    """What one release costs whom: each owner one sampled Gaussian with its own rate and noise multiplier.
+    """What steps of a job cost whom: each step costs each owner one sampled Gaussian of its own.
 
     The unit is one record of the owner, added or removed.
+
+    Args:
+        labels: The owners that pay.
+        sample_rates: The rate of each of them, in (0, 1].
+        noise_multipliers: Noise scale / sensitivity of each of them.
+        step: The number of the first step, from 0.
+        steps: How many steps.
+        job: Names the job; a step of a job is paid once, however often it is charged. A new id if not given.
+        fingerprint: Stands for data and configuration; one job has one. Empty if its noise is never repeated.
+        note: For people.
+
+    Raises:
+        ValueError: naming the first number that cannot be.
     """
 
-    step: int
     labels: tuple[str | int, ...]
     sample_rates: np.ndarray
     noise_multipliers: np.ndarray
+    step: int = 0
+    steps: int = 1
+    job: str = field(default_factory=lambda: secrets.token_hex(16))
+    fingerprint: str = ""
+    note: str = ""
+
+    def __post_init__(self) -> None:
+        rates, multipliers = self.sample_rates, self.noise_multipliers
+        if not (_is_frozen(rates) and _is_frozen(multipliers)):
+            rates, multipliers = (_validate.vector(name, getattr(self, name)) for name in ("sample_rates", "noise_multipliers"))
+        labels = self.labels if isinstance(self.labels, tuple) else tuple(self.labels)
+        if not len(labels) == rates.size == multipliers.size > 0:
+            raise ValueError(
+                "labels, sample_rates and noise_multipliers must hold one entry per owner, got "
+                f"{len(labels)}, {rates.size} and {multipliers.size}"
+            )
+        if len(set(labels)) < len(labels):
+            raise ValueError(f"labels must differ, got {_some(labels)}")
+        _validate.each("sample_rates", rates, (rates > 0) & (rates <= 1), "lie in (0, 1]")
+        _validate.each("noise_multipliers", multipliers, (multipliers > 0) & (multipliers < np.inf), "be > 0 and finite")
+        _validate.count("step", self.step)
+        _validate.count("steps", self.steps, least=1)
+        for name in ("job", "fingerprint", "note"):
+            if not isinstance(getattr(self, name), str):
+                raise TypeError(f"{name} must be text, got {getattr(self, name)!r}")
+        if not self.job:
+            raise ValueError("job must not be empty: leave it out for a new id")
+        for name, value in (("labels", labels), ("sample_rates", rates), ("noise_multipliers", multipliers)):
+            object.__setattr__(self, name, value)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -69,8 +113,12 @@ class INOSGM(ABC):
         clipping: How a weighted record is bounded: ScaleClipped() or ClipToShare().
         key: None takes coins and noise from the operating system. A whole number makes both a function of
             (key, step): reproducible, and not private against whoever knows the key. Never use one key on two
-            data sets: the difference of the releases cancels the noise.
+            data sets: the difference of the releases cancels the noise. With a ledger, a retry of the same job
+            is charged once, and the same key on other data or with another configuration is refused.
         ledger: Is told every cost before its value exists, and may refuse it.
+        charge_steps: How many steps a charge pays for. None pays for the whole plan with the first release, in one
+            row; 1 pays step by step, so that a run that stops early has paid for what it released only.
+        note: What the ledger says about it, for people.
 
     Raises:
         ValueError: for owners that the plan does not know.
@@ -96,7 +144,10 @@ class INOSGM(ABC):
         clipping: Clipping = ScaleClipped(),  # noqa: B008
         key: int | None = None,
         ledger: LedgerHook | None = None,
+        charge_steps: int | None = None,
+        note: str = "",
     ) -> None:
+        others = frozenset(vars(self))
         for name, value, kind in (("plan", plan, Plan), ("tail", tail, Tail), ("order", order, Order)):
             if not isinstance(value, kind):
                 raise TypeError(f"{name} must be a {kind.__name__}, got {value!r}")
@@ -104,9 +155,20 @@ class INOSGM(ABC):
         self._owners = _owner_indices(plan, owners)
         self._key = None if key is None else _validate.count("key", key)
         self._ledger = ledger
+        self._charge_steps = plan.steps if charge_steps is None else _validate.count("charge_steps", charge_steps, least=1)
+        self._charged = 0
+        self._fingerprint: Fingerprint | None = None
+        self._cost = Cost(
+            labels=plan.labels,
+            sample_rates=plan.sample_rates,
+            noise_multipliers=plan.noise_multipliers,
+            job=secrets.token_hex(16) if key is None else _name_of_noise(key),
+            note=note,
+        )
         self._sampler = PoissonSampler(plan.sample_rates, self._owners)
         self._released = 0
         self._lock = threading.Lock()
+        self._own_names = frozenset(vars(self)) - others | {"_own_names"}
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -123,6 +185,14 @@ class INOSGM(ABC):
     @abstractmethod
     def scores(self, batch: Any) -> Array:
         """Return how important each record of the batch is: one number per record."""
+
+    def configuration(self) -> Any:
+        """Return what contributions and scores depend on beside the record, before the first release.
+
+        It tells jobs apart that have the same key, so that their noise cancels in no difference. By default it is
+        every attribute of the subclass; override it where one is not made of arrays, numbers and text.
+        """
+        return {name: value for name, value in sorted(vars(self).items()) if name not in self._own_names}
 
     @property
     def plan(self) -> Plan:
@@ -153,18 +223,31 @@ class INOSGM(ABC):
         with self._lock:
             step = self._released
             self._check(data)
-            cost = Cost(
-                step=step,
-                labels=self._plan.labels,
-                sample_rates=self._plan.sample_rates,
-                noise_multipliers=self._plan.noise_multipliers,
-            )
-            if self._ledger is not None:
-                self._ledger.charge(cost)
+            if self._ledger is not None and step >= self._charged:
+                self._charge(self._ledger, data, step)
             self._released += 1
             coins, noise = streams(self._key, step)
-            value = add_gaussian(self._sum(data, self._sampler.draw(coins), step), self._plan.noise_scale, noise)
-            return Release(value=value, step=step, cost=cost)
+            positions = self._sampler.draw(coins)
+            if self._fingerprint is not None:
+                self._fingerprint.check(data, positions)
+            value = add_gaussian(self._sum(data, positions, step), self._plan.noise_scale, noise)
+            return Release(value=value, step=step, cost=replace(self._cost, step=step))
+
+    def _charge(self, ledger: LedgerHook, data: Any, step: int) -> None:
+        """Pay for the next steps, and with a key first say on what its noise is used."""
+        if self._key is not None and self._fingerprint is None:
+            fingerprint = Fingerprint(data, str(self._key).encode())
+            parts = (type(self).__module__, type(self).__qualname__, self._tail, self._order, self._clipping)
+            total = fingerprint.total(
+                self._owners.tobytes(),
+                encode(self.configuration()),
+                *(repr(part).encode() for part in parts),
+                self._plan.to_json().encode(),
+            )
+            self._cost, self._fingerprint = replace(self._cost, fingerprint=total), fingerprint
+        steps = min(self._charge_steps, self._plan.steps - step)
+        ledger.charge(replace(self._cost, step=step, steps=steps))
+        self._charged = step + steps
 
     def _check(self, data: Any) -> None:
         """Refuse what cannot be released while nothing has been drawn or charged."""
@@ -228,6 +311,15 @@ def _owner_indices(plan: Plan, owners: Sequence[str | int] | np.ndarray) -> np.n
     if unknown:
         raise ValueError(f"owners must be labels of the plan ({_some(plan.labels)}), got {_some(unknown)}")
     return np.array([position[label] for label in distinct.tolist()], dtype=np.int64)[inverse]
+
+
+def _name_of_noise(key: int) -> str:
+    """Return a job id that stands for the noise of a key: two jobs with the same noise are the same job."""
+    return "key-" + blake2b(str(key).encode(), digest_size=16, person=b"inosgm noise").hexdigest()
+
+
+def _is_frozen(values: Any) -> bool:
+    return isinstance(values, np.ndarray) and values.dtype == np.float64 and values.ndim == 1 and not values.flags.writeable
 
 
 def _some(labels: Sequence[str | int]) -> str:
