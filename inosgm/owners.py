@@ -24,7 +24,7 @@ class Owners:
     Args:
         of_record: The label of the owner of each record, all strings or all whole numbers: a list, a numpy
             array, a pandas or pyarrow column, a torch tensor.
-        epsilon: What each owner grants: a mapping from label (a pandas Series counts as one, by its index), an
+        epsilon: What each owner grants: a mapping from label (a pandas Series is one, by its index), an
             array in the order of the SORTED labels, or one number for everybody.
         delta: In the same forms.
 
@@ -215,12 +215,9 @@ def _index_labels(name: str, values: Any) -> tuple[tuple[Label, ...], np.ndarray
         values = values.tolist()
     kinds = {kind: str if issubclass(kind, str) else _whole(kind) for kind in set(map(type, values))}
     if None in kinds.values() or len(set(kinds.values())) > 1:
-        usual = next((kind for kind in kinds.values() if kind), None)
-        where = next(
-            i
-            for i, value in enumerate(values)
-            if kinds[type(value)] is None or kinds[type(value)] is not usual
-        )
+        first = kinds[type(values[0])]
+        wrong = [kind for kind, what in kinds.items() if what is None or what != first]
+        where = next(i for i, value in enumerate(values) if type(value) in wrong)
         raise TypeError(
             f"{name} must be all strings or all whole numbers, got {values[where]!r} at position {where}"
             + (f" beside {values[0]!r}" if where else "")
@@ -273,7 +270,7 @@ def _per_owner(name: str, values: Any, labels: tuple[Label, ...]) -> np.ndarray:
                 f"{name} names {_some(unknown)}, who holds no record: remove it, or correct the label"
             )
         values = [values[label] for label in labels]
-    single = np.ndim(values) == 0
+    single = not isinstance(values, list | tuple) and np.ndim(values) == 0
     numbers = _numbers(name, [values] if single else values)
     if not single and numbers.size != len(labels):
         raise ValueError(
@@ -327,8 +324,8 @@ def _agreed(name: str, values: np.ndarray, labels: tuple[Label, ...], index: np.
         row = int(np.argmax(differs))
         owner = index[row]
         raise ValueError(
-            f"owner {labels[owner]!r} has {name} {stated[owner]} at position {first[owner]} and {values[row]} at "
-            f"position {row}: an owner grants one budget; give records with different budgets different owners"
+            f"owner {labels[owner]!r} has {name} {stated[owner]} at position {first[owner]} and {values[row]} "
+            f"at position {row}: an owner grants one budget; give other budgets to other owners"
         )
     return stated
 
