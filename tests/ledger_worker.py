@@ -12,7 +12,6 @@ import numpy as np
 from scipy.optimize import brentq
 from scipy.special import log_ndtr, ndtr
 
-
 from inosgm.ledger import BudgetExceeded, Ledger
 from inosgm.mechanism import INOSGM, Cost
 from inosgm.owners import Owners
@@ -85,29 +84,37 @@ def die_before_release(path):
 
 def write_until_killed(path, rounds):
     """Kill a child again and again while it writes large rows; print what it was told and what is in the file."""
-    n, results, whole = 2000, [], os.pwrite
+    n, results, pwrite = 1000, [], os.pwrite
     owners = Owners(of_record=np.arange(n), epsilon=1e6, delta=1e-5)
     random = np.random.default_rng(0)
     accountant = Unsampled()
+
+    def short_and_slow(file, data, at):  # writes may be short; here they give hundreds of places to die in
+        time.sleep(1e-5)
+        return pwrite(file, data[:100], at)
+
     for _ in range(rounds):
         Ledger(path, owners=owners, accountant=accountant)
         size = os.path.getsize(path)
         reader, writer = os.pipe()
         child = os.fork()
         if not child:
-            # Writes may be short; these are, so that there are hundreds of places to be killed in.
-            os.pwrite = lambda file, data, at: whole(file, data[:200], at)
+            os.pwrite = short_and_slow
             ledger = Ledger(path, accountant=accountant)
             ledger._afford = lambda *_: None  # the arithmetic is not what is tested here
+            multipliers = np.random.default_rng()
             while True:
-                multipliers = random.uniform(1, 2, n)
-                paid = Cost(labels=tuple(range(n)), sample_rates=np.ones(n), noise_multipliers=multipliers)
+                paid = Cost(
+                    labels=owners.labels,
+                    sample_rates=np.ones(n),
+                    noise_multipliers=multipliers.uniform(1, 2, n),
+                )
                 ledger.charge(paid)
                 os.write(writer, f"{paid.job}\n".encode())
         os.close(writer)
         while os.path.getsize(path) == size:  # it writes
             pass
-        time.sleep(random.uniform(0, 0.004))
+        time.sleep(random.uniform(0, 0.04))
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
         with os.fdopen(reader) as told:
