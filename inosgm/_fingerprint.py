@@ -16,9 +16,9 @@ _SIZE = 16
 class Fingerprint:
     """A digest of every record, taken in one pass over the data, under a secret.
 
-    Whoever does not know the secret learns nothing from the total, not even whether a guess of the data is right;
-    an unkeyed hash would tell. Keeping a digest per record makes it cheap to notice later that a record has been
-    changed in place: only the records of a batch are read again, never the whole data.
+    Whoever does not know the secret learns nothing from the total, not even whether a guess of the data is
+    right; an unkeyed hash would tell. Keeping a digest per record makes it cheap to notice later that a
+    record has been changed in place: only the records of a batch are read again, never the whole data.
     """
 
     def __init__(self, data: Any, secret: bytes) -> None:
@@ -41,8 +41,9 @@ class Fingerprint:
         changed = np.any(self._digest(data, positions) != self._digests[positions], axis=1)
         if changed.any():
             raise RuntimeError(
-                f"data must not change under a mechanism with a key, but record {positions[np.argmax(changed)]} did: "
-                "the same noise on other data cancels; make a new mechanism with another key"
+                "data must not change under a mechanism with a key, but record "
+                f"{positions[np.argmax(changed)]} did: the same noise on other data cancels; "
+                "make a new mechanism with another key"
             )
 
     def _digest(self, data: Any, positions: np.ndarray) -> np.ndarray:
@@ -86,8 +87,8 @@ def encode(value: Any) -> bytes:
     if value is None or isinstance(value, bool | int | float | complex | str | bytes):
         return f"{type(value).__name__} {value!r}".encode("utf-8", "surrogatepass")
     raise TypeError(
-        f"a {type(value).__name__} has no fingerprint: with a key and a ledger, records (and what `configuration` of a "
-        "mechanism returns) must be arrays, numbers, text, or lists, tuples and dicts of them"
+        f"a {type(value).__name__} has no fingerprint: with a key and a ledger, records (and what "
+        "`configuration` of a mechanism returns) must be arrays, numbers, text, or lists and dicts of them"
     )
 
 

@@ -1,15 +1,15 @@
 """An append-only file of chained rows: durable, shared by processes, and honest about damage.
 
-Every row is one line of JSON that carries the checksum of the row before it ("previous") and, last, its own. A row
-is written in two acts, each made durable with fsync before the next: its bytes, then the newline that ends it.
-So a last line without a newline was never acknowledged to anybody, whatever is in it, and a defect in a line that
-has its newline is damage. The rules on reading:
+Every row is one line of JSON that carries the checksum of the row before it ("previous") and, last, its own.
+A row is written in two acts, each made durable with fsync before the next: its bytes, then the newline that
+ends it. So a last line without a newline was never acknowledged to anybody, whatever is in it, and a defect
+in a line that has its newline is damage. The rules on reading:
 
 * a line that ends in a newline and does not fit its checksum, or the row before it: damage, an error;
 * a last line without newline that is a whole row: it counts (the writer died before the second act);
 * a last line without newline that is a whole row and something more: damage, no writer leaves that;
-* any other last line without newline: torn. It counts for nothing; before the next row is written its bytes are kept
-  in a file beside the journal and a row says so.
+* any other last line without newline: torn. It counts for nothing; before the next row is written its bytes
+  are kept in a file beside the journal and a row says so.
 
 What the file alone cannot tell: whole rows cut off its end, a last row cut in the middle (it looks torn; its
 bytes are kept), or a chain that somebody has computed anew. Compare a head noted elsewhere to notice these.
@@ -34,7 +34,7 @@ _SEAL = re.compile(rb',"checksum":"([0-9a-f]{64})"\}')
 
 
 class LedgerDamaged(Exception):
-    """A ledger file that is not what was written: edited, cut, or mixed up. It is never repaired by itself."""
+    """A ledger that is not what was written: edited, cut, or mixed up. It is never repaired by itself."""
 
 
 class Journal(Protocol):
@@ -46,7 +46,7 @@ class Journal(Protocol):
         """Hold the lock, and yield the rows that were not yielded before."""
 
     def append(self, row: Mapping[str, Any]) -> list[Row]:
-        """Make a row durable, within `locked(write=True)`; return all rows that were written, as they read."""
+        """Make a row durable, within `locked(write=True)`; return all rows that were written for it."""
 
 
 class MemoryJournal:
@@ -78,6 +78,7 @@ class FileJournal:
         self._seen = 0  # bytes of whole rows read so far
         self._ended = True  # whether the last of them has its newline
         self._torn = b""
+        self._named = False  # whether the name of the file is known to be durable
         self._file = -1
         self._thread = threading.RLock()
 
@@ -129,7 +130,19 @@ class FileJournal:
         Raises:
             OSError: when the row could not be made durable, such as on a full disk.
         """
-        before = self._set_torn_aside() if self._torn else []
+        try:
+            if not self._named:  # whoever made the file may have died before it did this
+                _sync_directory(self._path)
+                self._named = True
+            return [*(self._set_torn_aside() if self._torn else []), self._write_row(row)]
+        except OSError as error:
+            raise OSError(
+                error.errno,
+                f"the ledger {self._path} could not be written ({error.strerror}): nothing is released; "
+                "make room or repair the disk, and try again",
+            ) from error
+
+    def _write_row(self, row: Mapping[str, Any]) -> Row:
         chained, line, checksum = _seal(row, self.heads)
         start = b"" if self._ended else b"\n"
         end = self._seen + len(start) + len(line)
@@ -138,20 +151,15 @@ class FileJournal:
             os.fsync(self._file)
             _write(self._file, b"\n", end)
             os.fsync(self._file)
-        except OSError as error:
-            with suppress(
-                OSError
-            ):  # if this fails too, the next reader finds a torn or a whole row: both are safe
+        except OSError:
+            # If this fails too, the next reader finds a torn row, or a whole one that counts: both are safe.
+            with suppress(OSError):
                 os.ftruncate(self._file, self._seen)
                 os.fsync(self._file)
-            raise OSError(
-                error.errno,
-                f"the ledger {self._path} could not be written ({error.strerror}): nothing is released; make room or "
-                "repair the disk, and try again",
-            ) from error
+            raise
         self._seen, self._ended = end + 1, True
         self.heads.append(checksum)
-        return [*before, chained]
+        return chained
 
     def _read(self) -> list[Row]:
         """Return the rows after those seen before, checked one by one."""
@@ -161,8 +169,8 @@ class FileJournal:
         known, data = data[:back], data[back:]
         if size < self._seen or (self.heads and self.heads[-1].encode() not in known):
             raise LedgerDamaged(
-                f"{self._path} no longer holds the {len(self.heads)} rows it held: it was cut or replaced while in "
-                "use; put the right file back"
+                f"{self._path} no longer holds the {len(self.heads)} rows it held: it was cut or replaced "
+                "while in use; put the right file back"
             )
         if not self._ended and data:
             if not data.startswith(b"\n"):
@@ -194,8 +202,8 @@ class FileJournal:
 
     def _damage(self, row: int, what: str) -> LedgerDamaged:
         return LedgerDamaged(
-            f"{self._path}: row {row} {what}. The ledger was edited, cut or mixed up, so what it says was spent cannot "
-            "be trusted: put back a whole copy"
+            f"{self._path}: row {row} {what}. The ledger was edited, cut or mixed up, so what it says was "
+            "spent cannot be trusted: put back a whole copy"
         )
 
     def _set_torn_aside(self) -> list[Row]:
@@ -212,7 +220,7 @@ class FileJournal:
         os.ftruncate(self._file, self._seen)
         os.fsync(self._file)
         self._torn = b""
-        return self.append({"kind": "torn", "bytes": len(torn), "kept": os.path.basename(kept)})
+        return [self._write_row({"kind": "torn", "bytes": len(torn), "kept": os.path.basename(kept)})]
 
 
 def _seal(row: Mapping[str, Any], heads: list[str]) -> tuple[Row, bytes, str]:

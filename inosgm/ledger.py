@@ -22,7 +22,11 @@ Segment = tuple[float, float, int]
 
 
 class Accountant(Protocol):
-    """Whatever says what a history costs, such as PLD() and RDP() of inosgm.accounting."""
+    """Whatever says what a history costs, such as PLD() and RDP() of inosgm.accounting.
+
+    One that also has `epsilons_of(histories, deltas)`, the same for many histories at once, is asked that
+    instead: with a budget per record there may be a million of them.
+    """
 
     def epsilon_of(self, segments: Sequence[Segment], delta: float) -> float:
         """Return an epsilon such that the composed segments are (epsilon, delta)-private for one record."""
@@ -56,13 +60,14 @@ class BudgetExceeded(Exception):
     def __str__(self) -> str:
         others = f" (and {self.owners - 1} other owners)" if self.owners > 1 else ""
         return (
-            f"owner {self.owner!r}{others} has epsilon {self.left:.6g} left of {self.granted:.6g}, and this asks for "
-            f"{self.asked:.6g}: nothing was charged or released; use fewer steps, more noise or lower sample rates"
+            f"owner {self.owner!r}{others} has epsilon {self.left:.6g} left of {self.granted:.6g}, and this "
+            f"asks for {self.asked:.6g}: nothing was charged or released; "
+            "use fewer steps, more noise or lower sample rates"
         )
 
 
 class JobMismatch(ValueError):
-    """A job id that was charged before, with another cost or on other data: its noise must not be used twice."""
+    """A job that was charged before, with another cost or on other data: no noise may be used twice."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,20 +135,27 @@ class _Table:
 
 
 class Ledger:
-    """What every owner has spent; a charge that an owner cannot pay is refused, and nothing is released for it.
+    """What every owner has spent: a charge that an owner cannot pay is refused, and nothing is released.
 
-    **Guarantee.** For every owner, everything that was charged is together (epsilon, delta)-private for one of its
-    records, added or removed, with the epsilon and delta that the owner grants; mechanisms that share the ledger
-    compose, whatever they release and whatever they chose after seeing earlier releases. A charge is on disk (file
-    and directory synced) before `charge` returns, so a value is never seen before it is paid for; a job that dies
-    stays charged. It holds for the data of these owners as long as every release about them is charged here.
+    **Guarantee.** For every owner, everything that was charged is together (epsilon, delta)-private for one
+    of its records, added or removed, with the epsilon and delta that the owner grants. A charge is on disk,
+    file and directory synced, before `charge` returns, so no value is seen before it is paid for, and a job
+    that dies stays charged. It assumes that every release about these owners is charged here, and that
+    rates, multipliers and numbers of steps are not chosen by looking at earlier releases: what is computed
+    may depend on those, but tight composition (of PLD, or of RDP at its best order) is proven for costs that
+    do not.
 
-    In a file, rows are chained by checksums. A torn last row (the writer was killed) counts for nothing: it was
-    never acknowledged, so nothing was released for it; its bytes are kept beside the file and a row records it.
-    Any other defect raises `LedgerDamaged`. The file alone cannot show that whole rows were cut off its end, or
-    that somebody has rewritten all of it: note `head()` elsewhere and `check` it. The file is public as far as labels,
-    sizes and budgets are: it holds no data. Of a keyed mechanism it holds a digest of the key, so whoever reads it can
-    try keys: take keys from `secrets.randbits(128)`.
+    In a file, rows are chained by checksums. A torn last row (the writer was killed) counts for nothing: it
+    was never acknowledged, so nothing was released for it; its bytes are kept beside the file and a row
+    records it. Any other defect raises `LedgerDamaged`. The file alone cannot show that whole rows were cut
+    off its end, that its last row was cut in the middle (that looks torn), or that somebody has rewritten
+    all of it: note `head()` elsewhere, and `check` it. Processes share a file through locks that end with
+    the process.
+
+    The file is as public as labels and budgets are: it holds no data, and of the data of a keyed mechanism
+    only a digest under the key. It holds a digest of the key too, so whoever reads it can try out small
+    keys: take them from `secrets.randbits(128)`. Two ledgers do not know each other: never use a key with
+    both.
 
     Args:
         path: The file; it is opened, or made if it does not exist and owners are given. None keeps the ledger
@@ -156,12 +168,12 @@ class Ledger:
         LedgerDamaged: for a file that is not what was written.
         ValueError: for owners whose grants are not those of the file.
 
-    >>> class Pure:  # a stand-in: one Gaussian release by the textbook formula
+    >>> class Classic:  # the textbook bound for Gaussian noise, added up; PLD is far tighter
     ...     def epsilon_of(self, segments, delta):
     ...         return sum(steps * (2 * np.log(1.25 / delta)) ** 0.5 / sigma for _, sigma, steps in segments)
     >>> owners = Owners(of_record=["a", "b"], epsilon={"a": 1.0, "b": 3.0}, delta=1e-5)
-    >>> ledger = Ledger(owners=owners, accountant=Pure())
-    >>> ledger.charge(Cost(labels=("a", "b"), sample_rates=[1, 1], noise_multipliers=[10, 5], note="mean age"))
+    >>> ledger = Ledger(owners=owners, accountant=Classic())
+    >>> ledger.charge(Cost(labels=("a", "b"), sample_rates=[1, 1], noise_multipliers=[10, 5]))
     >>> {owner: round(epsilon, 2) for owner, epsilon in ledger.remaining().items()}
     {'a': 0.52, 'b': 2.03}
     """
@@ -204,7 +216,7 @@ class Ledger:
         if not os.path.exists(self._path):
             if owners is None:
                 raise FileNotFoundError(
-                    f"there is no ledger {self._path}: give owners to make one, or correct the path"
+                    f"there is no ledger {self._path}: give owners to make one, or another path"
                 )
             FileJournal.create(self._path, _grant_row(owners))
         self._journal = FileJournal(self._path)
@@ -238,8 +250,8 @@ class Ledger:
             if job is not None and (job.cost, job.fingerprint) != (digest, cost.fingerprint):
                 what = "another cost" if job.cost != digest else "other data or another configuration"
                 raise JobMismatch(
-                    f"job {cost.job!r} was charged before with {what}: its noise must not be used twice; a retry "
-                    "repeats the job exactly, anything else needs a job (or a key) of its own"
+                    f"job {cost.job!r} was charged before with {what}: its noise must not be used twice; a "
+                    "retry repeats the job exactly, anything else needs a job (or a key) of its own"
                 )
             spans = _uncovered(cost.step, cost.step + cost.steps, job.spans if job else [])
             if not spans:
@@ -262,6 +274,8 @@ class Ledger:
 
         What was spent stays spent: an owner whose new budget is below it pays for nothing more.
         """
+        if not isinstance(owners, Owners):
+            raise TypeError(f"owners must be Owners, got {owners!r}")
         with self._books(write=True):
             self._write(_grant_row(owners))
 
@@ -285,7 +299,7 @@ class Ledger:
             return tuple(self._charges)
 
     def segments(self, owner: Label) -> tuple[Segment, ...]:
-        """Return what was charged to one owner: (sample rate, noise multiplier, steps), equal ones added up."""
+        """Return what one owner was charged: (sample rate, noise multiplier, steps), equal ones added up."""
         with self._books(write=False):
             if owner not in self._position:
                 raise ValueError(f"owner must be one of the ledger's ({_some(self._labels)}), got {owner!r}")
@@ -309,7 +323,7 @@ class Ledger:
             return {label: shared[group] for label, group in zip(self._labels, inverse.tolist(), strict=True)}
 
     def head(self) -> str:
-        """Return the number of rows and the checksum of the last one: note it elsewhere, and `check` it later."""
+        """Return the number of rows and the last checksum: note it elsewhere, and `check` it later."""
         with self._books(write=False):
             return f"{len(self._journal.heads)}-{self._journal.heads[-1]}"
 
@@ -331,7 +345,7 @@ class Ledger:
                 )
 
     def to_json(self) -> str:
-        """Return everything as JSON text: owners with what they grant, spent and were charged, and all charges."""
+        """Return everything as JSON: what owners grant, have spent and were charged, and all charges."""
         with self._books(write=False):
             spent, first_inverse = self._spent_now(), self._classes({})
             histories = [self._segments(owner) for owner in first_inverse[0].tolist()]
@@ -369,12 +383,10 @@ class Ledger:
             lines = [f"{'owner':<24} {'granted':>10} {'spent':>10} {'left':>10} {'delta':>10}"]
             for i in nearest[:rows].tolist():
                 left = max(self._granted[i] - spent[i], 0.0)
-                lines.append(
-                    f"{self._labels[i]!s:<24.24} {self._granted[i]:>10.4g} {spent[i]:>10.4g} {left:>10.4g} {self._delta[i]:>10.2g}"
-                )
-            lines += [f"... and {len(self._labels) - rows} owners further from their limit"] * (
-                len(self._labels) > rows
-            )
+                numbers = f"{self._granted[i]:>10.4g} {spent[i]:>10.4g} {left:>10.4g} {self._delta[i]:>10.2g}"
+                lines.append(f"{self._labels[i]!s:<24.24} {numbers}")
+            further = len(self._labels) - rows
+            lines += [f"... and {further} owners further from their limit"] * (further > 0)
             lines += ["", f"{'charged':<26} {'steps':>8} {'job':<18} note"]
             lines += ["nothing yet"] * (not self._charges)
             lines += [f"... {len(self._charges) - rows} earlier charges"] * (len(self._charges) > rows)
@@ -469,8 +481,8 @@ class Ledger:
         if differs.any():
             i = int(np.argmax(differs))
             raise ValueError(
-                f"owners must grant what {self._path} says: owner {owners.labels[i]!r} grants (epsilon, delta) "
-                f"({owners.epsilon[i]:g}, {owners.delta[i]:g}) here and ({self._granted[where[i]]:g}, "
+                f"owners must grant what {self._path} says: owner {owners.labels[i]!r} grants (epsilon, "
+                f"delta) ({owners.epsilon[i]:g}, {owners.delta[i]:g}) here and ({self._granted[where[i]]:g}, "
                 f"{self._delta[where[i]]:g}) there; leave owners out, or change budgets with `grant`"
             )
 
@@ -493,40 +505,33 @@ class Ledger:
 
     def _afford(self, digest: str, table: _Table, steps: int) -> np.ndarray | None:
         """Return what everybody will have spent (None if not known for all), or raise BudgetExceeded."""
-        known = self._spent
         first, inverse = self._classes({digest: table})
         pays = table.groups(len(self._labels)) >= 0
-        epsilons = np.array(
-            [
-                self._epsilon(self._segments(owner, digest, table, steps), self._delta[owner])
-                if pays[owner]
-                else np.nan
-                for owner in first.tolist()
-            ]
+        paying = first[pays[first]]
+        epsilons = np.zeros(len(self._labels))
+        epsilons[paying] = self._epsilons(
+            [self._segments(owner, table, steps) for owner in paying.tolist()], paying
         )
-        total = epsilons[inverse]
+        total: np.ndarray = epsilons[first][inverse]
         short = pays & ~(total <= self._granted)
         if short.any():
             worst = int(np.argmax(np.where(short, total / self._granted, -np.inf)))
-            spent = self._epsilon(self._segments(worst), self._delta[worst])
+            spent = float(self._epsilons([self._segments(worst)], np.array([worst]))[0])
             granted = float(self._granted[worst])
             raise BudgetExceeded(self._labels[worst], granted, spent, float(total[worst]), int(short.sum()))
-        return (
-            None
-            if known is None and not pays.all()
-            else np.where(pays, total, 0.0 if known is None else known)
-        )
+        if pays.all():
+            return total
+        return None if self._spent is None else np.where(pays, total, self._spent)
 
     def _spent_now(self) -> np.ndarray:
         """Return what each owner has spent, computed once per distinct history and delta."""
         if self._spent is None:
             first, inverse = self._classes({})
-            epsilons = [self._epsilon(self._segments(owner), self._delta[owner]) for owner in first.tolist()]
-            self._spent = np.array(epsilons)[inverse]
+            self._spent = self._epsilons([self._segments(owner) for owner in first.tolist()], first)[inverse]
         return self._spent
 
     def _classes(self, more: dict[str, _Table]) -> tuple[np.ndarray, np.ndarray]:
-        """Put owners together that have the same delta and the same history: one of each, and which each is."""
+        """Put owners with equal delta and history together: one of each class, and everybody's class."""
         known, tables = self._classes_now, more
         if known is None:
             _, first, inverse = np.unique(self._delta, return_index=True, return_inverse=True)
@@ -538,28 +543,31 @@ class Ledger:
             known = first, inverse
         return known
 
-    def _segments(
-        self, owner: int, digest: str = "", table: _Table | None = None, steps: int = 0
-    ) -> tuple[Segment, ...]:
-        """Return the history of an owner, with one more charge if given; equal steps are added up."""
+    def _segments(self, owner: int, more: _Table | None = None, steps: int = 0) -> tuple[Segment, ...]:
+        """Return the history of an owner, with some more steps if given; equal steps are added up."""
         merged: dict[tuple[float, float], int] = {}
-        charged = [(self._tables[key], count) for key, count in self._steps.items()]
-        for entry, count in [*charged, (table, steps)] if table is not None else charged:
-            group = entry.group[owner] if owner < entry.group.size else -1
+        entries = [(self._tables[digest], count) for digest, count in self._steps.items()]
+        for table, count in entries if more is None else [*entries, (more, steps)]:
+            group = table.group[owner] if owner < table.group.size else -1
             if group >= 0:
-                pair = float(entry.sample_rates[group]), float(entry.noise_multipliers[group])
+                pair = float(table.sample_rates[group]), float(table.noise_multipliers[group])
                 merged[pair] = merged.get(pair, 0) + count
         return tuple((*pair, count) for pair, count in sorted(merged.items()))
 
-    def _epsilon(self, segments: tuple[Segment, ...], delta: float) -> float:
-        if not segments:
-            return 0.0
-        epsilon = float(self._epsilon_of(segments, float(delta)))
-        if not epsilon >= 0:  # also a NaN
-            raise ValueError(
-                f"accountant must return an epsilon >= 0, got {epsilon} for {segments[:3]} at delta {delta}"
-            )
-        return epsilon
+    def _epsilons(self, histories: list[tuple[Segment, ...]], owners: np.ndarray) -> np.ndarray:
+        """Ask the accountant about the histories of some owners."""
+        epsilons, deltas = np.zeros(len(histories)), self._delta[owners].tolist()
+        some = [i for i, history in enumerate(histories) if history]
+        many = getattr(self._accountant, "epsilons_of", None)
+        if many is None:
+            epsilons[some] = [self._epsilon_of(histories[i], deltas[i]) for i in some]
+        elif some:
+            epsilons[some] = many([histories[i] for i in some], [deltas[i] for i in some])
+        bad = np.flatnonzero(~(epsilons >= 0))  # also a NaN
+        if bad.size:
+            what = f"{epsilons[bad[0]]} for {histories[bad[0]][:3]} at delta {deltas[bad[0]]}"
+            raise ValueError(f"accountant must return an epsilon >= 0, got {what}: nothing was charged")
+        return epsilons
 
 
 @dataclass(frozen=True, eq=False)

@@ -55,7 +55,8 @@ class Cost:
     def __post_init__(self) -> None:
         rates, multipliers = self.sample_rates, self.noise_multipliers
         if not (_is_frozen(rates) and _is_frozen(multipliers)):
-            rates, multipliers = (_validate.vector(name, getattr(self, name)) for name in ("sample_rates", "noise_multipliers"))
+            rates = _validate.vector("sample_rates", rates)
+            multipliers = _validate.vector("noise_multipliers", multipliers)
         labels = self.labels if isinstance(self.labels, tuple) else tuple(self.labels)
         if not len(labels) == rates.size == multipliers.size > 0:
             raise ValueError(
@@ -65,7 +66,7 @@ class Cost:
         if len(set(labels)) < len(labels):
             raise ValueError(f"labels must differ, got {_some(labels)}")
         _validate.each("sample_rates", rates, (rates > 0) & (rates <= 1), "lie in (0, 1]")
-        _validate.each("noise_multipliers", multipliers, (multipliers > 0) & (multipliers < np.inf), "be > 0 and finite")
+        _validate.each("noise_multipliers", multipliers, (multipliers > 0) & np.isfinite(multipliers), "be > 0")
         _validate.count("step", self.step)
         _validate.count("steps", self.steps, least=1)
         for name in ("job", "fingerprint", "note"):
@@ -113,11 +114,11 @@ class INOSGM(ABC):
         clipping: How a weighted record is bounded: ScaleClipped() or ClipToShare().
         key: None takes coins and noise from the operating system. A whole number makes both a function of
             (key, step): reproducible, and not private against whoever knows the key. Never use one key on two
-            data sets: the difference of the releases cancels the noise. With a ledger, a retry of the same job
-            is charged once, and the same key on other data or with another configuration is refused.
+            data sets: the difference of the releases cancels the noise. With a ledger, a retry of the same
+            job is charged once, and the same key on other data or in another configuration is refused.
         ledger: Is told every cost before its value exists, and may refuse it.
-        charge_steps: How many steps a charge pays for. None pays for the whole plan with the first release, in one
-            row; 1 pays step by step, so that a run that stops early has paid for what it released only.
+        charge_steps: How many steps a charge pays for. None pays for the whole plan with the first release, in
+            one row; 1 pays step by step, so that a run that stops early has paid for its releases only.
         note: What the ledger says about it, for people.
 
     Raises:
@@ -155,14 +156,15 @@ class INOSGM(ABC):
         self._owners = _owner_indices(plan, owners)
         self._key = None if key is None else _validate.count("key", key)
         self._ledger = ledger
-        self._charge_steps = plan.steps if charge_steps is None else _validate.count("charge_steps", charge_steps, least=1)
+        ahead = plan.steps if charge_steps is None else charge_steps
+        self._charge_steps = _validate.count("charge_steps", ahead, least=1)
         self._charged = 0
         self._fingerprint: Fingerprint | None = None
         self._cost = Cost(
             labels=plan.labels,
             sample_rates=plan.sample_rates,
             noise_multipliers=plan.noise_multipliers,
-            job=secrets.token_hex(16) if key is None else _name_of_noise(key),
+            job=secrets.token_hex(16) if self._key is None else _name_of_noise(self._key),
             note=note,
         )
         self._sampler = PoissonSampler(plan.sample_rates, self._owners)
@@ -189,8 +191,9 @@ class INOSGM(ABC):
     def configuration(self) -> Any:
         """Return what contributions and scores depend on beside the record, before the first release.
 
-        It tells jobs apart that have the same key, so that their noise cancels in no difference. By default it is
-        every attribute of the subclass; override it where one is not made of arrays, numbers and text.
+        It tells jobs apart that have the same key, so that their noise cancels in no difference. By default it
+        is every attribute of the subclass; override it where one is not made of arrays, numbers and text. With
+        a key, whatever is random in contributions must follow from the configuration too, seeds included.
         """
         return {name: value for name, value in sorted(vars(self).items()) if name not in self._own_names}
 
@@ -319,7 +322,9 @@ def _name_of_noise(key: int) -> str:
 
 
 def _is_frozen(values: Any) -> bool:
-    return isinstance(values, np.ndarray) and values.dtype == np.float64 and values.ndim == 1 and not values.flags.writeable
+    """Return whether values are what `_validate.vector` makes: then they need no copy."""
+    vector = isinstance(values, np.ndarray) and values.dtype == np.float64 and values.ndim == 1
+    return vector and not values.flags.writeable and values.flags.owndata
 
 
 def _some(labels: Sequence[str | int]) -> str:

@@ -324,8 +324,8 @@ def _agreed(name: str, values: np.ndarray, labels: tuple[Label, ...], index: np.
         row = int(np.argmax(differs))
         owner = index[row]
         raise ValueError(
-            f"owner {labels[owner]!r} has {name} {stated[owner]} at position {first[owner]} and {values[row]} "
-            f"at position {row}: an owner grants one budget; give other budgets to other owners"
+            f"owner {labels[owner]!r} has {name} {stated[owner]} at position {first[owner]} and "
+            f"{values[row]} at position {row}: an owner grants one budget; give other budgets to other owners"
         )
     return stated
 

@@ -19,7 +19,7 @@ from inosgm.planning import Plan
 
 
 class Unsampled:
-    """Exact accounting of Gaussians (Balle and Wang, 2018, Thm 8), blind to sampling: a valid bound, and fast."""
+    """Exact accounting of Gaussians (Balle and Wang, 2018, Thm 8), blind to sampling: valid, and fast."""
 
     def __init__(self):
         self.calls = []
@@ -83,7 +83,7 @@ def die_before_release(path):
 
 
 def write_until_killed(path, rounds):
-    """Kill a child again and again while it writes large rows; print what it was told and what is in the file."""
+    """Kill a child again and again while it writes; print what it was told and what the file says."""
     n, results, pwrite = 1000, [], os.pwrite
     owners = Owners(of_record=np.arange(n), epsilon=1e6, delta=1e-5)
     random = np.random.default_rng(0)
