@@ -503,6 +503,27 @@ def test_moved_rows_are_noticed(tmp_path):
         assert path.read_bytes() == b"".join(rows[i] for i in wrong)
 
 
+def test_rows_of_another_ledger_are_noticed(tmp_path):
+    mixed = []
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        mixed.append(written(tmp_path / name)[1].splitlines(keepends=True))
+    path = tmp_path / "one" / "ledger.jsonl"
+    ledger = Ledger(path, accountant=Unsampled())
+    for rows in (
+        [*mixed[0][:2], mixed[1][2]],
+        [mixed[0][0], *mixed[1][1:]],
+    ):  # each row is whole, with its number
+        path.write_bytes(b"".join(rows))
+        with pytest.raises(LedgerDamaged, match="does not follow the row before it"):
+            jobs(path)
+    path.write_bytes(b"".join(mixed[1]) * 2)  # longer than what was read, and something else
+    with pytest.raises(LedgerDamaged, match="cut or replaced while in use"):
+        ledger.spent()
+    path.write_bytes(b"".join(mixed[0]))
+    assert len(ledger.history()) == 2
+
+
 def test_a_sealed_row_that_makes_no_sense_stops_the_ledger(tmp_path):
     path, whole = written(tmp_path)
     ledger = Ledger(path, accountant=Unsampled())
@@ -882,6 +903,19 @@ def test_fingerprints_tell_all_data_apart(form):
     print_of_first.check(forms(sets[1])[form], np.array([0]))
     with pytest.raises(RuntimeError, match="record 1 did"):
         print_of_first.check(forms(sets[1])[form], np.array([0, 1]))
+
+
+def test_equal_bytes_of_another_kind_are_other_data():
+    data = np.arange(4.0).reshape(2, 2)
+    kinds = [
+        data,
+        data.view(np.int64),
+        data.reshape(2, 1, 2),
+        data.reshape(2, 2, 1),
+        list(data),
+        data.astype(object),
+    ]
+    assert len({Fingerprint(kind, b"s").total() for kind in kinds}) == len(kinds)
 
 
 def test_the_parts_of_a_fingerprint_do_not_run_together():
