@@ -2,6 +2,7 @@
 
 import json
 import os
+import secrets
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -211,14 +212,14 @@ class Ledger:
             if owners is None:
                 raise ValueError("owners must say who grants what: a ledger in memory starts with them")
             self._journal = MemoryJournal()
-            self._write(_grant_row(owners))
+            self._write(_first_row(owners))
             return
         if not os.path.exists(self._path):
             if owners is None:
                 raise FileNotFoundError(
                     f"there is no ledger {self._path}: give owners to make one, or another path"
                 )
-            FileJournal.create(self._path, _grant_row(owners))
+            FileJournal.create(self._path, _first_row(owners))
         self._journal = FileJournal(self._path)
         with self._books(write=False):
             if owners is not None:
@@ -600,6 +601,11 @@ def _merged(spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
         else:
             joined.append((start, stop))
     return joined
+
+
+def _first_row(owners: Owners) -> Row:
+    """Return the row that begins a ledger; its own id keeps rows from fitting into another ledger."""
+    return {"ledger": secrets.token_hex(16), "format": 1, **_grant_row(owners)}
 
 
 def _grant_row(owners: Owners) -> Row:
