@@ -45,8 +45,11 @@ class Journal(Protocol):
     def locked(self, *, write: bool) -> Any:
         """Hold the lock, and yield the rows that were not yielded before."""
 
-    def append(self, row: Mapping[str, Any]) -> list[Row]:
-        """Make a row durable, within `locked(write=True)`; return all rows that were written for it."""
+    def mend(self) -> list[Row]:
+        """Set a torn row aside, within `locked(write=True)`; return the row that says so, if any."""
+
+    def append(self, row: Mapping[str, Any]) -> Row:
+        """Make a row durable, within `locked(write=True)` and after `mend`; return it as it reads."""
 
 
 class MemoryJournal:
@@ -62,11 +65,15 @@ class MemoryJournal:
         with self._lock:
             yield []
 
-    def append(self, row: Mapping[str, Any]) -> list[Row]:
+    def mend(self) -> list[Row]:
+        """Return nothing: memory does not tear."""
+        return []
+
+    def append(self, row: Mapping[str, Any]) -> Row:
         """Chain the row as a file would."""
         chained, _, checksum = _seal(row, self.heads)
         self.heads.append(checksum)
-        return [chained]
+        return chained
 
 
 class FileJournal:
@@ -124,42 +131,63 @@ class FileJournal:
                 os.close(self._file)  # and with it the lock
                 self._file = -1
 
-    def append(self, row: Mapping[str, Any]) -> list[Row]:
+    def mend(self) -> list[Row]:
+        """Keep the bytes of a torn row, never acknowledged, beside the journal, and say so in a row."""
+        if not self._torn:
+            return []
+        with self._explained():
+            digest = blake2b(self._torn, digest_size=8).hexdigest()
+            kept = f"{self._path}.torn-{len(self.heads)}-{digest}"
+            file = os.open(kept, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o660)
+            try:
+                _write(file, self._torn, 0)
+                os.fsync(file)
+            finally:
+                os.close(file)
+            _sync_directory(kept)
+            os.ftruncate(self._file, self._seen)
+            os.fsync(self._file)
+            size, self._torn = len(self._torn), b""
+        return [self.append({"kind": "torn", "bytes": size, "kept": os.path.basename(kept)})]
+
+    def append(self, row: Mapping[str, Any]) -> Row:
         """Write the row, make it durable, and only then end it.
 
         Raises:
             OSError: when the row could not be made durable, such as on a full disk.
         """
-        try:
+        chained, line, checksum = _seal(row, self.heads)
+        start = b"" if self._ended else b"\n"
+        end = self._seen + len(start) + len(line)
+        with self._explained():
             if not self._named:  # whoever made the file may have died before it did this
                 _sync_directory(self._path)
                 self._named = True
-            return [*(self._set_torn_aside() if self._torn else []), self._write_row(row)]
+            try:
+                _write(self._file, start + line, self._seen)
+                os.fsync(self._file)
+                _write(self._file, b"\n", end)
+                os.fsync(self._file)
+            except OSError:
+                # If this fails too, the next reader finds a torn row, or a whole one that counts.
+                with suppress(OSError):
+                    os.ftruncate(self._file, self._seen)
+                    os.fsync(self._file)
+                raise
+        self._seen, self._ended = end + 1, True
+        self.heads.append(checksum)
+        return chained
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        try:
+            yield
         except OSError as error:
             raise OSError(
                 error.errno,
                 f"the ledger {self._path} could not be written ({error.strerror}): nothing is released; "
                 "make room or repair the disk, and try again",
             ) from error
-
-    def _write_row(self, row: Mapping[str, Any]) -> Row:
-        chained, line, checksum = _seal(row, self.heads)
-        start = b"" if self._ended else b"\n"
-        end = self._seen + len(start) + len(line)
-        try:
-            _write(self._file, start + line, self._seen)
-            os.fsync(self._file)
-            _write(self._file, b"\n", end)
-            os.fsync(self._file)
-        except OSError:
-            # If this fails too, the next reader finds a torn row, or a whole one that counts: both are safe.
-            with suppress(OSError):
-                os.ftruncate(self._file, self._seen)
-                os.fsync(self._file)
-            raise
-        self._seen, self._ended = end + 1, True
-        self.heads.append(checksum)
-        return chained
 
     def _read(self) -> list[Row]:
         """Return the rows after those seen before, checked one by one."""
@@ -177,11 +205,13 @@ class FileJournal:
                 raise self._damage(len(self.heads), "is followed by something that is not a row")
             data, self._seen, self._ended = data[1:], self._seen + 1, True
         *lines, tail = data.split(b"\n")
-        rows = [self._take(line, ended=True) for line in lines]
-        self._torn = b""
-        if _SEAL.search(tail):
-            rows.append(self._take(tail, ended=False))
-        else:
+        rows = [self._take(line) for line in lines]
+        seal, self._torn = _SEAL.search(tail), b""
+        if seal and seal.end() < len(tail):
+            raise self._damage(len(self.heads) + 1, "does not end where a row ends")
+        try:
+            rows += [self._unsealed(tail, ended=False)] if tail else []
+        except ValueError:  # also a row whose pages reached the disk in another order before the power went
             self._torn = tail
         if not self.heads:
             raise LedgerDamaged(
@@ -189,11 +219,14 @@ class FileJournal:
             )
         return rows
 
-    def _take(self, line: bytes, *, ended: bool) -> Row:
+    def _take(self, line: bytes) -> Row:
         try:
-            row = _unseal(line, len(self.heads) + 1, (self.heads[-1:] or [_START])[0])
+            return self._unsealed(line, ended=True)
         except ValueError as error:
             raise self._damage(len(self.heads) + 1, str(error)) from None
+
+    def _unsealed(self, line: bytes, *, ended: bool) -> Row:
+        row = _unseal(line, len(self.heads) + 1, (self.heads[-1:] or [_START])[0])
         self.heads.append(line[-66:-2].decode())
         self._seen, self._ended = self._seen + len(line) + ended, ended
         return row
@@ -203,22 +236,6 @@ class FileJournal:
             f"{self._path}: row {row} {what}. The ledger was edited, cut or mixed up, so what it says was "
             "spent cannot be trusted: put back a whole copy"
         )
-
-    def _set_torn_aside(self) -> list[Row]:
-        """Keep the bytes of a row that was never acknowledged beside the journal, and say so in a row."""
-        torn, digest = self._torn, blake2b(self._torn, digest_size=8).hexdigest()
-        kept = f"{self._path}.torn-{len(self.heads)}-{digest}"
-        file = os.open(kept, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o660)
-        try:
-            _write(file, torn, 0)
-            os.fsync(file)
-        finally:
-            os.close(file)
-        _sync_directory(kept)
-        os.ftruncate(self._file, self._seen)
-        os.fsync(self._file)
-        self._torn = b""
-        return [self._write_row({"kind": "torn", "bytes": len(torn), "kept": os.path.basename(kept)})]
 
 
 def _seal(row: Mapping[str, Any], heads: list[str]) -> tuple[Row, bytes, str]:

@@ -195,7 +195,7 @@ class Ledger:
         self._path = None if path is None else os.fspath(path)
         self._accountant = accountant
         self._epsilon_of = lru_cache(maxsize=2**16)(accountant.epsilon_of)
-        self._failed: Exception | None = None
+        self._entered = 0  # rows; always as many as the journal has heads
         self._labels: list[Label] = []
         self._position: dict[Label, int] = {}
         self._granted = self._delta = np.empty(0)
@@ -234,7 +234,9 @@ class Ledger:
     def charge(self, cost: Cost) -> None:
         """Write a cost down, durably, or raise; only then may its value be made.
 
-        Steps of a job that were charged before are not charged again, so a job that is tried again pays once.
+        Steps of a job that were charged before are not charged again, so a job that is tried again pays
+        once. It must then repeat the same noise: new noise under an old id would be a release that nobody
+        paid for.
 
         Args:
             cost: Which steps of which job, and what each of them costs each owner.
@@ -416,30 +418,28 @@ class Ledger:
     def _books(self, *, write: bool) -> Iterator[None]:
         """Hold the lock, with everything read that anybody has written."""
         with self._journal.locked(write=write) as rows:
-            if self._failed is not None:
-                raise self._failed
             self._enter(rows)
             yield
 
     def _write(self, row: Row) -> None:
         """Make a row durable, then enter it."""
-        try:
-            rows = self._journal.append(row)
-        except OSError:  # it is not durable, or the next reading finds it
-            raise
-        except BaseException as error:
-            self._failed = LedgerDamaged(f"writing a row was interrupted by {error!r}: open the ledger anew")
-            raise
-        self._enter(rows)
+        self._enter(self._journal.mend())
+        self._enter([self._journal.append(row)])
 
     def _enter(self, rows: list[Row]) -> None:
-        """Enter rows that are durable; an object that could not enter one knows too little to go on."""
-        try:
-            for row in rows:
+        """Enter durable rows; an object that was interrupted on the way to one knows too little to go on."""
+        for row in rows:
+            try:
                 self._apply(row)
-        except BaseException as error:
-            self._failed = LedgerDamaged(f"a row of the ledger could not be read ({error!r}): open it anew")
-            raise self._failed from error
+            except Exception as error:
+                raise LedgerDamaged(
+                    f"row {row['row']} says nothing that this version knows: {error!r}"
+                ) from error
+            self._entered += 1
+        if self._entered != len(self._journal.heads):
+            raise LedgerDamaged(
+                "this object was interrupted between a row and its entry: open the ledger anew"
+            )
 
     def _apply(self, row: Row) -> None:
         self._spent = None

@@ -10,7 +10,7 @@ from typing import Any, Protocol, final
 
 import numpy as np
 
-from inosgm import _validate
+from inosgm import __version__, _validate
 from inosgm._fingerprint import Fingerprint, encode
 from inosgm._validate import Array
 from inosgm.clipping import Clipping, ScaleClipped
@@ -67,14 +67,14 @@ class Cost:
             raise ValueError(f"labels must differ, got {_some(labels)}")
         _validate.each("sample_rates", rates, (rates > 0) & (rates <= 1), "lie in (0, 1]")
         _validate.each("noise_multipliers", multipliers, (multipliers > 0) & np.isfinite(multipliers), "be > 0")
-        _validate.count("step", self.step)
-        _validate.count("steps", self.steps, least=1)
+        numbers = {"step": _validate.count("step", self.step), "steps": _validate.count("steps", self.steps, least=1)}
         for name in ("job", "fingerprint", "note"):
             if not isinstance(getattr(self, name), str):
                 raise TypeError(f"{name} must be text, got {getattr(self, name)!r}")
         if not self.job:
             raise ValueError("job must not be empty: leave it out for a new id")
-        for name, value in (("labels", labels), ("sample_rates", rates), ("noise_multipliers", multipliers)):
+        values = {"labels": labels, "sample_rates": rates, "noise_multipliers": multipliers, **numbers}
+        for name, value in values.items():
             object.__setattr__(self, name, value)
 
 
@@ -240,7 +240,8 @@ class INOSGM(ABC):
         """Pay for the next steps, and with a key first say on what its noise is used."""
         if self._key is not None and self._fingerprint is None:
             fingerprint = Fingerprint(data, str(self._key).encode())
-            parts = (type(self).__module__, type(self).__qualname__, self._tail, self._order, self._clipping)
+            kind = type(self)
+            parts = (__version__, kind.__module__, kind.__qualname__, self._tail, self._order, self._clipping)
             total = fingerprint.total(
                 self._owners.tobytes(),
                 encode(self.configuration()),
