@@ -524,6 +524,20 @@ def test_rows_of_another_ledger_are_noticed(tmp_path):
     assert len(ledger.history()) == 2
 
 
+def test_rows_before_a_damaged_one_are_not_lost_when_it_is_put_right(tmp_path):
+    path, _ = written(tmp_path)
+    ledger = Ledger(path, accountant=Unsampled())
+    other = Ledger(path, accountant=Unsampled())
+    for job in ("third", "fourth"):
+        other.charge(cost(job=job))
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-10] + b"x" + whole[-9:])
+    with pytest.raises(LedgerDamaged, match="row 5 does not match its checksum"):
+        ledger.spent()
+    path.write_bytes(whole)
+    assert [charge.job for charge in ledger.history()] == ["job 0", "job 1", "third", "fourth"]
+
+
 def test_a_sealed_row_that_makes_no_sense_stops_the_ledger(tmp_path):
     path, whole = written(tmp_path)
     ledger = Ledger(path, accountant=Unsampled())
@@ -568,6 +582,9 @@ def test_a_torn_row_of_a_lost_page_is_torn_too(tmp_path):
         whole + b'{"row":4,"kind":"charge"' + bytes(400) + b"\xff\xfe"
     )  # size on disk, bytes not yet
     assert jobs(path) == ["job 0", "job 1"]
+    path.write_bytes(whole + bytes(5000))  # longer than the rows that come in its place
+    Ledger(path, accountant=Unsampled()).charge(cost(job="next"))
+    assert jobs(path) == ["job 0", "job 1", "next"]
     last = whole[:-1].rfind(b"\n") + 1
     path.write_bytes(whole[: last + 50] + bytes(100) + whole[last + 150 : -1])  # all but a page in the middle
     assert jobs(path) == ["job 0"]
