@@ -585,6 +585,7 @@ def test_a_torn_row_of_a_lost_page_is_torn_too(tmp_path):
     path.write_bytes(whole + bytes(5000))  # longer than the rows that come in its place
     Ledger(path, accountant=Unsampled()).charge(cost(job="next"))
     assert jobs(path) == ["job 0", "job 1", "next"]
+    assert path.read_bytes().endswith(b"\n")
     last = whole[:-1].rfind(b"\n") + 1
     path.write_bytes(whole[: last + 50] + bytes(100) + whole[last + 150 : -1])  # all but a page in the middle
     assert jobs(path) == ["job 0"]
