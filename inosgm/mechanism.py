@@ -41,6 +41,9 @@ class Cost:
 
     Raises:
         ValueError: naming the first number that cannot be.
+
+    >>> Cost(labels=("a", "b"), sample_rates=[0.1, 0.2], noise_multipliers=[2, 1], steps=100).steps
+    100
     """
 
     labels: tuple[str | int, ...]
@@ -66,15 +69,16 @@ class Cost:
         if len(set(labels)) < len(labels):
             raise ValueError(f"labels must differ, got {_some(labels)}")
         _validate.each("sample_rates", rates, (rates > 0) & (rates <= 1), "lie in (0, 1]")
-        _validate.each("noise_multipliers", multipliers, (multipliers > 0) & np.isfinite(multipliers), "be > 0")
-        numbers = {"step": _validate.count("step", self.step), "steps": _validate.count("steps", self.steps, least=1)}
+        _validate.each("noise_multipliers", multipliers, multipliers > 0, "be > 0")
+        _validate.each("noise_multipliers", multipliers, np.isfinite(multipliers), "be finite")
+        step, steps = _validate.count("step", self.step), _validate.count("steps", self.steps, least=1)
         for name in ("job", "fingerprint", "note"):
             if not isinstance(getattr(self, name), str):
                 raise TypeError(f"{name} must be text, got {getattr(self, name)!r}")
         if not self.job:
             raise ValueError("job must not be empty: leave it out for a new id")
-        values = {"labels": labels, "sample_rates": rates, "noise_multipliers": multipliers, **numbers}
-        for name, value in values.items():
+        arrays = {"sample_rates": rates, "noise_multipliers": multipliers}
+        for name, value in {"labels": labels, **arrays, "step": step, "steps": steps}.items():
             object.__setattr__(self, name, value)
 
 
@@ -117,8 +121,8 @@ class INOSGM(ABC):
             data sets: the difference of the releases cancels the noise. With a ledger, a retry of the same
             job is charged once, and the same key on other data or in another configuration is refused.
         ledger: Is told every cost before its value exists, and may refuse it.
-        charge_steps: How many steps a charge pays for. None pays for the whole plan with the first release, in
-            one row; 1 pays step by step, so that a run that stops early has paid for its releases only.
+        charge_steps: How many steps a charge pays for. None pays for the whole plan with the first release,
+            in one row; 1 pays step by step, so that a run that stops early has paid for its releases only.
         note: What the ledger says about it, for people.
 
     Raises:
@@ -191,9 +195,9 @@ class INOSGM(ABC):
     def configuration(self) -> Any:
         """Return what contributions and scores depend on beside the record, before the first release.
 
-        It tells jobs apart that have the same key, so that their noise cancels in no difference. By default it
-        is every attribute of the subclass; override it where one is not made of arrays, numbers and text. With
-        a key, whatever is random in contributions must follow from the configuration too, seeds included.
+        It tells jobs apart that have the same key, so that their noise cancels in no difference. By default
+        it is every attribute of the subclass; override it where one is not made of arrays, numbers and text.
+        With a key, whatever is random in contributions must follow from the configuration, seeds included.
         """
         return {name: value for name, value in sorted(vars(self).items()) if name not in self._own_names}
 

@@ -18,6 +18,7 @@ from dp_accounting.rdp import RdpAccountant
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import inosgm
 from inosgm import _journal
 from inosgm._fingerprint import Fingerprint
 from inosgm.ledger import BudgetExceeded, JobMismatch, Ledger, LedgerDamaged
@@ -958,3 +959,14 @@ def test_the_parts_of_a_fingerprint_do_not_run_together():
     assert Fingerprint(data, b"s").total(b"ab", b"c") != Fingerprint(data, b"s").total(b"a", b"bc")
     columns = [{"x": ["ab"], "y": ["c"]}, {"x": ["a"], "y": ["bc"]}, {"x": ["a"], "z": ["bc"]}]
     assert len({Fingerprint(column, b"s").total() for column in columns}) == 3
+
+
+def test_names_are_found_at_the_door():
+    for name, thing in (
+        ("Ledger", Ledger),
+        ("Owners", Owners),
+        ("BudgetExceeded", BudgetExceeded),
+        ("Cost", Cost),
+    ):
+        assert getattr(inosgm, name) is thing
+    assert {"Charge", "JobMismatch", "LedgerDamaged"} <= set(dir(inosgm))
