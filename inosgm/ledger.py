@@ -443,6 +443,8 @@ class Ledger:
 
     def _apply(self, row: Row) -> None:
         self._spent = None
+        if row.get("format", 1) != 1:
+            raise ValueError(f"unknown format {row['format']!r}")
         if row["kind"] == "grant":
             new = [label for label in row["labels"] if label not in self._position]
             self._position.update((label, len(self._labels) + i) for i, label in enumerate(new))
