@@ -17,14 +17,20 @@ if TYPE_CHECKING:
     from inosgm.contributions import Concatenated as Concatenated
     from inosgm.contributions import Contributions as Contributions
     from inosgm.contributions import Dense as Dense
+    from inosgm.cost import Cost as Cost
+    from inosgm.ledger import BudgetExceeded as BudgetExceeded
+    from inosgm.ledger import Charge as Charge
+    from inosgm.ledger import JobMismatch as JobMismatch
+    from inosgm.ledger import Ledger as Ledger
+    from inosgm.ledger import LedgerDamaged as LedgerDamaged
     from inosgm.mechanism import INOSGM as INOSGM
-    from inosgm.mechanism import Cost as Cost
     from inosgm.mechanism import Release as Release
     from inosgm.orders import Ascending as Ascending
     from inosgm.orders import Descending as Descending
     from inosgm.orders import Order as Order
     from inosgm.orders import OwnerFirst as OwnerFirst
     from inosgm.orders import RandomOrder as RandomOrder
+    from inosgm.owners import Owners as Owners
     from inosgm.planning import Plan as Plan
     from inosgm.tails import BetaTail as BetaTail
     from inosgm.tails import HardTail as HardTail
@@ -40,8 +46,11 @@ _ROOMS = {
     "certifier": ["Certificate", "certify"],
     "clipping": ["ClipToShare", "Clipping", "ScaleClipped"],
     "contributions": ["Concatenated", "Contributions", "Dense"],
-    "mechanism": ["INOSGM", "Cost", "Release"],
+    "cost": ["Cost"],
+    "ledger": ["BudgetExceeded", "Charge", "JobMismatch", "Ledger", "LedgerDamaged"],
+    "mechanism": ["INOSGM", "Release"],
     "orders": ["Ascending", "Descending", "Order", "OwnerFirst", "RandomOrder"],
+    "owners": ["Owners"],
     "planning": ["Plan"],
     "tails": ["BetaTail", "HardTail", "LinearTail", "NoTail", "StepTail", "TableTail", "Tail"],
     "weights": ["importance_weights", "ordered_sum"],

@@ -1,6 +1,7 @@
 """Checks that name the argument and say what to do. Values are shown where they are public, and only there."""
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import array_api_compat
@@ -80,3 +81,8 @@ def each(name: str, values: np.ndarray, holds: np.ndarray, rule: str) -> None:
     bad = np.flatnonzero(~holds)
     if bad.size:
         raise ValueError(f"{name} must {rule}, got {values[bad[0]]} at position {bad[0]}")
+
+
+def some(labels: Sequence[Any]) -> str:
+    """Show the first few labels."""
+    return ", ".join(map(repr, labels[:5])) + ", ..." * (len(labels) > 5)

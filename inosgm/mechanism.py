@@ -1,18 +1,22 @@
 """INO-SGM: THE place where a private value is made."""
 
+import secrets
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol, final
+from dataclasses import dataclass, replace
+from hashlib import blake2b
+from typing import Any, final
 
 import numpy as np
 
-from inosgm import _validate
+from inosgm import __version__, _validate
+from inosgm._fingerprint import Fingerprint, encode
 from inosgm._tree import require_floating
 from inosgm._validate import Array
 from inosgm.clipping import Clipping, ScaleClipped
 from inosgm.contributions import Contributions, as_contributions
+from inosgm.cost import Cost, LedgerHook
 from inosgm.noise import add_gaussian, streams
 from inosgm.orders import Descending, Order
 from inosgm.planning import Plan
@@ -23,32 +27,12 @@ from inosgm.weights import importance_weights
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Cost:
-    """What one release costs whom: each owner one sampled Gaussian with its own rate and noise multiplier.
-
-    The unit is one record of the owner, added or removed.
-    """
-
-    step: int
-    labels: tuple[str | int, ...]
-    sample_rates: np.ndarray
-    noise_multipliers: np.ndarray
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
 class Release:
     """A private value: the noisy sum of one step (float64 from arrays), and what it cost each owner."""
 
     value: Any
     step: int
     cost: Cost
-
-
-class LedgerHook(Protocol):
-    """Whatever writes costs down; it hears of a cost before the value it pays for exists."""
-
-    def charge(self, cost: Cost) -> None:
-        """Record the cost, or raise: then nothing is drawn, released or counted."""
 
 
 class INOSGM(ABC):
@@ -71,8 +55,12 @@ class INOSGM(ABC):
         clipping: How a weighted record is bounded: ScaleClipped() or ClipToShare().
         key: None takes coins and noise from the operating system. A whole number makes both a function of
             (key, step): reproducible, and not private against whoever knows the key. Never use one key on two
-            data sets: the difference of the releases cancels the noise.
+            data sets: the difference of the releases cancels the noise. With a ledger, a retry of the same
+            job is charged once, and the same key on other data or in another configuration is refused.
         ledger: Is told every cost before its value exists, and may refuse it.
+        charge_steps: How many steps a charge pays for. 1 pays for every release by itself; plan.steps pays for the
+            whole plan with the first release, in one row of the ledger, which long runs should do.
+        note: What the ledger says about it, for people.
 
     Raises:
         ValueError: for owners that the plan does not know.
@@ -98,7 +86,10 @@ class INOSGM(ABC):
         clipping: Clipping = ScaleClipped(),
         key: int | None = None,
         ledger: LedgerHook | None = None,
+        charge_steps: int = 1,
+        note: str = "",
     ) -> None:
+        others = frozenset(vars(self))
         _validate.instance("plan", plan, Plan, "make one with Plan(sample_rates=..., ...)")
         _validate.instance("tail", tail, Tail, "take one such as LinearTail(plan.tail_length(0.4)), or TableTail.of")
         _validate.instance("order", order, Order, "take one such as Descending()")
@@ -107,10 +98,21 @@ class INOSGM(ABC):
         self._owners = _owner_indices(plan, owners)
         self._key = None if key is None else _validate.count("key", key)
         self._ledger = ledger
+        self._charge_steps = _validate.count("charge_steps", charge_steps, least=1)
+        self._charged = 0
+        self._fingerprint: Fingerprint | None = None
+        self._cost = Cost(
+            labels=plan.labels,
+            sample_rates=plan.sample_rates,
+            noise_multipliers=plan.noise_multipliers,
+            job=secrets.token_hex(16) if self._key is None else _name_of_noise(self._key),
+            note=note,
+        )
         self._sampler = PoissonSampler(plan.sample_rates, self._owners)
         self._released = 0
         self._probed: Any = None
         self._lock = threading.Lock()
+        self._own_names = frozenset(vars(self)) - others | {"_own_names"}
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -129,6 +131,15 @@ class INOSGM(ABC):
     @abstractmethod
     def scores(self, batch: Any) -> Array:
         """Return how important each record of the batch is: one number per record."""
+
+    def configuration(self) -> Any:
+        """Return what contributions and scores depend on beside the record, before the first release.
+
+        It tells jobs apart that have the same key, so that their noise cancels in no difference. By default
+        it is every attribute of the subclass; override it where one is not made of arrays, numbers and text.
+        With a key, whatever is random in contributions must follow from the configuration, seeds included.
+        """
+        return {name: value for name, value in sorted(vars(self).items()) if name not in self._own_names}
 
     @property
     def plan(self) -> Plan:
@@ -159,18 +170,32 @@ class INOSGM(ABC):
         with self._lock:
             step = self._released
             self._check(data)
-            cost = Cost(
-                step=step,
-                labels=self._plan.labels,
-                sample_rates=self._plan.sample_rates,
-                noise_multipliers=self._plan.noise_multipliers,
-            )
-            if self._ledger is not None:
-                self._ledger.charge(cost)
+            if self._ledger is not None and step >= self._charged:
+                self._charge(self._ledger, data, step)
             self._released += 1
             coins, noise = streams(self._key, step)
-            value = add_gaussian(self._sum(data, self._sampler.draw(coins), step), self._plan.noise_scale, noise)
-            return Release(value=value, step=step, cost=cost)
+            positions = self._sampler.draw(coins)
+            if self._fingerprint is not None:
+                self._fingerprint.check(data, positions)
+            value = add_gaussian(self._sum(data, positions, step), self._plan.noise_scale, noise)
+            return Release(value=value, step=step, cost=self._cost.at(step, 1))
+
+    def _charge(self, ledger: LedgerHook, data: Any, step: int) -> None:
+        """Pay for the next steps, and with a key first say on what its noise is used."""
+        if self._key is not None and self._fingerprint is None:
+            fingerprint = Fingerprint(data, str(self._key).encode())
+            kind = type(self)
+            parts = (__version__, kind.__module__, kind.__qualname__, self._tail, self._order, self._clipping)
+            total = fingerprint.total(
+                self._owners.tobytes(),
+                encode(self.configuration()),
+                *(repr(part).encode() for part in parts),
+                self._plan.to_json().encode(),
+            )
+            self._cost, self._fingerprint = replace(self._cost, fingerprint=total), fingerprint
+        steps = min(self._charge_steps, self._plan.steps - step)
+        ledger.charge(self._cost.at(step, steps))
+        self._charged = step + steps
 
     def _check(self, data: Any) -> None:
         """Refuse what cannot be released while nothing has been drawn or charged."""
@@ -239,7 +264,9 @@ def _owner_indices(plan: Plan, owners: Sequence[str | int] | np.ndarray) -> np.n
     position = {label: index for index, label in enumerate(plan.labels)}
     unknown = [label for label in distinct.tolist() if label not in position]
     if unknown:
-        raise ValueError(f"owners must be labels of the plan ({_some(plan.labels)}), got {_some(unknown)}")
+        raise ValueError(
+            f"owners must be labels of the plan ({_validate.some(plan.labels)}), got {_validate.some(unknown)}"
+        )
     places = np.array([position[label] for label in distinct.tolist()], dtype=np.int64)
     missing = plan.sizes.copy()
     missing[places] -= counts
@@ -252,5 +279,6 @@ def _owner_indices(plan: Plan, owners: Sequence[str | int] | np.ndarray) -> np.n
     return places[inverse]
 
 
-def _some(labels: Sequence[str | int]) -> str:
-    return ", ".join(map(repr, labels[:5])) + ", ..." * (len(labels) > 5)
+def _name_of_noise(key: int) -> str:
+    """Return a job id that stands for the noise of a key: two jobs with the same noise are the same job."""
+    return "key-" + blake2b(str(key).encode(), digest_size=16, person=b"inosgm noise").hexdigest()

@@ -1,0 +1,291 @@
+"""An append-only file of chained rows: durable, shared by processes, and honest about damage.
+
+Every row is one line of JSON that carries the checksum of the row before it ("previous") and, last, its own.
+A row is written in two acts, each made durable with fsync before the next: its bytes, then the newline that
+ends it. So a last line without a newline was never acknowledged to anybody, whatever is in it, and a defect
+in a line that has its newline is damage. The rules on reading:
+
+* a line that ends in a newline and does not fit its checksum, or the row before it: damage, an error;
+* a last line without newline that is a whole row: it counts (the writer died before the second act);
+* a last line without newline that is a whole row and something more: damage, no writer leaves that;
+* any other last line without newline: torn. It counts for nothing; before the next row is written its bytes
+  are kept in a file beside the journal and a row says so.
+
+What the file alone cannot tell: whole rows cut off its end, a last row cut in the middle (it looks torn; its
+bytes are kept), or a chain that somebody has computed anew. Compare a head noted elsewhere to notice these.
+"""
+
+import errno
+import json
+import os
+import re
+import secrets
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+from hashlib import blake2b
+from typing import Any, Protocol
+
+Row = dict[str, Any]
+
+_START = "0" * 64
+_SEAL = re.compile(rb',"checksum":"([0-9a-f]{64})"\}')
+
+
+class LedgerDamaged(Exception):
+    """A ledger that is not what was written: edited, cut, or mixed up. It is never repaired by itself."""
+
+
+class Journal(Protocol):
+    """Rows in order, seen and extended by one holder of the lock at a time."""
+
+    heads: list[str]
+
+    def locked(self, *, write: bool) -> Any:
+        """Hold the lock, and yield the rows that were not yielded before."""
+
+    def mend(self) -> list[Row]:
+        """Set a torn row aside, within `locked(write=True)`; return the row that says so, if any."""
+
+    def append(self, row: Mapping[str, Any]) -> Row:
+        """Make a row durable, within `locked(write=True)` and after `mend`; return it as it reads."""
+
+
+class MemoryJournal:
+    """A journal that lives as long as its object."""
+
+    def __init__(self) -> None:
+        self.heads: list[str] = []
+        self._lock = threading.RLock()
+
+    @contextmanager
+    def locked(self, *, write: bool) -> Iterator[list[Row]]:
+        """Hold the lock against other threads; there is nothing new to read."""
+        with self._lock:
+            yield []
+
+    def mend(self) -> list[Row]:
+        """Return nothing: memory does not tear."""
+        return []
+
+    def append(self, row: Mapping[str, Any]) -> Row:
+        """Chain the row as a file would."""
+        chained, _, checksum = _seal(row, self.heads)
+        self.heads.append(checksum)
+        return chained
+
+
+class FileJournal:
+    """A journal in a file, locked with flock (on NFS: Linux, with the lock service running)."""
+
+    def __init__(self, path: str) -> None:
+        self.heads: list[str] = []
+        self._path = path
+        self._seen = 0  # bytes of whole rows read so far
+        self._ended = True  # whether the last of them has its newline
+        self._torn = b""
+        self._named = False  # whether the name of the file is known to be durable
+        self._file = -1
+        self._thread = threading.RLock()
+
+    @classmethod
+    def create(cls, path: str, row: Mapping[str, Any]) -> None:
+        """Make the file with its first row, at once or not at all; leave a file that is there already."""
+        draft = f"{path}.new-{secrets.token_hex(8)}"
+        _, line, _ = _seal(row, [])
+        try:
+            file = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o660)
+            try:
+                _write(file, line + b"\n", 0)
+                os.fsync(file)
+            finally:
+                os.close(file)
+            with suppress(FileExistsError):
+                os.link(draft, path)
+        finally:
+            with suppress(FileNotFoundError):
+                os.unlink(draft)
+        _sync_directory(path)
+
+    @contextmanager
+    def locked(self, *, write: bool) -> Iterator[list[Row]]:
+        """Hold the file lock, shared or alone, and yield the rows that are new since last time."""
+        try:
+            import fcntl
+        except ImportError:
+            raise OSError("a ledger in a file needs POSIX file locks: use a ledger in memory here") from None
+        with self._thread:
+            self._file = os.open(self._path, os.O_RDWR if write else os.O_RDONLY)
+            try:
+                fcntl.flock(self._file, fcntl.LOCK_EX if write else fcntl.LOCK_SH)
+                known = len(self.heads), self._seen, self._ended
+                try:
+                    rows = self._read()
+                except BaseException:  # all or nothing: rows that nobody was given must not count as seen
+                    del self.heads[known[0] :]
+                    self._seen, self._ended = known[1:]
+                    raise
+                yield rows
+            finally:
+                os.close(self._file)  # and with it the lock
+                self._file = -1
+
+    def mend(self) -> list[Row]:
+        """Keep the bytes of a torn row, never acknowledged, beside the journal, and say so in a row."""
+        if not self._torn:
+            return []
+        with self._explained():
+            digest = blake2b(self._torn, digest_size=8).hexdigest()
+            kept = f"{self._path}.torn-{len(self.heads)}-{digest}"
+            file = os.open(kept, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o660)
+            try:
+                _write(file, self._torn, 0)
+                os.fsync(file)
+            finally:
+                os.close(file)
+            _sync_directory(kept)
+            os.ftruncate(self._file, self._seen)
+            os.fsync(self._file)
+            size, self._torn = len(self._torn), b""
+        return [self.append({"kind": "torn", "bytes": size, "kept": os.path.basename(kept)})]
+
+    def append(self, row: Mapping[str, Any]) -> Row:
+        """Write the row, make it durable, and only then end it.
+
+        Raises:
+            OSError: when the row could not be made durable, such as on a full disk.
+        """
+        chained, line, checksum = _seal(row, self.heads)
+        start = b"" if self._ended else b"\n"
+        end = self._seen + len(start) + len(line)
+        with self._explained():
+            if not self._named:  # whoever made the file may have died before it did this
+                _sync_directory(self._path)
+                self._named = True
+            try:
+                _write(self._file, start + line, self._seen)
+                os.fsync(self._file)
+                _write(self._file, b"\n", end)
+                os.fsync(self._file)
+            except OSError:
+                # If this fails too, the next reader finds a torn row, or a whole one that counts.
+                with suppress(OSError):
+                    os.ftruncate(self._file, self._seen)
+                    os.fsync(self._file)
+                raise
+        self._seen, self._ended = end + 1, True
+        self.heads.append(checksum)
+        return chained
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise OSError(
+                error.errno,
+                f"the ledger {self._path} could not be written ({error.strerror}): nothing is released; "
+                "make room or repair the disk, and try again",
+            ) from error
+
+    def _read(self) -> list[Row]:
+        """Return the rows after those seen before, checked one by one."""
+        size = os.fstat(self._file).st_size
+        back = 67 if self.heads else 0  # the end of the last row seen: its checksum
+        data = _read_all(self._file, max(self._seen - back, 0), size)
+        known, data = data[:back], data[back:]
+        if size < self._seen or (self.heads and self.heads[-1].encode() not in known):
+            raise LedgerDamaged(
+                f"{self._path} no longer holds the {len(self.heads)} rows it held: it was cut or replaced "
+                "while in use; put the right file back"
+            )
+        if not self._ended and data:
+            if not data.startswith(b"\n"):
+                raise self._damage(len(self.heads), "is followed by something that is not a row")
+            data, self._seen, self._ended = data[1:], self._seen + 1, True
+        *lines, tail = data.split(b"\n")
+        rows = [self._take(line) for line in lines]
+        seal, self._torn = _SEAL.search(tail), b""
+        if seal and seal.end() < len(tail):
+            raise self._damage(len(self.heads) + 1, "does not end where a row ends")
+        try:
+            rows += [self._unsealed(tail, ended=False)] if tail else []
+        except ValueError:  # also a row whose pages reached the disk in another order before the power went
+            self._torn = tail
+        if not self.heads:
+            raise LedgerDamaged(
+                f"{self._path} holds no row: it is not a ledger, or it was cut; put the right file back"
+            )
+        return rows
+
+    def _take(self, line: bytes) -> Row:
+        try:
+            return self._unsealed(line, ended=True)
+        except ValueError as error:
+            raise self._damage(len(self.heads) + 1, str(error)) from None
+
+    def _unsealed(self, line: bytes, *, ended: bool) -> Row:
+        row = _unseal(line, len(self.heads) + 1, (self.heads[-1:] or [_START])[0])
+        self.heads.append(line[-66:-2].decode())
+        self._seen, self._ended = self._seen + len(line) + ended, ended
+        return row
+
+    def _damage(self, row: int, what: str) -> LedgerDamaged:
+        return LedgerDamaged(
+            f"{self._path}: row {row} {what}. The ledger was edited, cut or mixed up, so what it says was "
+            "spent cannot be trusted: put back a whole copy"
+        )
+
+
+def _seal(row: Mapping[str, Any], heads: list[str]) -> tuple[Row, bytes, str]:
+    """Return the row chained to the last head, its line, and its checksum."""
+    chained = {
+        "row": len(heads) + 1,
+        **row,
+        "time": datetime.now(UTC).isoformat(timespec="seconds"),
+        "previous": (heads[-1:] or [_START])[0],
+    }
+    body = json.dumps(chained, separators=(",", ":"), allow_nan=False).encode()
+    checksum = blake2b(body, digest_size=32).hexdigest()
+    return chained, body[:-1] + b',"checksum":"' + checksum.encode() + b'"}', checksum
+
+
+def _unseal(line: bytes, number: int, previous: str) -> Row:
+    """Return the row of a line, or raise ValueError saying what does not fit."""
+    seal = _SEAL.fullmatch(line[-79:])
+    body = line[:-79] + b"}"
+    if seal is None or blake2b(body, digest_size=32).hexdigest().encode() != seal[1]:
+        raise ValueError("does not match its checksum")
+    row: Row = json.loads(body)
+    if row["previous"] != previous or row["row"] != number:
+        raise ValueError("does not follow the row before it")
+    return row
+
+
+def _write(file: int, data: bytes, at: int) -> None:
+    """Write all bytes at a place, or raise."""
+    view = memoryview(data)
+    while view:
+        written = os.pwrite(file, view, at)
+        if not written:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        view, at = view[written:], at + written
+
+
+def _read_all(file: int, begin: int, end: int) -> bytes:
+    """Read the bytes between two places."""
+    parts = []
+    while begin < end and (part := os.pread(file, end - begin, begin)):
+        parts.append(part)
+        begin += len(part)
+    return b"".join(parts)
+
+
+def _sync_directory(path: str) -> None:
+    """Make the name of a new file durable, not only its bytes."""
+    directory = os.open(os.path.dirname(path) or ".", os.O_RDONLY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)

@@ -1,0 +1,609 @@
+"""The ledger: what every owner has spent, written down before anything is released."""
+
+import json
+import os
+import secrets
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import lru_cache
+from hashlib import blake2b
+from typing import Any, Protocol, Self
+
+import numpy as np
+
+from inosgm import _validate
+from inosgm._journal import FileJournal, Journal, LedgerDamaged, MemoryJournal, Row
+from inosgm.cost import Cost
+from inosgm.owners import Label, Owners
+
+__all__ = ["Accountant", "BudgetExceeded", "Charge", "JobMismatch", "Ledger", "LedgerDamaged"]
+
+Segment = tuple[float, float, int]
+"""A stretch of equal steps: (sample rate, noise multiplier, number of steps)."""
+
+
+class Accountant(Protocol):
+    """Whatever says what a history costs, such as PLD() and RDP() of inosgm.accounting.
+
+    One that also has `epsilons_of(histories, deltas)`, the same for many histories at once, is asked that
+    instead: with a budget per record there may be a million of them.
+    """
+
+    def epsilon_of(self, segments: Sequence[Segment], delta: float) -> float:
+        """Return an epsilon such that the composed segments are (epsilon, delta)-private for one record."""
+
+
+class BudgetExceeded(Exception):
+    """A charge that an owner's budget does not cover; nothing was charged and nothing may be released.
+
+    Attributes:
+        owner: The owner for whom it is worst.
+        granted: The epsilon that it grants.
+        spent: The epsilon that it has spent.
+        total: The epsilon that it would have spent.
+        owners: How many owners cannot pay.
+    """
+
+    def __init__(self, owner: Label, granted: float, spent: float, total: float, owners: int = 1) -> None:
+        super().__init__(owner, granted, spent, total, owners)
+        self.owner, self.granted, self.spent, self.total, self.owners = owner, granted, spent, total, owners
+
+    @property
+    def left(self) -> float:
+        """What the owner has left."""
+        return max(self.granted - self.spent, 0.0)
+
+    @property
+    def asked(self) -> float:
+        """What the charge would have added."""
+        return self.total - self.spent
+
+    def __str__(self) -> str:
+        others = f" (and {self.owners - 1} other owners)" if self.owners > 1 else ""
+        return (
+            f"owner {self.owner!r}{others} has epsilon {self.left:.6g} left of {self.granted:.6g}, and this "
+            f"asks for {self.asked:.6g}: nothing was charged or released; "
+            "use fewer steps, more noise or lower sample rates"
+        )
+
+
+class JobMismatch(ValueError):
+    """A job that was charged before, with another cost or on other data: no noise may be used twice."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Charge:
+    """One row of the history: which steps of which job were paid for, and when.
+
+    `spans` holds half-open stretches of step numbers; `cost` identifies the per-owner rates and multipliers.
+    """
+
+    job: str
+    fingerprint: str
+    note: str
+    time: str
+    spans: tuple[tuple[int, int], ...]
+    cost: str
+
+    @property
+    def steps(self) -> int:
+        """How many steps the charge pays for."""
+        return sum(stop - start for start, stop in self.spans)
+
+
+@dataclass(frozen=True, eq=False)
+class _Table:
+    """The distinct (rate, multiplier) pairs of a cost, and which of them each owner pays (-1: none)."""
+
+    sample_rates: np.ndarray
+    noise_multipliers: np.ndarray
+    group: np.ndarray
+
+    @classmethod
+    def of(cls, cost: Cost, position: np.ndarray) -> Self:
+        """Group a cost: the same for equal costs, in whatever order their owners come."""
+        pairs = np.stack([cost.sample_rates, cost.noise_multipliers], axis=1)
+        order = np.lexsort(pairs.T)
+        starts = np.concatenate([[True], np.any(np.diff(pairs[order], axis=0) != 0, axis=1)])
+        group = np.full(int(position.max()) + 1, -1)  # owners who join the ledger later do not change it
+        group[position[order]] = np.cumsum(starts) - 1
+        distinct = pairs[order[starts]]
+        return cls(distinct[:, 0], distinct[:, 1], group)
+
+    @classmethod
+    def from_row(cls, row: Row) -> Self:
+        return cls(
+            np.asarray(row["sample_rates"]),
+            np.asarray(row["noise_multipliers"]),
+            np.asarray(row["group_of_owner"]),
+        )
+
+    def to_row(self) -> Row:
+        return {
+            "sample_rates": self.sample_rates.tolist(),
+            "noise_multipliers": self.noise_multipliers.tolist(),
+            "group_of_owner": self.group.tolist(),
+        }
+
+    def digest(self) -> str:
+        state = blake2b(digest_size=16)
+        for array in (self.sample_rates, self.noise_multipliers, self.group):
+            state.update(array.size.to_bytes(8, "big") + array.astype("<f8").tobytes())
+        return state.hexdigest()
+
+    def groups(self, owners: int) -> np.ndarray:
+        return np.concatenate([self.group, np.full(owners - self.group.size, -1)])
+
+
+class Ledger:
+    """What every owner has spent: a charge that an owner cannot pay is refused, and nothing is released.
+
+    **Guarantee.** For every owner, everything that was charged is together (epsilon, delta)-private for one
+    of its records, added or removed, with the epsilon and delta that the owner grants. A charge is on disk,
+    file and directory synced, before `charge` returns, so no value is seen before it is paid for, and a job
+    that dies stays charged. It assumes that every release about these owners is charged here, and that
+    rates, multipliers and numbers of steps are not chosen by looking at earlier releases: what is computed
+    may depend on those, but tight composition (of PLD, or of RDP at its best order) is proven for costs that
+    do not.
+
+    In a file, rows are chained by checksums. A torn last row (the writer was killed) counts for nothing: it
+    was never acknowledged, so nothing was released for it; its bytes are kept beside the file and a row
+    records it. Any other defect raises `LedgerDamaged`. The file alone cannot show that whole rows were cut
+    off its end, that its last row was cut in the middle (that looks torn), or that somebody has rewritten
+    all of it: note `head()` elsewhere, and `check` it. Processes share a file through locks that end with
+    the process.
+
+    The file is as public as labels and budgets are: it holds no data, and of the data of a keyed mechanism
+    only a digest under the key. It holds a digest of the key too, so whoever reads it can try out small
+    keys: take them from `secrets.randbits(128)`. Two ledgers do not know each other: never use a key with
+    both.
+
+    Args:
+        path: The file; it is opened, or made if it does not exist and owners are given. None keeps the ledger
+            in memory, with the same rules, for as long as the object lives.
+        owners: Who grants what. Must agree with the file if it exists; may then be left out.
+        accountant: What adds up costs; `inosgm.accounting.PLD()` if not given.
+
+    Raises:
+        FileNotFoundError: for a file that does not exist, without owners.
+        LedgerDamaged: for a file that is not what was written.
+        ValueError: for owners whose grants are not those of the file.
+
+    >>> class Classic:  # the textbook bound for Gaussian noise, added up; PLD is far tighter
+    ...     def epsilon_of(self, segments, delta):
+    ...         return sum(steps * (2 * np.log(1.25 / delta)) ** 0.5 / sigma for _, sigma, steps in segments)
+    >>> owners = Owners(of_record=["a", "b"], epsilon={"a": 1.0, "b": 3.0}, delta=1e-5)
+    >>> ledger = Ledger(owners=owners, accountant=Classic())
+    >>> ledger.charge(Cost(labels=("a", "b"), sample_rates=[1, 1], noise_multipliers=[10, 5]))
+    >>> {owner: round(epsilon, 2) for owner, epsilon in ledger.remaining().items()}
+    {'a': 0.52, 'b': 2.03}
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str] | None = None,
+        *,
+        owners: Owners | None = None,
+        accountant: Accountant | None = None,
+    ) -> None:
+        if owners is not None and not isinstance(owners, Owners):
+            raise TypeError(f"owners must be Owners, got {owners!r}")
+        if accountant is None:
+            from inosgm.accounting import PLD
+
+            accountant = PLD()
+        self._path = None if path is None else os.fspath(path)
+        self._accountant = accountant
+        self._epsilon_of = lru_cache(maxsize=2**16)(accountant.epsilon_of)
+        self._entered = 0  # rows; always as many as the journal has heads
+        self._labels: list[Label] = []
+        self._position: dict[Label, int] = {}
+        self._granted = self._delta = np.empty(0)
+        self._tables: dict[str, _Table] = {}
+        self._steps: dict[str, int] = {}
+        self._jobs: dict[str, _Job] = {}
+        self._charges: list[Charge] = []
+        self._torn: list[Row] = []
+        self._spent: np.ndarray | None = None
+        self._classes_now: tuple[np.ndarray, np.ndarray] | None = None
+        self._last: tuple[Cost, str, _Table] | None = None
+        self._journal: Journal
+        if self._path is None:
+            if owners is None:
+                raise ValueError("owners must say who grants what: a ledger in memory starts with them")
+            self._journal = MemoryJournal()
+            self._write(_first_row(owners))
+            return
+        if not os.path.exists(self._path):
+            if owners is None:
+                raise FileNotFoundError(f"there is no ledger {self._path}: give owners to make one, or another path")
+            FileJournal.create(self._path, _first_row(owners))
+        self._journal = FileJournal(self._path)
+        with self._books(write=False):
+            if owners is not None:
+                self._require_same_grants(owners)
+
+    @property
+    def labels(self) -> tuple[Label, ...]:
+        """The owners, in the order of every per-owner mapping."""
+        with self._books(write=False):
+            return tuple(self._labels)
+
+    def charge(self, cost: Cost) -> None:
+        """Write a cost down, durably, or raise; only then may its value be made.
+
+        Steps of a job that were charged before are not charged again, so a job that is tried again pays
+        once. It must then repeat the same noise: new noise under an old id would be a release that nobody
+        paid for.
+
+        Args:
+            cost: Which steps of which job, and what each of them costs each owner.
+
+        Raises:
+            BudgetExceeded: when an owner cannot pay.
+            JobMismatch: when the job was charged with another cost or on other data.
+            ValueError: for an owner that the ledger does not know.
+            OSError: when the row could not be made durable.
+        """
+        with self._books(write=True):
+            digest, table = self._table_of(cost)
+            job = self._jobs.get(cost.job)
+            if job is not None and (job.cost, job.fingerprint) != (digest, cost.fingerprint):
+                what = "another cost" if job.cost != digest else "other data or another configuration"
+                raise JobMismatch(
+                    f"job {cost.job!r} was charged before with {what}: its noise must not be used twice; a "
+                    "retry repeats the job exactly, anything else needs a job (or a key) of its own"
+                )
+            spans = _uncovered(cost.step, cost.step + cost.steps, job.spans if job else [])
+            if not spans:
+                return
+            spent = self._afford(digest, table, sum(stop - start for start, stop in spans))
+            row = {
+                "kind": "charge",
+                "job": cost.job,
+                "fingerprint": cost.fingerprint,
+                "note": cost.note,
+                "spans": spans,
+                "cost": digest,
+                "table": None if digest in self._tables else table.to_row(),
+            }
+            self._write(row)
+            self._spent = spent
+
+    def grant(self, owners: Owners) -> None:
+        """Write new budgets down, for owners that are known or new; others keep theirs.
+
+        What was spent stays spent: an owner whose new budget is below it pays for nothing more.
+        """
+        if not isinstance(owners, Owners):
+            raise TypeError(f"owners must be Owners, got {owners!r}")
+        with self._books(write=True):
+            self._write(_grant_row(owners))
+
+    def spent(self) -> dict[Label, float]:
+        """Return the epsilon that each owner has spent, at its delta."""
+        with self._books(write=False):
+            return dict(zip(self._labels, self._spent_now().tolist(), strict=True))
+
+    def remaining(self) -> dict[Label, float]:
+        """Return what each owner has left: the epsilon it grants less the one it has spent.
+
+        Costs compose to less than their sum, so several charges may fit whose own epsilons add up to more.
+        """
+        with self._books(write=False):
+            left = np.maximum(self._granted - self._spent_now(), 0.0)
+            return dict(zip(self._labels, left.tolist(), strict=True))
+
+    def history(self) -> tuple[Charge, ...]:
+        """Return all charges, oldest first."""
+        with self._books(write=False):
+            return tuple(self._charges)
+
+    def segments(self, owner: Label) -> tuple[Segment, ...]:
+        """Return what one owner was charged: (sample rate, noise multiplier, steps), equal ones added up."""
+        with self._books(write=False):
+            if owner not in self._position:
+                raise ValueError(f"owner must be one of the ledger's ({_validate.some(self._labels)}), got {owner!r}")
+            return self._segments(self._position[owner])
+
+    def events(self) -> dict[Label, Any]:
+        """Return what was charged to each owner as an event of dp_accounting, for any of its accountants."""
+        import dp_accounting
+
+        def event(segments: tuple[Segment, ...]) -> Any:
+            parts = []
+            for rate, multiplier, steps in segments:
+                gaussian = dp_accounting.GaussianDpEvent(multiplier)
+                step = gaussian if rate == 1 else dp_accounting.PoissonSampledDpEvent(rate, gaussian)
+                parts.append(dp_accounting.SelfComposedDpEvent(step, steps))
+            return dp_accounting.ComposedDpEvent(parts) if parts else dp_accounting.NoOpDpEvent()
+
+        with self._books(write=False):
+            first, inverse = self._classes({})
+            shared = [event(self._segments(owner)) for owner in first.tolist()]
+            return {label: shared[group] for label, group in zip(self._labels, inverse.tolist(), strict=True)}
+
+    def head(self) -> str:
+        """Return the number of rows and the last checksum: note it elsewhere, and `check` it later."""
+        with self._books(write=False):
+            return f"{len(self._journal.heads)}-{self._journal.heads[-1]}"
+
+    def check(self, head: str) -> None:
+        """Make sure that this ledger is a continuation of the one that had this head.
+
+        Raises:
+            LedgerDamaged: when rows were cut off its end or it was rewritten since.
+        """
+        rows, _, checksum = head.partition("-")
+        with self._books(write=False):
+            if not rows.isdecimal() or not 1 <= int(rows) <= len(self._journal.heads):
+                raise LedgerDamaged(
+                    f"the ledger has {len(self._journal.heads)} rows and does not reach the head {head}"
+                )
+            if self._journal.heads[int(rows) - 1] != checksum:
+                raise LedgerDamaged(f"row {rows} of the ledger is not the one with the head {head}: it was rewritten")
+
+    def to_json(self) -> str:
+        """Return everything as JSON: what owners grant, have spent and were charged, and all charges."""
+        with self._books(write=False):
+            spent, first_inverse = self._spent_now(), self._classes({})
+            histories = [self._segments(owner) for owner in first_inverse[0].tolist()]
+            owners = [
+                {
+                    "owner": label,
+                    "epsilon": epsilon,
+                    "delta": delta,
+                    "spent": used,
+                    "history": histories[group],
+                }
+                for label, epsilon, delta, used, group in zip(
+                    self._labels,
+                    self._granted.tolist(),
+                    self._delta.tolist(),
+                    spent.tolist(),
+                    first_inverse[1].tolist(),
+                    strict=True,
+                )
+            ]
+            charges = [{**vars(charge), "steps": charge.steps} for charge in self._charges]
+            torn = [{name: row[name] for name in ("row", "time", "bytes", "kept")} for row in self._torn]
+            head = f"{len(self._journal.heads)}-{self._journal.heads[-1]}"
+            return json.dumps({"head": head, "owners": owners, "charges": charges, "torn": torn}, indent=2)
+
+    def report(self, *, rows: int = 20) -> str:
+        """Return a page for people: the owners nearest to their limit, and the latest charges.
+
+        Args:
+            rows: How many owners and how many charges are shown at most.
+        """
+        with self._books(write=False):
+            spent = self._spent_now()
+            nearest = np.argsort(-spent / self._granted, kind="stable")
+            lines = [f"{'owner':<24} {'granted':>10} {'spent':>10} {'left':>10} {'delta':>10}"]
+            for i in nearest[:rows].tolist():
+                left = max(self._granted[i] - spent[i], 0.0)
+                numbers = f"{self._granted[i]:>10.4g} {spent[i]:>10.4g} {left:>10.4g} {self._delta[i]:>10.2g}"
+                lines.append(f"{self._labels[i]!s:<24.24} {numbers}")
+            further = len(self._labels) - rows
+            lines += [f"... and {further} owners further from their limit"] * (further > 0)
+            lines += ["", f"{'charged':<26} {'steps':>8} {'job':<18} note"]
+            lines += ["nothing yet"] * (not self._charges)
+            lines += [f"... {len(self._charges) - rows} earlier charges"] * (len(self._charges) > rows)
+            lines += [
+                f"{charge.time:<26} {charge.steps:>8} {charge.job:<18.18} {charge.note}".rstrip()
+                for charge in self._charges[-rows:]
+            ]
+            for row in self._torn:
+                lines.append(f"row {row['row']}: a torn row of {row['bytes']} bytes was set aside in {row['kept']}")
+            return "\n".join([*lines, "", f"head {len(self._journal.heads)}-{self._journal.heads[-1]}"])
+
+    def __repr__(self) -> str:
+        where = "in memory" if self._path is None else self._path
+        return f"<Ledger {where}: {len(self._labels)} owners, {len(self._charges)} charges>"
+
+    def __reduce__(self) -> Any:
+        if self._path is None:
+            raise TypeError("a ledger in memory cannot be copied: its copies would forget each other; give it a path")
+        return _reopen, (os.path.abspath(self._path), self._accountant)
+
+    @contextmanager
+    def _books(self, *, write: bool) -> Iterator[None]:
+        """Hold the lock, with everything read that anybody has written."""
+        with self._journal.locked(write=write) as rows:
+            self._enter(rows)
+            yield
+
+    def _write(self, row: Row) -> None:
+        """Make a row durable, then enter it."""
+        self._enter(self._journal.mend())
+        self._enter([self._journal.append(row)])
+
+    def _enter(self, rows: list[Row]) -> None:
+        """Enter durable rows; an object that was interrupted on the way to one knows too little to go on."""
+        for row in rows:
+            try:
+                self._apply(row)
+            except Exception as error:
+                raise LedgerDamaged(f"row {row['row']} says nothing that this version knows: {error!r}") from error
+            self._entered += 1
+        if self._entered != len(self._journal.heads):
+            raise LedgerDamaged("this object was interrupted between a row and its entry: open the ledger anew")
+
+    def _apply(self, row: Row) -> None:
+        self._spent = None
+        if row.get("format", 1) != 1:
+            raise ValueError(f"unknown format {row['format']!r}")
+        if row["kind"] == "grant":
+            new = [label for label in row["labels"] if label not in self._position]
+            self._position.update((label, len(self._labels) + i) for i, label in enumerate(new))
+            self._labels += new
+            where = [self._position[label] for label in row["labels"]]
+            missing = np.zeros(len(new))
+            self._granted = np.concatenate([self._granted, missing])
+            self._delta = np.concatenate([self._delta, missing])
+            self._granted[where], self._delta[where] = row["epsilon"], row["delta"]
+            self._classes_now = None
+        elif row["kind"] == "charge":
+            digest, spans = row["cost"], tuple((start, stop) for start, stop in row["spans"])
+            if row["table"] is not None:
+                self._tables[digest] = table = _Table.from_row(row["table"])
+                self._classes_now = self._classes({digest: table})
+            names = ("job", "fingerprint", "note", "time", "cost")
+            charge = Charge(**{name: row[name] for name in names}, spans=spans)
+            job = self._jobs.setdefault(charge.job, _Job(digest, charge.fingerprint, []))
+            job.spans[:] = _merged([*job.spans, *spans])
+            self._steps[digest] = self._steps.get(digest, 0) + charge.steps
+            self._charges.append(charge)
+        elif row["kind"] == "torn":
+            self._torn.append(row)
+        else:
+            raise ValueError(f"unknown kind {row['kind']!r}")
+
+    def _require_same_grants(self, owners: Owners) -> None:
+        where = [self._position.get(label, -1) for label in owners.labels]
+        unknown = [label for label, place in zip(owners.labels, where, strict=True) if place < 0]
+        if unknown or len(where) != len(self._labels):
+            missing = unknown or sorted(set(self._labels).difference(owners.labels), key=repr)
+            side = "the ledger does not know" if unknown else "the ledger also knows"
+            raise ValueError(
+                f"owners must be those of {self._path}: {side} {_validate.some(missing)}; `grant` adds owners"
+            )
+        differs = (self._granted[where] != owners.epsilon) | (self._delta[where] != owners.delta)
+        if differs.any():
+            i = int(np.argmax(differs))
+            raise ValueError(
+                f"owners must grant what {self._path} says: owner {owners.labels[i]!r} grants (epsilon, "
+                f"delta) ({owners.epsilon[i]:g}, {owners.delta[i]:g}) here and ({self._granted[where[i]]:g}, "
+                f"{self._delta[where[i]]:g}) there; leave owners out, or change budgets with `grant`"
+            )
+
+    def _table_of(self, cost: Cost) -> tuple[str, _Table]:
+        """Group a cost, once for all steps that share its (read-only) arrays."""
+        last = self._last
+        if last is not None and all(
+            getattr(cost, name) is getattr(last[0], name) for name in ("labels", "sample_rates", "noise_multipliers")
+        ):
+            return last[1:]
+        unknown = [label for label in cost.labels if label not in self._position]
+        if unknown:
+            raise ValueError(
+                f"cost must be for owners of the ledger ({_validate.some(self._labels)}), got {_validate.some(unknown)}"
+            )
+        table = _Table.of(cost, np.array([self._position[label] for label in cost.labels], dtype=np.int64))
+        self._last = cost, table.digest(), table
+        return self._last[1:]
+
+    def _afford(self, digest: str, table: _Table, steps: int) -> np.ndarray | None:
+        """Return what everybody will have spent (None if not known for all), or raise BudgetExceeded."""
+        first, inverse = self._classes({digest: table})
+        pays = table.groups(len(self._labels)) >= 0
+        paying = first[pays[first]]
+        epsilons = np.zeros(len(self._labels))
+        epsilons[paying] = self._epsilons([self._segments(owner, table, steps) for owner in paying.tolist()], paying)
+        total: np.ndarray = epsilons[first][inverse]
+        short = pays & ~(total <= self._granted)
+        if short.any():
+            worst = int(np.argmax(np.where(short, total / self._granted, -np.inf)))
+            spent = float(self._epsilons([self._segments(worst)], np.array([worst]))[0])
+            granted = float(self._granted[worst])
+            raise BudgetExceeded(self._labels[worst], granted, spent, float(total[worst]), int(short.sum()))
+        if pays.all():
+            return total
+        return None if self._spent is None else np.where(pays, total, self._spent)
+
+    def _spent_now(self) -> np.ndarray:
+        """Return what each owner has spent, computed once per distinct history and delta."""
+        if self._spent is None:
+            first, inverse = self._classes({})
+            self._spent = self._epsilons([self._segments(owner) for owner in first.tolist()], first)[inverse]
+        return self._spent
+
+    def _classes(self, more: dict[str, _Table]) -> tuple[np.ndarray, np.ndarray]:
+        """Put owners with equal delta and history together: one of each class, and everybody's class."""
+        known, tables = self._classes_now, more
+        if known is None:
+            _, first, inverse = np.unique(self._delta, return_index=True, return_inverse=True)
+            known, tables = (first, inverse), {**self._tables, **more}
+        for table in tables.values():
+            group = table.groups(len(self._labels))
+            key = known[1] * (table.sample_rates.size + 1) + group + 1
+            _, first, inverse = np.unique(key, return_index=True, return_inverse=True)
+            known = first, inverse
+        return known
+
+    def _segments(self, owner: int, more: _Table | None = None, steps: int = 0) -> tuple[Segment, ...]:
+        """Return the history of an owner, with some more steps if given; equal steps are added up."""
+        merged: dict[tuple[float, float], int] = {}
+        entries = [(self._tables[digest], count) for digest, count in self._steps.items()]
+        for table, count in entries if more is None else [*entries, (more, steps)]:
+            group = table.group[owner] if owner < table.group.size else -1
+            if group >= 0:
+                pair = float(table.sample_rates[group]), float(table.noise_multipliers[group])
+                merged[pair] = merged.get(pair, 0) + count
+        return tuple((*pair, count) for pair, count in sorted(merged.items()))
+
+    def _epsilons(self, histories: list[tuple[Segment, ...]], owners: np.ndarray) -> np.ndarray:
+        """Ask the accountant about the histories of some owners."""
+        epsilons, deltas = np.zeros(len(histories)), self._delta[owners].tolist()
+        some = [i for i, history in enumerate(histories) if history]
+        many = getattr(self._accountant, "epsilons_of", None)
+        if many is None:
+            epsilons[some] = [self._epsilon_of(histories[i], deltas[i]) for i in some]
+        elif some:
+            epsilons[some] = many([histories[i] for i in some], [deltas[i] for i in some])
+        bad = np.flatnonzero(~(epsilons >= 0))  # also a NaN
+        if bad.size:
+            what = f"{epsilons[bad[0]]} for {histories[bad[0]][:3]} at delta {deltas[bad[0]]}"
+            raise ValueError(f"accountant must return an epsilon >= 0, got {what}: nothing was charged")
+        return epsilons
+
+
+@dataclass(frozen=True, eq=False)
+class _Job:
+    """What a job was charged with, and the steps that are paid, in order."""
+
+    cost: str
+    fingerprint: str
+    spans: list[tuple[int, int]]
+
+
+def _uncovered(start: int, stop: int, spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Return the parts of [start, stop) outside of the disjoint, sorted spans."""
+    parts = []
+    for begin, end in spans:
+        if begin >= stop:
+            break
+        if start < begin:
+            parts.append((start, begin))
+        start = max(start, end)
+    return [*parts, (start, stop)] if start < stop else parts
+
+
+def _merged(spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Return disjoint spans in order, with neighbours joined."""
+    joined: list[tuple[int, int]] = []
+    for start, stop in sorted(spans):
+        if joined and joined[-1][1] == start:
+            joined[-1] = joined[-1][0], stop
+        else:
+            joined.append((start, stop))
+    return joined
+
+
+def _first_row(owners: Owners) -> Row:
+    """Return the row that begins a ledger; its own id keeps rows from fitting into another ledger."""
+    return {"ledger": secrets.token_hex(16), "format": 1, **_grant_row(owners)}
+
+
+def _grant_row(owners: Owners) -> Row:
+    return {
+        "kind": "grant",
+        "labels": list(owners.labels),
+        "epsilon": owners.epsilon.tolist(),
+        "delta": owners.delta.tolist(),
+    }
+
+
+def _reopen(path: str, accountant: Accountant) -> Ledger:
+    return Ledger(path, accountant=accountant)

@@ -1,0 +1,378 @@
+"""Owners: who holds which record, and which (epsilon, delta) each owner grants."""
+
+import csv
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from os import PathLike
+from typing import Any, Self
+
+import array_api_compat
+import numpy as np
+
+from inosgm import _validate
+
+Label = str | int
+
+
+@dataclass(frozen=True, init=False, eq=False, repr=False)
+class Owners:
+    """Who holds which record, and which (epsilon, delta) each owner grants for one of its records.
+
+    The unit of privacy is ONE RECORD of an owner, added or removed: an owner with many records grants its
+    budget for each of them, not for all of them together. Labels, the number of records of each owner and the
+    budgets are PUBLIC: plans, ledgers and reports show them, so a label must not itself be a secret.
+
+    Args:
+        of_record: The label of the owner of each record, all strings or all whole numbers: a list, a numpy
+            array, a pandas or pyarrow column, a torch tensor.
+        epsilon: What each owner grants: a mapping from label (a pandas Series is one, by its index), an
+            array in the order of the SORTED labels, or one number for everybody.
+        delta: In the same forms.
+
+    Attributes:
+        labels: The distinct labels, sorted; `epsilon[i]`, `delta[i]` and `sizes[i]` belong to `labels[i]`.
+        sizes: Number of records of each owner.
+        of_record: Position in `labels` of the owner of each record.
+
+    Raises:
+        ValueError: naming the owner or position and what to change.
+        TypeError: for labels or budgets of the wrong kind.
+
+    >>> owners = Owners(of_record=["b", "a", "b"], epsilon={"a": 1.0, "b": 5.0}, delta=1e-5)
+    >>> owners.labels, owners.sizes.tolist(), owners.epsilon.tolist(), owners.of_record.tolist()
+    (('a', 'b'), [1, 2], [1.0, 5.0], [1, 0, 1])
+    """
+
+    labels: tuple[Label, ...]
+    sizes: np.ndarray
+    epsilon: np.ndarray
+    delta: np.ndarray
+    of_record: np.ndarray
+
+    def __init__(self, *, of_record: Any, epsilon: Any, delta: Any) -> None:
+        labels, index = _index_labels("of_record", of_record)
+        if not labels:
+            raise ValueError("of_record must hold the owner of at least one record, got none")
+        values = {
+            "labels": labels,
+            "sizes": np.bincount(index, minlength=len(labels)),
+            "epsilon": _per_owner("epsilon", epsilon, labels),
+            "delta": _per_owner("delta", delta, labels),
+            "of_record": index,
+        }
+        for name, value in values.items():
+            if isinstance(value, np.ndarray):
+                value.setflags(write=False)
+            object.__setattr__(self, name, value)
+
+    @classmethod
+    def from_table(
+        cls,
+        table: Any,
+        *,
+        owner: str = "owner",
+        epsilon: str | float | Mapping[Any, float] = "epsilon",
+        delta: str | float | Mapping[Any, float] = "delta",
+        records: str | None = "records",
+    ) -> Self:
+        """Read owners from a table: a pandas or pyarrow table, or a mapping from names to columns.
+
+        A row is a record, in the order of the data. If the table has the column `records`, a row is an owner
+        instead, with that many records, numbered owner by owner.
+
+        Args:
+            table: The table.
+            owner: The column that holds the labels.
+            epsilon: The column that holds the budgets; a number or a mapping from label says them directly.
+            delta: In the same forms.
+            records: The column that counts the records of an owner; None says that every row is a record.
+
+        Raises:
+            ValueError: for a column that is missing, an owner whose rows disagree, an impossible number.
+
+        >>> table = {"owner": ["x", "y"], "epsilon": [1, 2], "records": [3, 1]}
+        >>> Owners.from_table(table, delta=1e-5).sizes.tolist()
+        [3, 1]
+        """
+        names = _column_names(table)
+        counted = records is not None and records in names
+        for argument, column in (("owner", owner), ("epsilon", epsilon), ("delta", delta)):
+            if isinstance(column, str) and column not in names:
+                remedy = f"{argument}= takes another name" + ", or the number itself" * (argument != "owner")
+                shown = ", ".join(map(repr, names[:10])) or "no columns"
+                raise ValueError(f"the table has no column {column!r} for {argument}, only {shown}: {remedy}")
+        labels, index = _index_labels(f"column {owner!r}", table[owner])
+        if not labels:
+            raise ValueError("the table must have at least one row, got none")
+        if counted and len(labels) < index.size:
+            twice = labels[int(np.argmax(np.bincount(index)))]
+            raise ValueError(
+                f"a table with a column {records!r} must have one row per owner, got several of {twice!r}: "
+                "pass records=None if a row is a record"
+            )
+        budgets = {
+            argument: _agreed(column, _numbers(f"column {column!r}", table[column]), labels, index)
+            if isinstance(column, str)
+            else column
+            for argument, column in (("epsilon", epsilon), ("delta", delta))
+        }
+        if counted:
+            index = np.repeat(index, _counts(str(records), table[records]))
+        named = np.asarray(labels, dtype=object)[index] if isinstance(labels[0], str) else np.asarray(labels)[index]
+        return cls(of_record=named, **budgets)
+
+    @classmethod
+    def from_csv(
+        cls,
+        path: str | PathLike[str],
+        *,
+        owner: str = "owner",
+        epsilon: str | float | Mapping[Any, float] = "epsilon",
+        delta: str | float | Mapping[Any, float] = "delta",
+        records: str | None = "records",
+    ) -> Self:
+        """Read owners from a CSV file whose first line names the columns, in UTF-8, separated by commas.
+
+        Rows and arguments mean what they mean in `from_table`: by default the file has the columns `owner`,
+        `epsilon` and `delta` and a row per record, or also `records` and a row per owner. Labels become whole
+        numbers where every one of them is written like one (7, not 07), and stay text otherwise.
+
+        Raises:
+            ValueError: naming the file and what is wrong in it.
+            OSError: for a file that cannot be read.
+        """
+        wanted = {column for column in (owner, epsilon, delta, records) if isinstance(column, str)}
+        try:
+            columns = _read_csv(path, wanted)
+            columns = {name: values if name == owner else _parse(name, values) for name, values in columns.items()}
+            if owner in columns:
+                columns[owner] = _whole_numbers(columns[owner])
+            return cls.from_table(columns, owner=owner, epsilon=epsilon, delta=delta, records=records)
+        except (ValueError, TypeError) as error:
+            raise ValueError(f"{path} does not describe owners: {error}") from None
+
+    @property
+    def n_records(self) -> int:
+        """How many records there are."""
+        return int(self.of_record.size)
+
+    @property
+    def budgets(self) -> np.ndarray:
+        """The distinct (epsilon, delta) pairs, one per row, sorted: what follows costs per budget."""
+        return self._grouped[0]
+
+    @property
+    def budget_of_owner(self) -> np.ndarray:
+        """The row of `budgets` of each owner."""
+        return self._grouped[1]
+
+    @cached_property
+    def _grouped(self) -> tuple[np.ndarray, np.ndarray]:
+        order = np.lexsort((self.delta, self.epsilon))
+        pairs = np.stack([self.epsilon, self.delta], axis=1)[order]
+        starts = np.concatenate([[True], np.any(pairs[1:] != pairs[:-1], axis=1)])
+        group = np.empty(order.size, dtype=np.int64)
+        group[order] = np.cumsum(starts) - 1
+        budgets = pairs[starts]
+        budgets.setflags(write=False)
+        group.setflags(write=False)
+        return budgets, group
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, Owners)
+            and self.labels == other.labels
+            and all(
+                np.array_equal(getattr(self, name), getattr(other, name)) for name in ("epsilon", "delta", "of_record")
+            )
+        )
+
+    def __hash__(self) -> int:
+        return hash((self.epsilon.tobytes(), self.delta.tobytes(), self.of_record.size))
+
+    def __repr__(self) -> str:
+        counts = f"{len(self.labels)} owners, {self.n_records} records, {len(self.budgets)} budgets"
+        return f"<Owners: {counts}, epsilon {self.epsilon.min():g} to {self.epsilon.max():g}>"
+
+
+def _index_labels(name: str, values: Any) -> tuple[tuple[Label, ...], np.ndarray]:
+    """Return the sorted distinct labels and the position of each entry among them."""
+    if isinstance(values, str | bytes | Mapping | set | frozenset):
+        raise TypeError(f"{name} must be one label per record, such as a list, got a {type(values).__name__}")
+    if isinstance(values, np.ndarray) or not isinstance(values, Sequence):
+        values = _as_numpy(name, values)
+        if values.ndim != 1:
+            raise ValueError(f"{name} must be one label per record, got shape {values.shape}")
+        if values.dtype.kind in "iu":
+            distinct, index = np.unique(values, return_inverse=True)
+            return tuple(distinct.tolist()), index.astype(np.int64, copy=False)
+        values = values.tolist()
+    kinds = {kind: str if issubclass(kind, str) else _whole(kind) for kind in set(map(type, values))}
+    if None in kinds.values() or len(set(kinds.values())) > 1:
+        first = kinds[type(values[0])]
+        wrong = [kind for kind, what in kinds.items() if what is None or what != first]
+        where = next(i for i, value in enumerate(values) if type(value) in wrong)
+        raise TypeError(
+            f"{name} must be all strings or all whole numbers, got {values[where]!r} at position {where}"
+            + (f" beside {values[0]!r}" if where else "")
+            + ": give every record an owner, and every owner one kind of label"
+        )
+    distinct_labels = sorted({kinds[type(value)](value) for value in set(values)})  # type: ignore[misc]
+    position = {label: i for i, label in enumerate(distinct_labels)}
+    return tuple(distinct_labels), np.fromiter(map(position.__getitem__, values), np.int64, len(values))
+
+
+def _whole(kind: type) -> type[int] | None:
+    """Return int for the types of whole numbers; a bool is an answer, not a label."""
+    return int if issubclass(kind, int | np.integer) and not issubclass(kind, bool) else None
+
+
+def _as_numpy(name: str, values: Any) -> np.ndarray:
+    """Return a column of any library as numpy, refusing missing values."""
+    if array_api_compat.is_torch_array(values):
+        return np.asarray(values.detach().cpu())
+    missing = values.isna() if hasattr(values, "isna") else values.is_null() if hasattr(values, "null_count") else None
+    if missing is not None and np.any(np.asarray(missing)):
+        where = int(np.argmax(np.asarray(missing)))
+        raise ValueError(f"{name} must have no missing values, got one at position {where}")
+    return np.asarray(values)
+
+
+def _per_owner(name: str, values: Any, labels: tuple[Label, ...]) -> np.ndarray:
+    """Return one valid number per owner from any of the three forms."""
+    if hasattr(values, "iloc") and hasattr(values, "index"):  # pandas: the index says whose number it is
+        twice = values.index[values.index.duplicated()].tolist()
+        if twice:
+            raise ValueError(f"{name} must have one entry per owner, got several for {twice[0]!r}")
+        values = dict(zip(values.index.tolist(), values.tolist(), strict=True))
+    if isinstance(values, Mapping):
+        unknown = sorted(set(values).difference(labels), key=repr)
+        missing = sorted(set(labels).difference(values), key=repr)
+        if missing:
+            beside = f" (it has {unknown[0]!r}, which is not a label)" if unknown else ""
+            raise ValueError(f"{name} must name every owner, got nothing for {_validate.some(missing)}{beside}: add it")
+        if unknown:
+            raise ValueError(
+                f"{name} names {_validate.some(unknown)}, who holds no record: remove it, or correct the label"
+            )
+        values = [values[label] for label in labels]
+    single = not isinstance(values, list | tuple) and np.ndim(values) == 0
+    numbers = _numbers(name, [values] if single else values)
+    if not single and numbers.size != len(labels):
+        raise ValueError(f"{name} must be one number, or one per owner: got {numbers.size} for {len(labels)} owners")
+    bad = ~(numbers > 0) | (numbers >= (1.0 if name == "delta" else np.inf))
+    if bad.any():
+        where = int(np.argmax(bad))
+        rule = "lie in (0, 1)" if name == "delta" else "be finite and > 0"
+        whose = "" if single else f" for owner {labels[where]!r}"
+        remedy = "leave out the records of an owner who grants nothing" if name == "epsilon" else "1e-5 is common"
+        raise ValueError(f"{name} must {rule}, got {numbers[where]}{whose}: {remedy}")
+    return np.full(len(labels), numbers[0]) if single else numbers
+
+
+def _numbers(name: str, values: Any) -> np.ndarray:
+    """Return values as a new float64 vector; text, booleans and missing values are not numbers."""
+    array = values if isinstance(values, list | tuple) else _as_numpy(name, values)
+    try:
+        array = np.asarray(array)
+    except ValueError:
+        raise TypeError(f"{name} must be a row of numbers, got {values!r}") from None
+    if array.ndim != 1:
+        raise ValueError(f"{name} must be one-dimensional, got shape {array.shape}")
+    if array.dtype.kind == "O" and all(isinstance(value, int | float | np.number) for value in array.tolist()):
+        array = array.astype(np.float64)
+    if array.dtype.kind not in "iuf" and array.size:
+        raise TypeError(f"{name} must be numbers, got {array.tolist()[0]!r}, a {type(array.tolist()[0]).__name__}")
+    return array.astype(np.float64)
+
+
+def _agreed(name: str, values: np.ndarray, labels: tuple[Label, ...], index: np.ndarray) -> np.ndarray:
+    """Return the one number that all rows of an owner state."""
+    if values.size != index.size:
+        raise ValueError(f"column {name!r} must have an entry per row, got {values.size} for {index.size}")
+    bad = ~np.isfinite(values)
+    if bad.any():
+        row = int(np.argmax(bad))
+        raise ValueError(f"column {name!r} must be finite, got {values[row]} at position {row}")
+    first = np.empty(len(labels), dtype=np.int64)
+    first[index[::-1]] = np.arange(index.size)[::-1]
+    stated = values[first]
+    differs = values != stated[index]
+    if differs.any():
+        row = int(np.argmax(differs))
+        owner = index[row]
+        raise ValueError(
+            f"owner {labels[owner]!r} has {name} {stated[owner]} at position {first[owner]} and "
+            f"{values[row]} at position {row}: an owner grants one budget; give other budgets to other owners"
+        )
+    return stated
+
+
+def _counts(name: str, values: Any) -> np.ndarray:
+    numbers = _numbers(f"column {name!r}", values)
+    bad = ~((numbers >= 1) & (numbers == np.floor(numbers)) & (numbers < 2**53))
+    if bad.any():
+        where = int(np.argmax(bad))
+        raise ValueError(f"column {name!r} must be whole numbers >= 1, got {numbers[where]} at position {where}")
+    return numbers.astype(np.int64)
+
+
+def _column_names(table: Any) -> list[Any]:
+    """Return the names of the columns of a pandas or pyarrow table, or of a mapping."""
+    if isinstance(table, Mapping):
+        return list(table)
+    names = getattr(table, "column_names", None) or getattr(table, "columns", None)
+    if names is None:
+        raise TypeError(f"table must be a pandas or pyarrow table, or a mapping to columns, got {table!r}")
+    return list(names)
+
+
+def _read_csv(path: str | PathLike[str], wanted: set[str]) -> dict[str, Any]:
+    """Return the wanted columns as lists of text."""
+    with open(path, encoding="utf-8-sig", newline="") as file:
+        try:
+            rows = csv.reader(file, strict=True)
+            header = [name.strip() for name in next(rows, [])]
+            if not header:
+                raise ValueError("the file is empty: its first line must name the columns, as in owner,epsilon,delta")
+            if len(set(header)) < len(header):
+                raise ValueError(f"the first line must name every column once, got {header}")
+            columns: dict[str, list[str]] = {name: [] for name in header}
+            kept = [(columns[name].append, place) for place, name in enumerate(header) if name in wanted]
+            for row in rows:
+                if len(row) != len(header):
+                    if not row:
+                        continue  # an empty line
+                    raise ValueError(f"line {rows.line_num} has {len(row)} fields, the first line has {len(header)}")
+                for keep, place in kept:
+                    keep(row[place].strip())
+        except csv.Error as error:
+            raise ValueError(f"line {rows.line_num}: {error}") from None
+    if not any(columns.values()) and kept:
+        raise ValueError("the file has no rows: write one per record, or one per owner with a column 'records'")
+    return {**columns}
+
+
+def _parse(name: str, values: list[str]) -> list[float]:
+    """Read numbers from text, naming the first that is none."""
+    try:
+        return list(map(float, values))
+    except ValueError:
+        for row, value in enumerate(values):
+            try:
+                float(value)
+            except ValueError:
+                raise ValueError(f"column {name!r} must be numbers, got {value!r} at position {row}") from None
+        raise
+
+
+def _whole_numbers(values: list[str]) -> list[str] | np.ndarray:
+    """Return labels as whole numbers if all are written as such, without loss; empty ones are refused."""
+    if "" in values:
+        raise ValueError(f"every row must name its owner, got an empty label at position {values.index('')}")
+    try:
+        whole = np.array(list(map(int, values)), dtype=np.int64)
+    except (ValueError, OverflowError):
+        return values
+    return whole if list(map(str, whole.tolist())) == values else values

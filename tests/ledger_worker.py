@@ -1,0 +1,149 @@
+"""Processes for the tests of the ledger: they race, die and run out of disk. Run by path, with a command."""
+
+import json
+import math
+import os
+import resource
+import signal
+import sys
+import time
+
+import numpy as np
+from scipy.optimize import brentq
+from scipy.special import log_ndtr, ndtr
+
+from inosgm.ledger import BudgetExceeded, Ledger
+from inosgm.mechanism import INOSGM, Cost
+from inosgm.owners import Owners
+from inosgm.planning import Plan
+
+
+class Unsampled:
+    """Exact accounting of Gaussians (Balle and Wang, 2018, Thm 8), blind to sampling: valid, and fast."""
+
+    def __init__(self):
+        self.calls = []
+
+    def epsilon_of(self, segments, delta):
+        self.calls.append((segments, delta))
+        mu = math.sqrt(sum(steps / multiplier**2 for _, multiplier, steps in segments))
+
+        def excess(epsilon):
+            upper = ndtr(mu / 2 - epsilon / mu)
+            return upper - math.exp(epsilon + log_ndtr(-mu / 2 - epsilon / mu)) - delta
+
+        return 0.0 if excess(0.0) <= 0 else brentq(excess, 0.0, mu * mu + 20 * mu + 10, xtol=1e-12)
+
+
+def cost(labels=("a", "b"), multiplier=10.0, rate=1.0, **more):
+    n = len(labels)
+    return Cost(labels=labels, sample_rates=np.full(n, rate), noise_multipliers=np.full(n, multiplier), **more)
+
+
+class Total(INOSGM):
+    """The plainest mechanism."""
+
+    def contributions(self, batch):
+        return batch
+
+    def scores(self, batch):
+        return batch[:, 0]
+
+
+def race():
+    """For every path on standard input, wait for the given moment, then charge it once."""
+    for line in sys.stdin:
+        path, start, multiplier = json.loads(line)
+        ledger = Ledger(path, accountant=Unsampled())
+        while time.time() < start:
+            pass
+        try:
+            ledger.charge(cost(multiplier=multiplier))
+            print("paid", flush=True)
+        except BudgetExceeded as refusal:
+            print(f"refused {refusal.owner}", flush=True)
+
+
+def die_before_release(path):
+    """Charge, and be killed before the value exists; if it ever were released, say so."""
+    ledger = Ledger(path, accountant=Unsampled())
+    plan = Plan(sample_rates=[1, 1], sensitivities=[1, 1], sizes=[1, 1], noise_scale=10, steps=1, labels=("a", "b"))
+
+    class Deadly(Total):
+        def contributions(self, batch):
+            if len(batch):
+                os.kill(os.getpid(), signal.SIGKILL)
+            return batch
+
+    print(Deadly(plan, ["a", "b"], ledger=ledger).release(np.ones((2, 1))).value, flush=True)
+
+
+def write_until_killed(path, rounds):
+    """Kill a child again and again while it writes; print what it was told and what the file says."""
+    n, results, pwrite = 1000, [], os.pwrite
+    owners = Owners(of_record=np.arange(n), epsilon=1e6, delta=1e-5)
+    random = np.random.default_rng(0)
+    accountant = Unsampled()
+
+    def short_and_slow(file, data, at):  # writes may be short; here they give hundreds of places to die in
+        time.sleep(1e-5)
+        return pwrite(file, data[:100], at)
+
+    for _ in range(rounds):
+        Ledger(path, owners=owners, accountant=accountant)
+        size = os.path.getsize(path)
+        reader, writer = os.pipe()
+        child = os.fork()
+        if not child:
+            os.pwrite = short_and_slow
+            ledger = Ledger(path, accountant=accountant)
+            ledger._afford = lambda *_: None  # the arithmetic is not what is tested here
+            multipliers = np.random.default_rng()
+            while True:
+                paid = Cost(
+                    labels=owners.labels,
+                    sample_rates=np.ones(n),
+                    noise_multipliers=multipliers.uniform(1, 2, n),
+                )
+                ledger.charge(paid)
+                os.write(writer, f"{paid.job}\n".encode())
+        os.close(writer)
+        while os.path.getsize(path) == size:  # it writes
+            pass
+        time.sleep(random.uniform(0, 0.04))
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        with os.fdopen(reader) as told:
+            acknowledged = told.read().split()
+        with open(path, "rb") as file:
+            torn = not file.read().endswith(b"\n")
+        charged = [charge.job for charge in Ledger(path, accountant=accountant).history()]
+        results.append({"acknowledged": acknowledged, "charged": charged, "torn": torn})
+    print(json.dumps(results))
+
+
+def fill_the_disk(path):
+    """Charge with room for fewer and fewer bytes of the row; print what happened at each."""
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    ledger = Ledger(path, accountant=Unsampled())
+    plan = Plan(sample_rates=[1, 1], sensitivities=[1, 1], sizes=[1, 1], noise_scale=1e3, steps=1, labels=("a", "b"))
+    _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    results = []
+    for room in range(0, 1500, 7):
+        before = os.path.getsize(path)
+        mechanism, value, error = Total(plan, ["a", "b"], ledger=ledger), None, ""
+        resource.setrlimit(resource.RLIMIT_FSIZE, (before + room, hard))
+        try:
+            value = mechanism.release(np.ones((2, 1))).value.tolist()
+        except OSError as problem:
+            error = str(problem)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
+        whole = len(Ledger(path, accountant=Unsampled()).history())
+        results.append({"value": value, "error": error, "released": mechanism.released, "charges": whole})
+    print(json.dumps(results))
+
+
+if __name__ == "__main__":
+    command, *arguments = sys.argv[1:]
+    globals()[command](*(int(value) if value.isdecimal() else value for value in arguments))
