@@ -2,17 +2,15 @@
 
 import json
 import os
-import secrets
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import lru_cache
-from hashlib import blake2b
-from typing import Any, Protocol, Self
+from typing import Any, Protocol
 
 import numpy as np
 
 from inosgm import _validate
+from inosgm._charges import Charge, Job, Table, merged, uncovered
 from inosgm._journal import FileJournal, Journal, LedgerDamaged, MemoryJournal, Row
 from inosgm.cost import Cost
 from inosgm.owners import Label, Owners
@@ -70,70 +68,6 @@ class BudgetExceeded(Exception):
 
 class JobMismatch(ValueError):
     """A job that was charged before, with another cost or on other data: no noise may be used twice."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Charge:
-    """One row of the history: which steps of which job were paid for, and when.
-
-    `spans` holds half-open stretches of step numbers; `cost` identifies the per-owner rates and multipliers.
-    """
-
-    job: str
-    fingerprint: str
-    note: str
-    time: str
-    spans: tuple[tuple[int, int], ...]
-    cost: str
-
-    @property
-    def steps(self) -> int:
-        """How many steps the charge pays for."""
-        return sum(stop - start for start, stop in self.spans)
-
-
-@dataclass(frozen=True, eq=False)
-class _Table:
-    """The distinct (rate, multiplier) pairs of a cost, and which of them each owner pays (-1: none)."""
-
-    sample_rates: np.ndarray
-    noise_multipliers: np.ndarray
-    group: np.ndarray
-
-    @classmethod
-    def of(cls, cost: Cost, position: np.ndarray) -> Self:
-        """Group a cost: the same for equal costs, in whatever order their owners come."""
-        pairs = np.stack([cost.sample_rates, cost.noise_multipliers], axis=1)
-        order = np.lexsort(pairs.T)
-        starts = np.concatenate([[True], np.any(np.diff(pairs[order], axis=0) != 0, axis=1)])
-        group = np.full(int(position.max()) + 1, -1)  # owners who join the ledger later do not change it
-        group[position[order]] = np.cumsum(starts) - 1
-        distinct = pairs[order[starts]]
-        return cls(distinct[:, 0], distinct[:, 1], group)
-
-    @classmethod
-    def from_row(cls, row: Row) -> Self:
-        return cls(
-            np.asarray(row["sample_rates"]),
-            np.asarray(row["noise_multipliers"]),
-            np.asarray(row["group_of_owner"]),
-        )
-
-    def to_row(self) -> Row:
-        return {
-            "sample_rates": self.sample_rates.tolist(),
-            "noise_multipliers": self.noise_multipliers.tolist(),
-            "group_of_owner": self.group.tolist(),
-        }
-
-    def digest(self) -> str:
-        state = blake2b(digest_size=16)
-        for array in (self.sample_rates, self.noise_multipliers, self.group):
-            state.update(array.size.to_bytes(8, "big") + array.astype("<f8").tobytes())
-        return state.hexdigest()
-
-    def groups(self, owners: int) -> np.ndarray:
-        return np.concatenate([self.group, np.full(owners - self.group.size, -1)])
 
 
 class Ledger:
@@ -200,14 +134,14 @@ class Ledger:
         self._labels: list[Label] = []
         self._position: dict[Label, int] = {}
         self._granted = self._delta = np.empty(0)
-        self._tables: dict[str, _Table] = {}
+        self._tables: dict[str, Table] = {}
         self._steps: dict[str, int] = {}
-        self._jobs: dict[str, _Job] = {}
+        self._jobs: dict[str, Job] = {}
         self._charges: list[Charge] = []
         self._torn: list[Row] = []
         self._spent: np.ndarray | None = None
         self._classes_now: tuple[np.ndarray, np.ndarray] | None = None
-        self._last: tuple[Cost, str, _Table] | None = None
+        self._last: tuple[Cost, str, Table] | None = None
         self._journal: Journal
         if self._path is None:
             if owners is None:
@@ -255,7 +189,7 @@ class Ledger:
                     f"job {cost.job!r} was charged before with {what}: its noise must not be used twice; a "
                     "retry repeats the job exactly, anything else needs a job (or a key) of its own"
                 )
-            spans = _uncovered(cost.step, cost.step + cost.steps, job.spans if job else [])
+            spans = uncovered(cost.step, cost.step + cost.steps, job.spans if job else [])
             if not spans:
                 return
             spent = self._afford(digest, table, sum(stop - start for start, stop in spans))
@@ -447,12 +381,12 @@ class Ledger:
         elif row["kind"] == "charge":
             digest, spans = row["cost"], tuple((start, stop) for start, stop in row["spans"])
             if row["table"] is not None:
-                self._tables[digest] = table = _Table.from_row(row["table"])
+                self._tables[digest] = table = Table.from_row(row["table"])
                 self._classes_now = self._classes({digest: table})
             names = ("job", "fingerprint", "note", "time", "cost")
             charge = Charge(**{name: row[name] for name in names}, spans=spans)
-            job = self._jobs.setdefault(charge.job, _Job(digest, charge.fingerprint, []))
-            job.spans[:] = _merged([*job.spans, *spans])
+            job = self._jobs.setdefault(charge.job, Job(digest, charge.fingerprint, []))
+            job.spans[:] = merged([*job.spans, *spans])
             self._steps[digest] = self._steps.get(digest, 0) + charge.steps
             self._charges.append(charge)
         elif row["kind"] == "torn":
@@ -478,7 +412,7 @@ class Ledger:
                 f"{self._delta[where[i]]:g}) there; leave owners out, or change budgets with `grant`"
             )
 
-    def _table_of(self, cost: Cost) -> tuple[str, _Table]:
+    def _table_of(self, cost: Cost) -> tuple[str, Table]:
         """Group a cost, once for all steps that share its (read-only) arrays."""
         last = self._last
         if last is not None and all(
@@ -490,11 +424,11 @@ class Ledger:
             raise ValueError(
                 f"cost must be for owners of the ledger ({_validate.some(self._labels)}), got {_validate.some(unknown)}"
             )
-        table = _Table.of(cost, np.array([self._position[label] for label in cost.labels], dtype=np.int64))
+        table = Table.of(cost, np.array([self._position[label] for label in cost.labels], dtype=np.int64))
         self._last = cost, table.digest(), table
         return self._last[1:]
 
-    def _afford(self, digest: str, table: _Table, steps: int) -> np.ndarray | None:
+    def _afford(self, digest: str, table: Table, steps: int) -> np.ndarray | None:
         """Return what everybody will have spent (None if not known for all), or raise BudgetExceeded."""
         first, inverse = self._classes({digest: table})
         pays = table.groups(len(self._labels)) >= 0
@@ -519,7 +453,7 @@ class Ledger:
             self._spent = self._epsilons([self._segments(owner) for owner in first.tolist()], first)[inverse]
         return self._spent
 
-    def _classes(self, more: dict[str, _Table]) -> tuple[np.ndarray, np.ndarray]:
+    def _classes(self, more: dict[str, Table]) -> tuple[np.ndarray, np.ndarray]:
         """Put owners with equal delta and history together: one of each class, and everybody's class."""
         known, tables = self._classes_now, more
         if known is None:
@@ -532,7 +466,7 @@ class Ledger:
             known = first, inverse
         return known
 
-    def _segments(self, owner: int, more: _Table | None = None, steps: int = 0) -> tuple[Segment, ...]:
+    def _segments(self, owner: int, more: Table | None = None, steps: int = 0) -> tuple[Segment, ...]:
         """Return the history of an owner, with some more steps if given; equal steps are added up."""
         merged: dict[tuple[float, float], int] = {}
         entries = [(self._tables[digest], count) for digest, count in self._steps.items()]
@@ -557,43 +491,6 @@ class Ledger:
             what = f"{epsilons[bad[0]]} for {histories[bad[0]][:3]} at delta {deltas[bad[0]]}"
             raise ValueError(f"accountant must return an epsilon >= 0, got {what}: nothing was charged")
         return epsilons
-
-
-@dataclass(frozen=True, eq=False)
-class _Job:
-    """What a job was charged with, and the steps that are paid, in order."""
-
-    cost: str
-    fingerprint: str
-    spans: list[tuple[int, int]]
-
-
-def _uncovered(start: int, stop: int, spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Return the parts of [start, stop) outside of the disjoint, sorted spans."""
-    parts = []
-    for begin, end in spans:
-        if begin >= stop:
-            break
-        if start < begin:
-            parts.append((start, begin))
-        start = max(start, end)
-    return [*parts, (start, stop)] if start < stop else parts
-
-
-def _merged(spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Return disjoint spans in order, with neighbours joined."""
-    joined: list[tuple[int, int]] = []
-    for start, stop in sorted(spans):
-        if joined and joined[-1][1] == start:
-            joined[-1] = joined[-1][0], stop
-        else:
-            joined.append((start, stop))
-    return joined
-
-
-def _first_row(owners: Owners) -> Row:
-    """Return the row that begins a ledger; its own id keeps rows from fitting into another ledger."""
-    return {"ledger": secrets.token_hex(16), "format": 1, **_grant_row(owners)}
 
 
 def _grant_row(owners: Owners) -> Row:

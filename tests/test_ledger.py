@@ -886,9 +886,9 @@ def test_data_that_changes_under_a_key_is_noticed(make):
 
 def test_what_has_no_fingerprint_is_refused_before_it_is_charged(make):
     ledger = make(ROOMY)
+    mechanism = Total(PLAN, ["a", "b"], ledger=ledger, key=7)
+    mechanism.helper = lambda: 1
     with pytest.raises(TypeError, match="a function has no fingerprint"):
-        mechanism = Total(PLAN, ["a", "b"], ledger=ledger, key=7)
-        mechanism.helper = lambda: 1
         mechanism.release(DATA)
     assert ledger.history() == ()
 
