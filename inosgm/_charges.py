@@ -104,8 +104,3 @@ def merged(spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
         else:
             joined.append((start, stop))
     return joined
-
-
-def _first_row(owners: Owners) -> Row:
-    """Return the row that begins a ledger; its own id keeps rows from fitting into another ledger."""
-    return {"ledger": secrets.token_hex(16), "format": 1, **_grant_row(owners)}

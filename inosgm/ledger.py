@@ -2,6 +2,7 @@
 
 import json
 import os
+import secrets
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
@@ -491,6 +492,11 @@ class Ledger:
             what = f"{epsilons[bad[0]]} for {histories[bad[0]][:3]} at delta {deltas[bad[0]]}"
             raise ValueError(f"accountant must return an epsilon >= 0, got {what}: nothing was charged")
         return epsilons
+
+
+def _first_row(owners: Owners) -> Row:
+    """Return the row that begins a ledger; its own id keeps rows from fitting into another ledger."""
+    return {"ledger": secrets.token_hex(16), "format": 1, **_grant_row(owners)}
 
 
 def _grant_row(owners: Owners) -> Row:
