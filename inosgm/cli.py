@@ -1,6 +1,8 @@
 """The command line."""
 
 import sys
+from enum import StrEnum
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -11,6 +13,22 @@ from rich.table import Table
 from inosgm import __version__
 
 app = typer.Typer(no_args_is_help=True, add_completion=False)
+
+
+class Method(StrEnum):
+    """How a plan tells owners apart."""
+
+    sample = "sample"
+    scale = "scale"
+    blend = "blend"
+    uniform = "uniform"
+
+
+class Accounting(StrEnum):
+    """Who works out what steps cost."""
+
+    pld = "pld"
+    rdp = "rdp"
 
 
 def main() -> None:
@@ -43,6 +61,51 @@ def demo(
     from inosgm.demo import run, table_of
 
     Console().print(table_of(run(key)))
+
+
+@app.command()
+def plan(
+    owners: Annotated[Path, typer.Argument(help="CSV with the columns owner, epsilon, delta: a row per record, or per owner with a column records.")],
+    steps: Annotated[int, typer.Option(help="How many releases.")],
+    expected_batch: Annotated[float, typer.Option(help="Expected number of records in a batch.")],
+    clip_norm: Annotated[float, typer.Option(help="Mean sensitivity of a record.")] = 1.0,
+    method: Annotated[Method, typer.Option(help="Let rates differ (sample), sensitivities (scale), both (blend), or nothing (uniform).")] = Method.sample,
+    weight: Annotated[float, typer.Option(help="For a blend: 1 is sample, 0 is scale.")] = 0.5,
+    accountant: Annotated[Accounting, typer.Option(help="Exact (pld), or as in the papers (rdp).")] = Accounting.pld,
+    delta: Annotated[float | None, typer.Option(help="One delta for all, if the CSV has no such column.")] = None,
+    output: Annotated[Path, typer.Option(help="Where to write the plan.")] = Path("plan.json"),
+) -> None:
+    """Say what budgets buy, per owner, and write the plan as JSON."""
+    from inosgm import planning
+    from inosgm.accounting import ACCOUNTANTS
+    from inosgm.owners import Owners
+
+    budgets = Owners.from_csv(owners, delta="delta" if delta is None else delta)
+    wish = {"steps": steps, "expected_batch": expected_batch, "clip_norm": clip_norm, "accountant": ACCOUNTANTS[accountant]}
+    if method is Method.blend:
+        made = planning.plan_blend(budgets, weight=weight, **wish)
+    else:
+        make = {Method.sample: planning.plan_sample, Method.scale: planning.plan_scale, Method.uniform: planning.plan_uniform}
+        made = make[method](budgets, **wish)
+    output.write_text(made.to_json() + "\n", encoding="utf-8")
+    typer.echo(made.report())
+    typer.echo(f"written to {output}")
+
+
+ledgers = typer.Typer(no_args_is_help=True)
+app.add_typer(ledgers, name="ledger", help="What every owner has spent.")
+
+
+@ledgers.command()
+def show(
+    file: Annotated[Path, typer.Argument(help="The ledger.")],
+    as_json: Annotated[bool, typer.Option("--json", help="Everything, for machines.")] = False,
+) -> None:
+    """Show what owners grant, have spent and have left, and the latest charges."""
+    from inosgm.ledger import Ledger
+
+    ledger = Ledger(file)
+    typer.echo(ledger.to_json() if as_json else ledger.report())
 
 
 @app.command()

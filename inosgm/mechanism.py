@@ -19,6 +19,7 @@ from inosgm.contributions import Contributions, as_contributions
 from inosgm.cost import Cost, LedgerHook
 from inosgm.noise import add_gaussian, streams
 from inosgm.orders import Descending, Order
+from inosgm.owners import Owners
 from inosgm.planning import Plan
 from inosgm.records import form_of, gather, records_in
 from inosgm.sampling import PoissonSampler
@@ -49,7 +50,7 @@ class INOSGM(ABC):
 
     Args:
         plan: The public numbers: rates, sensitivities, noise scale, steps.
-        owners: The owner of each record, by its label in the plan (0, 1, ... if the plan names none).
+        owners: Owners, or the label of each record's owner as the plan names it (0, 1, ... if it names none).
         tail: What part of an ordered batch is given up; by default nothing, the plain sampled Gaussian.
         order: What counts as important.
         clipping: How a weighted record is bounded: ScaleClipped() or ClipToShare().
@@ -79,7 +80,7 @@ class INOSGM(ABC):
     def __init__(
         self,
         plan: Plan,
-        owners: Sequence[str | int] | np.ndarray,
+        owners: Owners | Sequence[str | int] | np.ndarray,
         *,
         tail: Tail = NoTail(),
         order: Order = Descending(),
@@ -253,8 +254,10 @@ def clipped_ordered_sum(
     return contributions.weighted_sum(clipping.factors(norms, bounds, rho))
 
 
-def _owner_indices(plan: Plan, owners: Sequence[str | int] | np.ndarray) -> np.ndarray:
+def _owner_indices(plan: Plan, owners: Owners | Sequence[str | int] | np.ndarray) -> np.ndarray:
     """Translate owner labels into positions in the plan, and see that the plan is about these records."""
+    if isinstance(owners, Owners):
+        owners = np.array(owners.labels)[owners.of_record]
     given = np.asarray(owners)
     if given.dtype == object and {type(label) for label in given.flat} == {str}:  # text in a pandas table
         given = given.astype(str)
