@@ -34,7 +34,7 @@ _CUT = 1e-4  # the part of delta that may be given away to keep windows short
 @lru_cache(maxsize=1 << 18)
 def pld_epsilon(cases: tuple[Case, ...], delta: float) -> float:
     """Return the epsilon of the composed cases at one delta, from above; each distinct question is worked out once."""
-    cases = tuple((q, m / math.sqrt(count), 1) if q == 1 else (q, m, count) for q, m, count in cases if count)
+    cases = tuple((q, m / math.sqrt(count), 1) if q == 1 else (q, m, count) for q, m, count in cases if count and q)
     if all(rate == 1 for rate, _, _ in cases):
         return float(gaussian_epsilon(math.sqrt(sum(m**-2.0 for _, m, _ in cases)), delta)) if cases else 0.0
     never = sum(count * math.log1p(-rate) for rate, _, count in cases if rate < 1)

@@ -15,20 +15,24 @@ from inosgm.accounting.segments import Segment
 _BLOCK = 1 << 21  # numbers held at once
 
 
-def default_orders(most: int = 1 << 14) -> np.ndarray:
-    """Return orders from 1.01 up to at least `most`: fractional ones below 11, whole ones above."""
+def default_orders(most: int = 1 << 17) -> np.ndarray:
+    """Return orders from 1.01 to `most`: fractional ones below 11, whole ones above."""
     low = 1 + np.geomspace(0.01, 10, 121)[:-1]
     middle = np.arange(11, 64)
     high = np.unique(np.round(np.geomspace(64, most, math.ceil(math.log(most / 64, 1.04)) + 1)))
     return np.concatenate([low, middle, high])
 
 
-_LONGEST = default_orders(1 << 17)
-_USUAL = int(np.searchsorted(_LONGEST, 1 << 12))
+_ORDERS = default_orders()
 
 
 def sampled_gaussian_rdp(sample_rate: np.ndarray, noise_multiplier: np.ndarray, order: float) -> np.ndarray:
     """Return the Renyi divergence of one order for every pair of a sample rate and a noise multiplier."""
+    if not sample_rate.all():  # a rate of 0 costs nothing
+        result = np.zeros(sample_rate.size)
+        drawn = np.flatnonzero(sample_rate)
+        result[drawn] = sampled_gaussian_rdp(sample_rate[drawn], noise_multiplier[drawn], order)
+        return result
     log_excess = np.empty(sample_rate.size)
     whole = order == math.floor(order)
     narrow = float(np.minimum(noise_multiplier / 4, noise_multiplier**2 / 2).min(initial=np.inf))
@@ -99,36 +103,33 @@ def epsilon_at(segments: Sequence[Segment], delta: np.ndarray, order: float) -> 
     return np.asarray(turned)
 
 
-def epsilon_at_each(segments: Sequence[Segment], delta: np.ndarray, orders: np.ndarray) -> np.ndarray:
-    """Return the epsilon of every row at its own order: an upper bound, whichever order it is."""
+def epsilon_at_each(segments: Sequence[Segment], delta: np.ndarray, places: np.ndarray) -> np.ndarray:
+    """Return the epsilon of every row at its own place in the list of orders: an upper bound, wherever that is."""
     found = np.empty(delta.size)
-    for order in np.unique(orders):
-        rows = np.flatnonzero(orders == order)
-        found[rows] = epsilon_at([segment.rows(rows) for segment in segments], delta[rows], float(order))
+    by_place = np.argsort(places, kind="stable")
+    for rows in [] if not delta.size else np.split(by_place, np.flatnonzero(np.diff(places[by_place])) + 1):
+        order = float(_ORDERS[places[rows[0]]])
+        found[rows] = epsilon_at([segment.rows(rows) for segment in segments], delta[rows], order)
     return np.maximum(found, 0.0)
 
 
 def best_epsilon(segments: Sequence[Segment], delta: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the least epsilon of every row over the orders, and the order.
+    """Return the least epsilon of every row over the orders, and its place in the list of orders.
 
     (order - 1) * epsilon is convex in the order, so epsilon is quasi-convex: a walk that stops when it rises has seen
-    the minimum, and a row that still falls at the end of the usual orders walks on into longer ones.
+    the minimum, and only rows that still fall pay for the long sums of the high orders.
     """
-    rows, stride = np.arange(delta.size), 8
+    rows, stride = np.arange(delta.size), 16
     best, place = np.full(delta.size, np.inf), np.zeros(delta.size, dtype=np.int64)
 
     def look(at: np.ndarray, who: np.ndarray) -> np.ndarray:
-        """Evaluate the rows `who` at the places `at` of the list of orders and keep what is better."""
-        found = np.empty(who.size)
-        for index in np.unique(at):
-            here = np.flatnonzero(at == index)
-            parts = [segment.rows(who[here]) for segment in segments]
-            found[here] = epsilon_at(parts, delta[who[here]], float(_LONGEST[index]))
+        """Evaluate the rows `who` at the places `at`, keep what is better and say where it was."""
+        found = epsilon_at_each([segment.rows(who) for segment in segments], delta[who], at)
         better = found < best[who]
         best[who[better]], place[who[better]] = found[better], at[better]
         return better
 
-    for index in range(0, _LONGEST.size, stride):
+    for index in range(0, _ORDERS.size, stride):
         rows = rows[look(np.full(rows.size, index), rows)]
         if not rows.size:
             break
@@ -136,7 +137,6 @@ def best_epsilon(segments: Sequence[Segment], delta: np.ndarray) -> tuple[np.nda
         stride //= 2
         centre = place.copy()
         for side in (-stride, stride):
-            at = centre + side
-            valid = np.flatnonzero((at >= 0) & (at < _LONGEST.size))
-            look(at[valid], valid)
-    return np.maximum(best, 0.0), _LONGEST[place]
+            valid = np.flatnonzero((centre + side >= 0) & (centre + side < _ORDERS.size))
+            look(centre[valid] + side, valid)
+    return np.maximum(best, 0.0), place.astype(np.float64)

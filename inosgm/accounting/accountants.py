@@ -1,0 +1,88 @@
+"""The two ways to account: exactly, by privacy loss distributions, or as the papers do, by Renyi divergences."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Protocol
+
+import numpy as np
+
+from inosgm.accounting.pld import pld_epsilon
+from inosgm.accounting.rdp import best_epsilon, epsilon_at_each
+from inosgm.accounting.segments import Segment
+
+
+class Accountant(Protocol):
+    """Says what segments of steps cost; every row is an owner, and every array has one entry per row."""
+
+    name: ClassVar[str]
+    """What plans and ledgers call it."""
+
+    precision: ClassVar[float]
+    """How close inverses come to a budget, relatively, from below."""
+
+    def epsilon(self, segments: Sequence[Segment], delta: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return an upper bound on the epsilon of every row, and a hint that `confirm` understands."""
+        ...
+
+    def confirm(self, segments: Sequence[Segment], delta: np.ndarray, hint: np.ndarray) -> np.ndarray | None:
+        """Return upper bounds that cost next to nothing once there is a hint, or None if there is no such thing."""
+        ...
+
+
+@dataclass(frozen=True)
+class PLD:
+    """Account by privacy loss distributions, to four digits: the default.
+
+    **Guarantee.** The epsilon is at least that of the composed sampled Gaussian mechanisms, for one record added or
+    removed, in exact arithmetic, and at most 0.05 % above it (0.01 % in most cases).
+
+    >>> from inosgm.accounting import epsilon
+    >>> print(round(epsilon(0.01, 1.0, 1000, 1e-5, accountant=PLD()), 3))
+    1.829
+    """
+
+    name: ClassVar[str] = "pld"
+    precision: ClassVar[float] = 4e-4
+
+    def epsilon(self, segments: Sequence[Segment], delta: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the epsilon of every row; equal rows are worked out once."""
+        columns = [column for s in segments for column in (s.sample_rate, s.noise_multiplier, s.steps)]
+        table, back = np.unique(np.column_stack([delta, *columns]), axis=0, return_inverse=True)
+        found = np.array([pld_epsilon(_cases(row[1:]), float(row[0])) for row in table])
+        return found[back.reshape(-1)], np.zeros(delta.size)
+
+    def confirm(self, segments: Sequence[Segment], delta: np.ndarray, hint: np.ndarray) -> None:
+        """Return None: every distribution costs the same."""
+
+
+@dataclass(frozen=True)
+class RDP:
+    """Account by Renyi divergences of orders 1.01 to 131072, converted by Theorem B.6: for comparison with the papers.
+
+    **Guarantee.** The epsilon is at least that of the composed sampled Gaussian mechanisms, for one record added or
+    removed. It is 4 to 10 % above PLD for many steps, and far above it for a few steps or tiny sample rates.
+
+    >>> from inosgm.accounting import epsilon
+    >>> print(round(epsilon(0.01, 1.0, 1000, 1e-5, accountant=RDP()), 3))
+    2.101
+    """
+
+    name: ClassVar[str] = "rdp"
+    precision: ClassVar[float] = 1e-4
+
+    def epsilon(self, segments: Sequence[Segment], delta: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the epsilon of every row, and the place of the best order in the list of orders."""
+        return best_epsilon(segments, delta)
+
+    def confirm(self, segments: Sequence[Segment], delta: np.ndarray, hint: np.ndarray) -> np.ndarray:
+        """Return the epsilon of every row at the order nearest to the hint."""
+        return epsilon_at_each(segments, delta, np.rint(hint).astype(np.int64))
+
+
+ACCOUNTANTS: dict[str, Accountant] = {"pld": PLD(), "rdp": RDP()}
+"""Accountants by the name that plans and ledgers keep."""
+
+
+def _cases(row: np.ndarray) -> tuple[tuple[float, float, int], ...]:
+    """Return a row of rates, multipliers and steps as the cases that a distribution is composed of."""
+    return tuple((float(q), float(m), int(n)) for q, m, n in row.reshape(-1, 3) if q > 0 and n > 0)
