@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from inosgm.accounting import PLD as PLD
+    from inosgm.accounting import RDP as RDP
+    from inosgm.accounting import Segment as Segment
     from inosgm.certifier import Certificate as Certificate
     from inosgm.certifier import certify as certify
     from inosgm.clipping import ClipToShare as ClipToShare
@@ -23,7 +26,12 @@ if TYPE_CHECKING:
     from inosgm.orders import Descending as Descending
     from inosgm.orders import OwnerFirst as OwnerFirst
     from inosgm.orders import RandomOrder as RandomOrder
+    from inosgm.planning import AlreadySpent as AlreadySpent
     from inosgm.planning import Plan as Plan
+    from inosgm.planning import plan_blend as plan_blend
+    from inosgm.planning import plan_sample as plan_sample
+    from inosgm.planning import plan_scale as plan_scale
+    from inosgm.planning import plan_uniform as plan_uniform
     from inosgm.sampling import PoissonSampler as PoissonSampler
     from inosgm.tails import BetaTail as BetaTail
     from inosgm.tails import HardTail as HardTail
@@ -35,12 +43,13 @@ if TYPE_CHECKING:
     from inosgm.weights import ordered_sum as ordered_sum
 
 _ROOMS = {
+    "accounting": ["PLD", "RDP", "Segment"],
     "certifier": ["Certificate", "certify"],
     "clipping": ["ClipToShare", "ScaleClipped"],
     "contributions": ["Concatenated", "Contributions", "Dense"],
     "mechanism": ["INOSGM", "Cost", "Release"],
     "orders": ["Ascending", "Descending", "OwnerFirst", "RandomOrder"],
-    "planning": ["Plan"],
+    "planning": ["AlreadySpent", "Plan", "plan_blend", "plan_sample", "plan_scale", "plan_uniform"],
     "sampling": ["PoissonSampler"],
     "tails": ["BetaTail", "HardTail", "LinearTail", "NoTail", "StepTail", "TableTail"],
     "weights": ["importance_weights", "ordered_sum"],

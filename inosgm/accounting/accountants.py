@@ -8,6 +8,7 @@ import numpy as np
 
 from inosgm.accounting.pld import pld_epsilon
 from inosgm.accounting.rdp import best_epsilon, epsilon_at_each
+from inosgm.accounting.rows import distinct
 from inosgm.accounting.segments import Segment
 
 
@@ -46,10 +47,9 @@ class PLD:
 
     def epsilon(self, segments: Sequence[Segment], delta: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the epsilon of every row; equal rows are worked out once."""
-        columns = [column for s in segments for column in (s.sample_rate, s.noise_multiplier, s.steps)]
-        table, back = np.unique(np.column_stack([delta, *columns]), axis=0, return_inverse=True)
-        found = np.array([pld_epsilon(_cases(row[1:]), float(row[0])) for row in table])
-        return found[back.reshape(-1)], np.zeros(delta.size)
+        first, kinds = distinct([delta, *(column for segment in segments for column in segment._values())])
+        found = np.array([pld_epsilon(_cases(segments, row), float(delta[row])) for row in first])
+        return found[kinds], np.zeros(delta.size)
 
     def confirm(self, segments: Sequence[Segment], delta: np.ndarray, hint: np.ndarray) -> None:
         """Return None: every distribution costs the same."""
@@ -83,6 +83,6 @@ ACCOUNTANTS: dict[str, Accountant] = {"pld": PLD(), "rdp": RDP()}
 """Accountants by the name that plans and ledgers keep."""
 
 
-def _cases(row: np.ndarray) -> tuple[tuple[float, float, int], ...]:
-    """Return a row of rates, multipliers and steps as the cases that a distribution is composed of."""
-    return tuple((float(q), float(m), int(n)) for q, m, n in row.reshape(-1, 3) if q > 0 and n > 0)
+def _cases(segments: Sequence[Segment], row: int) -> tuple[tuple[float, float, int], ...]:
+    """Return what was done in one row as the cases that a distribution is composed of."""
+    return tuple((float(s.sample_rate[row]), float(s.noise_multiplier[row]), int(s.steps[row])) for s in segments)

@@ -74,7 +74,7 @@ class Curve:
         s, values = self._nodes()
         if s.size < 2:
             return np.full(y.size, s[0])
-        return _cubic(values, s, y)
+        return interpolate(values, s, y)
 
     def upper(self, s: np.ndarray) -> np.ndarray:
         """Return log epsilon at s from above, for coordinates between the nodes."""
@@ -82,7 +82,7 @@ class Curve:
         at, values = self._nodes()
         if at.size < 2:
             return np.full(s.size, values[-1])
-        return _cubic(at, values, s) + ROOM
+        return interpolate(at, values, s) + ROOM
 
     def below(self, y: np.ndarray) -> np.ndarray:
         """Return the greatest node whose log epsilon is at most y, the first if there is none."""
@@ -113,10 +113,10 @@ class Curve:
             index = np.array(open_)
             if forward:
                 middle = (s[index] + s[index + 1]) / 2
-                foreseen = _cubic(s, y, middle)
+                foreseen = interpolate(s, y, middle)
             else:
                 foreseen = (y[index] + y[index + 1]) / 2
-                middle = _cubic(y, s, foreseen)
+                middle = interpolate(y, s, foreseen)
             # Where the table has no idea (epsilon falls to 0, or nearly) the interval is halved instead.
             inside = s[index] + np.array([[0.03], [0.97]]) * (s[index + 1] - s[index])
             lost = (middle < inside[0]) | (middle > inside[1]) | (y[index] <= np.log(_TINY) + 1)
@@ -128,7 +128,7 @@ class Curve:
         raise ArithmeticError("epsilon does not follow a smooth curve; please report the case")
 
 
-def _cubic(knots: np.ndarray, values: np.ndarray, at: np.ndarray) -> np.ndarray:
+def interpolate(knots: np.ndarray, values: np.ndarray, at: np.ndarray) -> np.ndarray:
     """Interpolate by the cubic through the four nearest knots, held within the values of the two around each point."""
     interval = np.clip(np.searchsorted(knots, at, side="right") - 1, 0, knots.size - 2)
     width = min(4, knots.size)

@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike
 from inosgm.accounting.accountants import PLD, Accountant
 from inosgm.accounting.curves import FEW, MARGIN, ROOM, Curve, solve
 from inosgm.accounting.gaussian import gaussian_delta
+from inosgm.accounting.rows import distinct
 from inosgm.accounting.segments import Segment, _numbers, _unchecked
 
 LEAST_RATE, MOST_RATE = 1e-15, 1.0
@@ -173,9 +174,9 @@ def steps(
     shape, (eps, dlt, rate, multiplier) = _inputs(
         epsilon, delta, sample_rate=sample_rate, noise_multiplier=noise_multiplier
     )
-    table, back = np.unique(np.column_stack([eps, dlt, rate, multiplier]), axis=0, return_inverse=True)
-    found = np.array([_steps(*row, accountant or PLD()) for row in table], dtype=np.int64)
-    return found[back.reshape(-1)].reshape(shape)[()]
+    first, kinds = distinct([eps, dlt, rate, multiplier])
+    found = [_steps(eps[i], dlt[i], rate[i], multiplier[i], accountant or PLD()) for i in first]
+    return np.array(found, dtype=np.int64)[kinds].reshape(shape)[()]
 
 
 def _steps(budget: float, delta: float, rate: float, multiplier: float, accountant: Accountant) -> int:
@@ -228,7 +229,7 @@ def multipliers(
 
     limits = -math.log(MOST_MULTIPLIER), -math.log(LEAST_MULTIPLIER)
     line = _Line(accountant, past, delta, ahead, start, limits)
-    return np.exp(-line.invert(eps, np.column_stack([delta, rate, count])))
+    return np.exp(-line.invert(eps, [rate, count]))
 
 
 def rates(
@@ -249,7 +250,7 @@ def rates(
         return np.asarray(np.log(_mu(eps[rows], delta[rows])) - 0.5 * np.log(step))
 
     line = _Line(accountant, past, delta, ahead, start, (math.log(LEAST_RATE), math.log(MOST_RATE)))
-    return np.minimum(np.exp(line.invert(eps, np.column_stack([delta, multiplier, count]))), 1.0)
+    return np.minimum(np.exp(line.invert(eps, [multiplier, count])), 1.0)
 
 
 @dataclass(frozen=True)
@@ -267,23 +268,21 @@ class _Line:
         """Return what is done to the rows if their coordinates are s."""
         return [*(segment.rows(rows) for segment in self.past), self.ahead(s, rows)]
 
-    def invert(self, eps: np.ndarray, lines: np.ndarray) -> np.ndarray:
+    def invert(self, eps: np.ndarray, lines: Sequence[np.ndarray]) -> np.ndarray:
         """Return the coordinate of every row: each distinct case once, by a shared curve where many lie on one line."""
-        lines = np.column_stack([lines, *[column for segment in self.past for column in segment._values()]])
-        _, first, case_of = np.unique(
-            np.column_stack([lines, eps]), axis=0, return_index=True, return_inverse=True
-        )
-        _, line_of = np.unique(lines[first], axis=0, return_inverse=True)
-        line_of = line_of.reshape(-1)
+        lines = [self.delta, *lines, *(column for segment in self.past for column in segment._values())]
+        first, case_of = distinct([eps, *lines])
+        _, line_of = distinct([column[first] for column in lines])
         members = np.bincount(line_of)
         found = np.full(first.size, np.nan)
         for line in np.flatnonzero(members > FEW):
             mine = np.flatnonzero(line_of == line)
+            mine = mine[np.argsort(eps[first[mine]])]
             found[mine] = self._many(eps[first[mine]], first[mine])
         alone = np.flatnonzero(members[line_of] <= FEW)
         if alone.size:
             found[alone] = self._few(eps[first[alone]], first[alone])
-        return found[case_of.reshape(-1)]
+        return found[case_of]
 
     def _few(self, eps: np.ndarray, rows: np.ndarray) -> np.ndarray:
         """Solve the rows one by one."""

@@ -37,6 +37,10 @@ class Segment:
         """Return some rows of a segment that holds one entry per owner."""
         return _unchecked(self.sample_rate[rows], self.noise_multiplier[rows], self.steps[rows])
 
+    def rows_of(self, size: int) -> "Segment":
+        """Return the segment with one entry for each of `size` owners."""
+        return _unchecked(*(np.broadcast_to(values, (size,)) for values in self._values()))
+
     def __repr__(self) -> str:
         shown = [np.array2string(values, threshold=6) if values.ndim else str(values) for values in self._values()]
         return "Segment(sample_rate={}, noise_multiplier={}, steps={})".format(*shown)
