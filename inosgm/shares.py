@@ -8,11 +8,12 @@ from typing import NamedTuple
 import numpy as np
 
 from inosgm.accounting import Accountant, Segment
-from inosgm.accounting.curves import CHECK, MARGIN, interpolate, solve
+from inosgm.accounting.curves import MARGIN, interpolate, solve
 from inosgm.accounting.inverses import LEAST_MULTIPLIER, LEAST_RATE, MOST_MULTIPLIER, multipliers, rates
 from inosgm.accounting.rows import distinct
 
 _BATCH = 4e-4  # how far above the expected batch the search may end, relatively, before rates are scaled down to it
+_MET = 6e-4  # how well a budget between two that were solved has to be met; solutions are 4e-4 apart themselves
 _MANY = 48  # distinct budgets that are solved one by one when every owner has a multiplier of its own
 
 
@@ -132,10 +133,9 @@ def blend_shares(wish: Wish, weight: float) -> Shares:
         alone = groups.multipliers(rate)
         start = math.exp(np.average(np.log(alone), weights=groups.sizes))
         relative = (alone / start) ** (1 - weight)
-    middle = _common_multiplier(groups, relative, start)
-    found = _rates(groups, middle * relative)
+    middle, found = _common_multiplier(groups, relative, start)
     batch = float(np.nansum(found * groups.sizes))
-    _refuse(groups, relative, found, middle, batch)
+    _refuse(groups, relative, found, middle)
     found = found * (wish.expected_batch / batch)
     sensitivities, noise_scale = _sensitivities(groups, middle * relative)
     if weight == 1:
@@ -156,12 +156,15 @@ def _sensitivities(wish: Wish, found: np.ndarray) -> tuple[np.ndarray, float]:
     return noise_scale / found, noise_scale
 
 
-def _common_multiplier(wish: Wish, relative: np.ndarray, start: float) -> float:
-    """Return m such that the rates at the multipliers m * relative give at least the expected batch, and hardly more."""
+def _common_multiplier(wish: Wish, relative: np.ndarray, start: float) -> tuple[float, np.ndarray]:
+    """Return m such that the rates at the multipliers m * relative give at least the expected batch, and the rates."""
+
+    seen: dict[float, np.ndarray] = {}
 
     def question(s: np.ndarray, rows: np.ndarray) -> np.ndarray:
-        batches = [float(np.nansum(_rates(wish, math.exp(-each) * relative) * wish.sizes)) for each in s]
-        return np.array([1 / max(batch, 1e-300) for batch in batches])
+        usable = [rates for rates in seen.values() if not np.isnan(rates).any()]
+        found = seen[s[0]] = _rates(wish, math.exp(-s[0]) * relative, usable[-1] if usable else None)
+        return np.array([1 / max(float(np.nansum(found * wish.sizes)), 1e-300)])
 
     found = solve(
         question,
@@ -176,22 +179,30 @@ def _common_multiplier(wish: Wish, relative: np.ndarray, start: float) -> float:
             f"expected_batch {wish.expected_batch:g} cannot be reached with noise multipliers up to {MOST_MULTIPLIER:g}: "
             "lower expected_batch or steps"
         )
-    return math.exp(-found[0])
+    middle = math.exp(-found[0])
+    return middle, seen[found[0]]
 
 
-def _rates(wish: Wish, at: np.ndarray) -> np.ndarray:
+def _rates(wish: Wish, at: np.ndarray, guess: np.ndarray | None = None) -> np.ndarray:
     """Return the rate at which every owner spends its budget with its multiplier, nan where none keeps it."""
     target, steps = wish.epsilon * (1 - 1e-7), wish._filled(wish.steps)
     if at.size <= _MANY or (at == at[0]).all() or wish.past or (wish.delta != wish.delta[0]).any():
-        return rates(target, wish.delta, at, steps, wish.past, wish.accountant)
-    return _rates_between(wish, at)
+        return rates(target, wish.delta, at, steps, wish.past, wish.accountant, guess)
+    found = _rates_between(wish, at, guess)
+    if not wish.accountant.confirms:
+        return found
+    exact, _ = wish.accountant.epsilon([Segment(np.nan_to_num(found), at, steps)], wish.delta)
+    off = np.flatnonzero(~((exact <= target) & (exact >= target * (1 - 3 * MARGIN / 2)) | (found >= 1)))
+    near = np.where(np.isnan(found[off]), LEAST_RATE, found[off])
+    found[off] = rates(target[off], wish.delta[off], at[off], steps[off], (), wish.accountant, near)
+    return found
 
 
-def _rates_between(wish: Wish, at: np.ndarray) -> np.ndarray:
+def _rates_between(wish: Wish, at: np.ndarray, guess: np.ndarray | None) -> np.ndarray:
     """Return the rates of many owners whose multipliers follow from their budgets: solved for some, read for the rest.
 
-    As in accounting.curves: an interval of budgets is trusted once the budget in its middle is met within CHECK, and
-    all aim MARGIN below what they grant.
+    As in accounting.curves: an interval of budgets is trusted once the budget in its middle is met within _MET, and all
+    aim MARGIN below what they grant.
     """
     order = np.argsort(wish.epsilon)
     x, y = np.log(wish.epsilon[order]), np.log(at[order])
@@ -201,7 +212,8 @@ def _rates_between(wish: Wish, at: np.ndarray) -> np.ndarray:
         aim = np.exp(points - MARGIN)
         many = np.full(points.size, wish.delta[0])
         steps = np.full(points.size, float(wish.steps))
-        return np.log(rates(aim, many, np.exp(np.interp(points, x, y)), steps, (), wish.accountant))
+        near = None if guess is None else np.exp(np.interp(points, x, np.log(guess[order])))
+        return np.log(rates(aim, many, np.exp(np.interp(points, x, y)), steps, (), wish.accountant, near))
 
     knots = np.linspace(x[0], x[-1], 4 + int((x[-1] - x[0]) / 0.4))
     values = solved(knots)
@@ -218,8 +230,8 @@ def _rates_between(wish: Wish, at: np.ndarray) -> np.ndarray:
             [segment.rows_of(middle.size)], np.full(middle.size, wish.delta[0])
         )
         # At a rate of 1 an owner may be unable to spend its budget; the caller says so.
-        good = (np.abs(np.log(exact) - (middle - MARGIN)) <= CHECK) | (foreseen >= 0)
-        good |= knots[np.array(left) + 1] - knots[left] < CHECK
+        good = (np.abs(np.log(exact) - (middle - MARGIN)) <= _MET) | (foreseen >= 0)
+        good |= knots[np.array(left) + 1] - knots[left] < _MET
         trusted.update(float(knots[i]) for i, fine in zip(left, good, strict=True) if fine)
         if not good.all():
             new = middle[~good]
@@ -233,7 +245,7 @@ def _rates_between(wish: Wish, at: np.ndarray) -> np.ndarray:
     return np.minimum(found, 1.0)
 
 
-def _refuse(wish: Wish, relative: np.ndarray, found: np.ndarray, middle: float, batch: float) -> None:
+def _refuse(wish: Wish, relative: np.ndarray, found: np.ndarray, middle: float) -> None:
     """Raise for the first owner whose budget the rates cannot keep, or cannot spend."""
     for row in np.flatnonzero(np.isnan(found)):
         raise ValueError(
@@ -244,17 +256,15 @@ def _refuse(wish: Wish, relative: np.ndarray, found: np.ndarray, middle: float, 
     full = np.flatnonzero(found >= 1)
     if not full.size:
         return
-    worst = wish.some(full[[int(np.argmax(wish.epsilon[full]))]])
-    spent, _ = wish.accountant.epsilon(
-        [*worst.past, Segment([1.0], middle * relative[full[[int(np.argmax(wish.epsilon[full]))]]], [wish.steps])], worst.delta
-    )
-    if spent[0] >= worst.epsilon[0] * (1 - 0.002):
+    row = int(full[np.argmax(wish.epsilon[full])])
+    worst = wish.some(np.array([row]))
+    ahead = Segment([1.0], [middle * relative[row]], [wish.steps])
+    if wish.accountant.epsilon([*worst.past, ahead], worst.delta)[0][0] >= worst.epsilon[0] * (1 - 0.002):
         return
-    row = int(full[int(np.argmax(wish.epsilon[full]))])
     limit = float(worst.multipliers(1.0)[0]) / relative[row]
     most = float(np.nansum(_rates(wish, limit * relative) * wish.sizes))
     raise ValueError(
         f"{wish.budget(row)} cannot be spent: its sample rate would have to exceed 1 for an expected batch of "
-        f"{wish.expected_batch:g}. Lower expected_batch to {math.floor(most)} or less, raise steps, lower its epsilon, or let "
-        "sensitivities take a share (plan_scale, or plan_blend with a smaller weight)"
+        f"{wish.expected_batch:g}. Lower expected_batch to {math.floor(most)} or less, raise steps, lower its epsilon, or "
+        "let sensitivities take a share (plan_scale, or plan_blend with a smaller weight)"
     )

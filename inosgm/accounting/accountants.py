@@ -21,12 +21,17 @@ class Accountant(Protocol):
     precision: ClassVar[float]
     """How close inverses come to a budget, relatively, from below."""
 
+    confirms: ClassVar[bool]
+    """Whether `confirm` is much cheaper than `epsilon`."""
+
     def epsilon(self, segments: Sequence[Segment], delta: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return an upper bound on the epsilon of every row, and a hint that `confirm` understands."""
         ...
 
-    def confirm(self, segments: Sequence[Segment], delta: np.ndarray, hint: np.ndarray) -> np.ndarray | None:
-        """Return upper bounds that cost next to nothing once there is a hint, or None if there is no such thing."""
+    def confirm(
+        self, segments: Sequence[Segment], delta: np.ndarray, hint: np.ndarray, *, closely: bool
+    ) -> np.ndarray:
+        """Return upper bounds as the hint tells them: a quick one, or, looking closely, the best."""
         ...
 
 
@@ -44,6 +49,7 @@ class PLD:
 
     name: ClassVar[str] = "pld"
     precision: ClassVar[float] = 4e-4
+    confirms: ClassVar[bool] = False
 
     def epsilon(self, segments: Sequence[Segment], delta: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the epsilon of every row; equal rows are worked out once."""
@@ -51,8 +57,11 @@ class PLD:
         found = np.array([pld_epsilon(_cases(segments, row), float(delta[row])) for row in first])
         return found[kinds], np.zeros(delta.size)
 
-    def confirm(self, segments: Sequence[Segment], delta: np.ndarray, hint: np.ndarray) -> None:
-        """Return None: every distribution costs the same."""
+    def confirm(
+        self, segments: Sequence[Segment], delta: np.ndarray, hint: np.ndarray, *, closely: bool
+    ) -> np.ndarray:
+        """Return the epsilon of every row; a hint is of no use here."""
+        return self.epsilon(segments, delta)[0]
 
 
 @dataclass(frozen=True)
@@ -69,14 +78,18 @@ class RDP:
 
     name: ClassVar[str] = "rdp"
     precision: ClassVar[float] = 1e-4
+    confirms: ClassVar[bool] = True
 
     def epsilon(self, segments: Sequence[Segment], delta: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the epsilon of every row, and the place of the best order in the list of orders."""
         return best_epsilon(segments, delta)
 
-    def confirm(self, segments: Sequence[Segment], delta: np.ndarray, hint: np.ndarray) -> np.ndarray:
-        """Return the epsilon of every row at the order nearest to the hint."""
-        return epsilon_at_each(segments, delta, np.rint(hint).astype(np.int64))
+    def confirm(
+        self, segments: Sequence[Segment], delta: np.ndarray, hint: np.ndarray, *, closely: bool
+    ) -> np.ndarray:
+        """Return what the order says whose place is the hint, or, looking closely, the best order around it."""
+        places = np.rint(hint).astype(np.int64)
+        return best_epsilon(segments, delta, places)[0] if closely else epsilon_at_each(segments, delta, places)
 
 
 ACCOUNTANTS: dict[str, Accountant] = {"pld": PLD(), "rdp": RDP()}

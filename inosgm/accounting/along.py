@@ -18,7 +18,7 @@ def epsilon_of_rows(segments: Sequence[Segment], delta: np.ndarray, accountant: 
 
     Up to 64 kinds of rows are worked out one by one. More of them, as in a plan for very many budgets, share a past, a
     delta and a chain along which the last rate rises and the last multiplier falls, so that epsilon rises: then it is
-    tabulated as `curves` describes, at most 0.1 % above what one by one would give.
+    tabulated as `curves` describes (and comes out at most 0.1 % higher), or, by Renyi, confirmed row by row.
     """
     if not segments:
         return np.zeros(delta.size)
@@ -65,5 +65,7 @@ def _chain(segments: Sequence[Segment], delta: np.ndarray, accountant: Accountan
     curve = Curve(question, float(place[0]), float(place[-1]))
     curve.add(np.linspace(place[0], place[-1], 4 + int((place[-1] - place[0]) / 0.5)))
     found = np.empty(delta.size)
+    if accountant.confirms:
+        return accountant.confirm(segments, delta, curve.hints(x), closely=True)
     found[order] = np.exp(curve.upper(place))
     return found

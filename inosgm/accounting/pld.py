@@ -48,7 +48,8 @@ def _epsilon(cases: Sequence[Case], delta: float, *, added: bool, least: float) 
     """Return the epsilon of one direction (the record is added to, or removed from, the data), or least if greater."""
     steps = sum(count for _, _, count in cases)
     ends = [_ends(rate, multiplier, delta / steps, added) for rate, multiplier, _ in cases]
-    width = max(high - low for low, high in ends)
+    # With very little noise an added record has one and the same loss nearly everywhere.
+    width = max(max(high - low, 1e-6 * abs(high), 1e-300) for low, high in ends)
     interval, finest, epsilon = width / _FIRST_POINTS, width / _MOST_POINTS, math.inf
     while True:
         pieces = [_discretise(q, m, end, interval, added) for (q, m, _), end in zip(cases, ends, strict=True)]

@@ -18,8 +18,9 @@ _BLOCK = 1 << 21  # numbers held at once
 def default_orders(most: int = 1 << 17) -> np.ndarray:
     """Return orders from 1.01 to `most`: fractional ones below 11, whole ones above."""
     low = 1 + np.geomspace(0.01, 10, 121)[:-1]
-    middle = np.arange(11, 64)
-    high = np.unique(np.round(np.geomspace(64, most, math.ceil(math.log(most / 64, 1.04)) + 1)))
+    # At tiny rates the divergence is a wall: one order more or less there is a good part of the rate.
+    middle = np.arange(11, 256)
+    high = np.unique(np.round(np.geomspace(256, most, math.ceil(math.log(most / 256, 1.01)) + 1)))
     return np.concatenate([low, middle, high])
 
 
@@ -113,30 +114,43 @@ def epsilon_at_each(segments: Sequence[Segment], delta: np.ndarray, places: np.n
     return np.maximum(found, 0.0)
 
 
-def best_epsilon(segments: Sequence[Segment], delta: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def best_epsilon(
+    segments: Sequence[Segment], delta: np.ndarray, near: np.ndarray | None = None
+) -> tuple[np.ndarray, np.ndarray]:
     """Return the least epsilon of every row over the orders, and its place in the list of orders.
 
     (order - 1) * epsilon is convex in the order, so epsilon is quasi-convex: a walk that stops when it rises has seen
-    the minimum, and only rows that still fall pay for the long sums of the high orders.
+    the minimum, and only rows that still fall pay for the long sums of the high orders. With places to start `near`,
+    the walk is short.
     """
-    rows, stride = np.arange(delta.size), 16
+    every = np.arange(delta.size)
     best, place = np.full(delta.size, np.inf), np.zeros(delta.size, dtype=np.int64)
 
     def look(at: np.ndarray, who: np.ndarray) -> np.ndarray:
         """Evaluate the rows `who` at the places `at`, keep what is better and say where it was."""
+        inside = (at >= 0) & (at < _ORDERS.size)
+        at, who = at[inside], who[inside]
         found = epsilon_at_each([segment.rows(who) for segment in segments], delta[who], at)
         better = found < best[who]
         best[who[better]], place[who[better]] = found[better], at[better]
-        return better
+        return who[better]
 
-    for index in range(0, _ORDERS.size, stride):
-        rows = rows[look(np.full(rows.size, index), rows)]
-        if not rows.size:
-            break
+    stride = 16
+    if near is None:
+        rows, index = every, 0
+        while rows.size and index < _ORDERS.size:
+            rows = look(np.full(rows.size, index), rows)
+            index += stride
+    else:
+        look(np.clip(near, 0, _ORDERS.size - 1), every)
+        for side in (-2, 2):
+            rows = every
+            while rows.size:
+                rows = look(place[rows] + side, rows)
+        stride = 2
     while stride > 1:
         stride //= 2
         centre = place.copy()
         for side in (-stride, stride):
-            valid = np.flatnonzero((centre + side >= 0) & (centre + side < _ORDERS.size))
-            look(centre[valid] + side, valid)
+            look(centre + side, every)
     return np.maximum(best, 0.0), place.astype(np.float64)
