@@ -48,7 +48,7 @@ def test_renyi_epsilons_are_those_of_opacus_or_below_where_its_orders_end():
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", UserWarning)  # the best order is at an end of their list
                 theirs[i] = opacus_rdp.get_privacy_spent(orders=orders, rdp=GRID[i][2] * curve, delta=deltas[i])[0]
-    assert (ours <= np.maximum(theirs, 0) * (1 + 5e-4) + 1e-9).all()
+    np.testing.assert_array_less(ours, np.maximum(theirs, 0) * np.where(theirs < 0.05, 1.01, 1.001) + 1e-9)
     few_orders = theirs < 0.05  # there their orders end too early
     assert (ours[~few_orders] >= theirs[~few_orders] * (1 - 2e-3)).all()
 

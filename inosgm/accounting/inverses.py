@@ -16,7 +16,7 @@ from inosgm.accounting.segments import Segment, _numbers, _unchecked
 
 LEAST_RATE, MOST_RATE = 1e-15, 1.0
 LEAST_MULTIPLIER, MOST_MULTIPLIER = 0.02, 1e7
-MOST_STEPS = 10**9
+MOST_STEPS = 10**7
 
 
 def epsilon(

@@ -17,8 +17,8 @@ _BLOCK = 1 << 21  # numbers held at once
 
 def default_orders(most: int = 1 << 17) -> np.ndarray:
     """Return orders from 1.01 to `most`: fractional ones below 11, whole ones above."""
-    low = 1 + np.geomspace(0.01, 10, 121)[:-1]
-    # At tiny rates the divergence is a wall: one order more or less there is a good part of the rate.
+    # At tiny rates the divergence is a wall, and an order that is a little too high there costs a good part of the rate.
+    low = np.concatenate([1 + np.geomspace(0.01, 1, 60)[:-1], np.arange(20, 110) / 10])
     middle = np.arange(11, 256)
     high = np.unique(np.round(np.geomspace(256, most, math.ceil(math.log(most / 256, 1.01)) + 1)))
     return np.concatenate([low, middle, high])
