@@ -265,6 +265,6 @@ def _refuse(wish: Wish, relative: np.ndarray, found: np.ndarray, middle: float) 
     most = float(np.nansum(_rates(wish, limit * relative) * wish.sizes))
     raise ValueError(
         f"{wish.budget(row)} cannot be spent: its sample rate would have to exceed 1 for an expected batch of "
-        f"{wish.expected_batch:g}. Lower expected_batch to {math.floor(most)} or less, raise steps, lower its epsilon, or "
+        f"{wish.expected_batch:g}. Lower expected_batch to {math.floor(0.998 * most)} or less, raise steps, lower its epsilon, or "
         "let sensitivities take a share (plan_scale, or plan_blend with a smaller weight)"
     )
