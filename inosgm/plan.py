@@ -125,7 +125,9 @@ class Plan:
             raise ValueError("sample_rates must hold at least one owner")
         for name, values in (("sensitivities", bounds), ("sizes", counts), ("labels", names)):
             if len(values) != rates.size:
-                raise ValueError(f"{name} must hold one entry per owner: got {len(values)} for {rates.size} sample_rates")
+                raise ValueError(
+                    f"{name} must hold one entry per owner: got {len(values)} for {rates.size} sample_rates"
+                )
         _validate.each("sample_rates", rates, (rates > 0) & (rates <= 1), "lie in (0, 1]")
         _validate.each("sensitivities", bounds, bounds > 0, "be > 0")
         _validate.each("sizes", counts, (counts >= 0) & (counts == np.floor(counts)), "be whole numbers >= 0")
@@ -138,7 +140,9 @@ class Plan:
         if method not in (None, "sample", "scale", "blend", "uniform"):
             raise ValueError(f"method must be sample, scale, blend or uniform, got {method!r}")
         if (method == "blend") != (weight is not None):
-            raise ValueError(f"weight must be given for a blend and for nothing else, got {weight!r} for {method!r}")
+            raise ValueError(
+                f"weight must be given for a blend and for nothing else, got {weight!r} for {method!r}"
+            )
         batch = float(rates @ counts) if expected_batch is None else expected_batch
         whole = counts.astype(np.int64)
         whole.setflags(write=False)
@@ -172,7 +176,9 @@ class Plan:
         It orders owners by what a step costs them in the limit of many steps; it is not an epsilon.
         """
         inverse = self.noise_multipliers**-2.0
-        return _validate.vector("privacy", 2 * np.log(self.sample_rates) + inverse + np.log(-np.expm1(-inverse)))
+        return _validate.vector(
+            "privacy", 2 * np.log(self.sample_rates) + inverse + np.log(-np.expm1(-inverse))
+        )
 
     def tail_length(self, fraction: float) -> float:
         """Return the length of a tail that holds a fraction of the expected total sensitivity of a batch.
@@ -241,16 +247,25 @@ class Plan:
         """
         _, _, accountant = self._budgets()
         if self.method is None:
-            raise ValueError("this plan was made by hand, so it cannot be revised: make a new one, with `past`")
+            raise ValueError(
+                "this plan was made by hand, so it cannot be revised: make a new one, with `past`"
+            )
         if tuple(owners.labels) != self.labels:
             raise ValueError("owners must be those of the plan, in the same order")
         done = self._done(step)
         if step >= self.steps:
-            raise ValueError(f"step must be below the {self.steps} steps of the plan, got {step}: nothing is left to revise")
-        epsilon, delta = np.asarray(owners.epsilon, dtype=np.float64), np.asarray(owners.delta, dtype=np.float64)
+            raise ValueError(
+                f"step must be below the {self.steps} steps of the plan, got {step}: nothing is left to revise"
+            )
+        epsilon, delta = (
+            np.asarray(owners.epsilon, dtype=np.float64),
+            np.asarray(owners.delta, dtype=np.float64),
+        )
         over = np.flatnonzero(epsilon_of_rows(done, delta, accountant) > epsilon)
         if over.size:
-            raise _too_late([segment.rows(over) for segment in done], over, epsilon, delta, self.labels, accountant)
+            raise _too_late(
+                [segment.rows(over) for segment in done], over, epsilon, delta, self.labels, accountant
+            )
         sizes = np.asarray(owners.sizes)
         wish = Wish(
             labels=self.labels,
@@ -312,7 +327,11 @@ class Plan:
                 entries[entry.name] = value.tolist() if isinstance(value, np.ndarray) else value
         entries["labels"] = list(self.labels)
         entries["past"] = [
-            {"sample_rates": s.sample_rate.tolist(), "noise_multipliers": s.noise_multiplier.tolist(), "steps": s.steps.tolist()}
+            {
+                "sample_rates": s.sample_rate.tolist(),
+                "noise_multipliers": s.noise_multiplier.tolist(),
+                "steps": s.steps.tolist(),
+            }
             for s in self.past
         ]
         return _PlanFile(**entries).model_dump_json(indent=2, exclude_defaults=True)
@@ -381,7 +400,9 @@ def _too_late(
         middle = (low + high) // 2
         low, high = (middle, high) if fits(middle).all() else (low, middle)
     first = int(np.flatnonzero(~fits(high))[0])
-    total = epsilon_of_rows([segment.rows(np.array([first])) for segment in done], delta[over[[first]]], accountant)
+    total = epsilon_of_rows(
+        [segment.rows(np.array([first])) for segment in done], delta[over[[first]]], accountant
+    )
     return AlreadySpent(labels[over[first]], float(epsilon[over[first]]), float(total[0]), low)
 
 
@@ -407,16 +428,27 @@ def plan_report(plan: Plan, most: int = 40) -> str:
     else:
         first = first[np.lexsort([columns[i][first] for i in (0, 3 if len(columns) > 3 else 1)])]
     count = np.bincount(kinds)
-    shown = first if first.size <= most else first[np.linspace(0, first.size - 1, most).round().astype(np.int64)]
+    shown = (
+        first if first.size <= most else first[np.linspace(0, first.size - 1, most).round().astype(np.int64)]
+    )
     lines = [["owner", "records", *names]]
     for row in shown:
         alike = int(count[kinds[row]])
         who = str(plan.labels[row]) + (f" and {alike - 1} more" if alike > 1 else "")
         size = int(plan.sizes[kinds == kinds[row]].sum()) if alike > 1 else int(plan.sizes[row])
-        lines.append([who, str(size), *(format(column[row], form) for column, form in zip(columns, forms, strict=True))])
+        lines.append(
+            [
+                who,
+                str(size),
+                *(format(column[row], form) for column, form in zip(columns, forms, strict=True)),
+            ]
+        )
     widths = [max(len(line[i]) for line in lines) for i in range(len(lines[0]))]
     table = [
-        "  ".join([line[0].ljust(widths[0])] + [cell.rjust(width) for cell, width in zip(line[1:], widths[1:], strict=True)])
+        "  ".join(
+            [line[0].ljust(widths[0])]
+            + [cell.rjust(width) for cell, width in zip(line[1:], widths[1:], strict=True)]
+        )
         for line in lines
     ]
     if first.size > shown.size:

@@ -13,7 +13,12 @@ __all__ = ["AlreadySpent", "Grants", "Plan", "plan_blend", "plan_sample", "plan_
 
 
 def plan_sample(
-    owners: Grants, *, steps: int, expected_batch: float, clip_norm: float, accountant: Accountant | None = None
+    owners: Grants,
+    *,
+    steps: int,
+    expected_batch: float,
+    clip_norm: float,
+    accountant: Accountant | None = None,
 ) -> Plan:
     """Plan with one sensitivity and a sample rate for every owner (Algorithm 2 of IDP-SGD).
 
@@ -45,7 +50,12 @@ def plan_sample(
 
 
 def plan_scale(
-    owners: Grants, *, steps: int, expected_batch: float, clip_norm: float, accountant: Accountant | None = None
+    owners: Grants,
+    *,
+    steps: int,
+    expected_batch: float,
+    clip_norm: float,
+    accountant: Accountant | None = None,
 ) -> Plan:
     """Plan with one sample rate and a sensitivity for every owner (Algorithm 3 of IDP-SGD).
 
@@ -117,7 +127,12 @@ def plan_blend(
 
 
 def plan_uniform(
-    owners: Grants, *, steps: int, expected_batch: float, clip_norm: float, accountant: Accountant | None = None
+    owners: Grants,
+    *,
+    steps: int,
+    expected_batch: float,
+    clip_norm: float,
+    accountant: Accountant | None = None,
 ) -> Plan:
     """Plan with one rate and one sensitivity, as strict as the strictest owner: DP-SGD.
 
@@ -147,7 +162,9 @@ def plan_uniform(
     return Plan.of(_wish(owners, steps, expected_batch, clip_norm, accountant), "uniform")
 
 
-def _wish(owners: Any, steps: int, expected_batch: float, clip_norm: float, accountant: Accountant | None) -> Wish:
+def _wish(
+    owners: Any, steps: int, expected_batch: float, clip_norm: float, accountant: Accountant | None
+) -> Wish:
     """Check the arguments of a plan."""
     sizes, epsilon, delta = (np.asarray(getattr(owners, name)) for name in ("sizes", "epsilon", "delta"))
     if not sizes.size or not sizes.sum():

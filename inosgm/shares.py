@@ -13,7 +13,9 @@ from inosgm.accounting.inverses import LEAST_MULTIPLIER, LEAST_RATE, MOST_MULTIP
 from inosgm.accounting.rows import distinct
 
 _BATCH = 4e-4  # how far above the expected batch the search may end, relatively, before rates are scaled down to it
-_MET = 6e-4  # how well a budget between two that were solved has to be met; solutions are 4e-4 apart themselves
+_MET = (
+    6e-4  # how well a budget between two that were solved has to be met; solutions are 4e-4 apart themselves
+)
 _MANY = 48  # distinct budgets that are solved one by one when every owner has a multiplier of its own
 
 
@@ -81,7 +83,12 @@ class Wish:
     def multipliers(self, rate: float) -> np.ndarray:
         """Return the multiplier with which every owner spends its budget at one rate."""
         found = multipliers(
-            self.epsilon * (1 - 1e-7), self.delta, self._filled(rate), self._filled(self.steps), self.past, self.accountant
+            self.epsilon * (1 - 1e-7),
+            self.delta,
+            self._filled(rate),
+            self._filled(self.steps),
+            self.past,
+            self.accountant,
         )
         for row in np.flatnonzero(np.isnan(found)):
             raise ValueError(

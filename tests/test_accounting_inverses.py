@@ -8,7 +8,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from opacus.accountants.utils import get_noise_multiplier
 
-from inosgm.accounting import PLD, RDP, Segment, composed_epsilon, epsilon, noise_multiplier, sample_rate, steps
+from inosgm.accounting import (
+    PLD,
+    RDP,
+    Segment,
+    composed_epsilon,
+    epsilon,
+    noise_multiplier,
+    sample_rate,
+    steps,
+)
 from inosgm.accounting.along import epsilon_of_rows
 from inosgm.accounting.curves import CHECK, Curve, solve
 from inosgm.accounting.pld import pld_epsilon
@@ -55,7 +64,10 @@ def test_thousands_of_budgets_are_kept_one_by_one(accountant, seed):
     random = np.random.default_rng(seed)
     budget = np.exp(random.uniform(np.log(0.3), np.log(10), 5000))
     for found, back in (
-        (noise_multiplier(budget, 1e-5, 0.01, 1000, accountant), lambda m: epsilon(0.01, m, 1000, 1e-5, accountant)),
+        (
+            noise_multiplier(budget, 1e-5, 0.01, 1000, accountant),
+            lambda m: epsilon(0.01, m, 1000, 1e-5, accountant),
+        ),
         (sample_rate(budget, 1e-6, 2.5, 1000, accountant), lambda q: epsilon(q, 2.5, 1000, 1e-6, accountant)),
     ):
         some = random.integers(0, budget.size, 25)
@@ -116,9 +128,16 @@ def test_solve_says_when_there_is_nothing_to_find():
 @pytest.mark.parametrize("target", [1.0, 3.0])
 def test_multipliers_agree_with_opacus(target):
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # on its way it meets multipliers for which its orders end too early
+        warnings.simplefilter(
+            "ignore", UserWarning
+        )  # on its way it meets multipliers for which its orders end too early
         theirs = get_noise_multiplier(
-            target_epsilon=target, target_delta=1e-5, sample_rate=0.01, steps=1000, accountant="rdp", epsilon_tolerance=1e-3
+            target_epsilon=target,
+            target_delta=1e-5,
+            sample_rate=0.01,
+            steps=1000,
+            accountant="rdp",
+            epsilon_tolerance=1e-3,
         )
     assert noise_multiplier(target, 1e-5, 0.01, 1000, RDP()) == pytest.approx(theirs, rel=2e-3)
 

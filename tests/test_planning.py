@@ -23,7 +23,9 @@ class Grants:
         count = len(epsilon)
         sizes = np.full(count, records // count)
         names = tuple(range(count)) if labels is None else labels
-        return cls(sizes, np.asarray(epsilon, dtype=float), np.broadcast_to(delta, count).astype(float), names)
+        return cls(
+            sizes, np.asarray(epsilon, dtype=float), np.broadcast_to(delta, count).astype(float), names
+        )
 
 
 def blend(owners, **how):
@@ -38,12 +40,16 @@ ACCOUNTANTS = [PLD(), RDP()]
 def exact(plan, rows):
     """Epsilon of some owners, one by one."""
     accountant = {"pld": PLD(), "rdp": RDP()}[plan.accountant]
-    return epsilon(plan.sample_rates[rows], plan.noise_multipliers[rows], plan.steps, plan.delta[rows], accountant)
+    return epsilon(
+        plan.sample_rates[rows], plan.noise_multipliers[rows], plan.steps, plan.delta[rows], accountant
+    )
 
 
 @pytest.mark.parametrize("accountant", ACCOUNTANTS)
 @pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("budgets", [[1.0], [1.0, 2.0, 3.0], [0.5, 1.0, 2.0, 3.0, 4.0, 8.0], np.linspace(1, 3, 90)], ids=len)
+@pytest.mark.parametrize(
+    "budgets", [[1.0], [1.0, 2.0, 3.0], [0.5, 1.0, 2.0, 3.0, 4.0, 8.0], np.linspace(1, 3, 90)], ids=len
+)
 def test_every_budget_is_spent_and_none_exceeded(method, budgets, accountant):
     owners = Grants.of(budgets)
     plan = method(owners, **MNIST, accountant=accountant)
@@ -51,7 +57,9 @@ def test_every_budget_is_spent_and_none_exceeded(method, budgets, accountant):
     for spent in (plan.spent()[rows], exact(plan, rows)):
         assert (spent <= owners.epsilon[rows]).all()
         assert (spent >= 0.995 * owners.epsilon[rows]).all()
-    assert plan.sample_rates @ owners.sizes == pytest.approx(512 * owners.sizes.sum() / owners.sizes.sum(), rel=1e-12)
+    assert plan.sample_rates @ owners.sizes == pytest.approx(
+        512 * owners.sizes.sum() / owners.sizes.sum(), rel=1e-12
+    )
     assert plan.sensitivities @ owners.sizes / owners.sizes.sum() == pytest.approx(0.2, rel=1e-12)
 
 
@@ -82,7 +90,9 @@ def test_sample_has_one_sensitivity_and_scale_has_one_rate():
 
 
 def test_scale_follows_the_harmonic_formula():
-    owners = Grants(np.array([20400, 25800, 13800]), np.array([1.0, 2.0, 3.0]), np.full(3, 1e-5), ("a", "b", "c"))
+    owners = Grants(
+        np.array([20400, 25800, 13800]), np.array([1.0, 2.0, 3.0]), np.full(3, 1e-5), ("a", "b", "c")
+    )
     plan = plan_scale(owners, steps=2146, expected_batch=1024, clip_norm=0.9, accountant=RDP())
     multipliers = noise_multiplier(owners.epsilon, 1e-5, 1024 / 60000, 2146, RDP())
     harmonic = 60000 / (owners.sizes / multipliers).sum()
@@ -141,14 +151,18 @@ def test_spent_rises_with_the_steps_and_starts_at_nothing():
 
 @pytest.mark.parametrize("method", [plan_scale, plan_uniform, plan_sample, blend])
 def test_more_than_all_records_cannot_be_expected(method):
-    with pytest.raises(ValueError, match="expected_batch must be at most the number of records, 60000, got 70000"):
+    with pytest.raises(
+        ValueError, match="expected_batch must be at most the number of records, 60000, got 70000"
+    ):
         method(Grants.of([1.0, 2.0]), steps=10, expected_batch=70000, clip_norm=1.0)
 
 
 def test_a_rate_above_one_is_refused_with_what_to_change():
     owners = Grants.of([0.3, 50.0], records=2000, labels=("shy", "bold"))
     wish = {"steps": 20, "clip_norm": 1.0}
-    with pytest.raises(ValueError, match=r"owner 'bold' \(epsilon 50, .* exceed 1 .* Lower expected_batch to (\d+)") as raised:
+    with pytest.raises(
+        ValueError, match=r"owner 'bold' \(epsilon 50, .* exceed 1 .* Lower expected_batch to (\d+)"
+    ) as raised:
         plan_sample(owners, expected_batch=1500, **wish)
     limit = int(str(raised.value).split("expected_batch to ")[1].split()[0])
     plan = plan_sample(owners, expected_batch=limit, **wish)  # the advice is good
@@ -159,7 +173,9 @@ def test_a_rate_above_one_is_refused_with_what_to_change():
 
 def test_a_budget_too_small_for_any_rate_is_refused_with_what_to_change():
     owners = Grants.of([0.02, 8.0], labels=("shy", "bold"))
-    with pytest.raises(ValueError, match=r"owner 'shy' \(epsilon 0.02, .* grants too little: .* Raise expected_batch"):
+    with pytest.raises(
+        ValueError, match=r"owner 'shy' \(epsilon 0.02, .* grants too little: .* Raise expected_batch"
+    ):
         plan_sample(owners, steps=20, expected_batch=64, clip_norm=1.0, accountant=RDP())
 
 

@@ -89,7 +89,9 @@ class RDP:
     ) -> np.ndarray:
         """Return what the order says whose place is the hint, or, looking closely, the best order around it."""
         places = np.rint(hint).astype(np.int64)
-        return best_epsilon(segments, delta, places)[0] if closely else epsilon_at_each(segments, delta, places)
+        return (
+            best_epsilon(segments, delta, places)[0] if closely else epsilon_at_each(segments, delta, places)
+        )
 
 
 ACCOUNTANTS: dict[str, Accountant] = {"pld": PLD(), "rdp": RDP()}
@@ -98,4 +100,6 @@ ACCOUNTANTS: dict[str, Accountant] = {"pld": PLD(), "rdp": RDP()}
 
 def _cases(segments: Sequence[Segment], row: int) -> tuple[tuple[float, float, int], ...]:
     """Return what was done in one row as the cases that a distribution is composed of."""
-    return tuple((float(s.sample_rate[row]), float(s.noise_multiplier[row]), int(s.steps[row])) for s in segments)
+    return tuple(
+        (float(s.sample_rate[row]), float(s.noise_multiplier[row]), int(s.steps[row])) for s in segments
+    )

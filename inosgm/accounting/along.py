@@ -58,7 +58,9 @@ def _chain(segments: Sequence[Segment], delta: np.ndarray, accountant: Accountan
     def question(s: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         here = np.zeros(s.size, dtype=np.int64)
         ahead = _unchecked(
-            np.minimum(np.exp(np.interp(s, place, above)), 1.0), np.exp(np.interp(s, place, below)), last.steps[here]
+            np.minimum(np.exp(np.interp(s, place, above)), 1.0),
+            np.exp(np.interp(s, place, below)),
+            last.steps[here],
         )
         return accountant.epsilon([*(segment.rows(here) for segment in segments[:-1]), ahead], delta[here])
 

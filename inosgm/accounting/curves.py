@@ -110,7 +110,9 @@ class Curve:
             held[0] |= wanted[0] <= key[0]
             held[-1] |= wanted[-1] >= key[-1]
             open_ = [
-                i for i in np.flatnonzero(held) if y[i + 1] - y[i] > 2 * self.check and (s[i], s[i + 1]) not in trusted
+                i
+                for i in np.flatnonzero(held)
+                if y[i + 1] - y[i] > 2 * self.check and (s[i], s[i + 1]) not in trusted
             ]
             if not open_:
                 break
@@ -130,7 +132,9 @@ class Curve:
                 if good:
                     trusted.update([(s[i], float(m)), (float(m), s[i + 1])])
         s, y = self._nodes()
-        return (np.diff(y) <= 2 * self.check) | np.array([pair in trusted for pair in zip(s, s[1:], strict=False)], bool)
+        return (np.diff(y) <= 2 * self.check) | np.array(
+            [pair in trusted for pair in zip(s, s[1:], strict=False)], bool
+        )
 
 
 def interpolate(knots: np.ndarray, values: np.ndarray, at: np.ndarray) -> np.ndarray:

@@ -13,7 +13,10 @@ def gaussian_delta(mu: np.ndarray, epsilon: np.ndarray) -> np.ndarray:
 def gaussian_epsilon(mu: np.ndarray | float, delta: np.ndarray | float) -> np.ndarray:
     """Return the smallest epsilon for each mu and delta, rounded upwards in the last digits, 0 where none is needed."""
     mu, delta = np.broadcast_arrays(np.asarray(mu, dtype=np.float64), np.asarray(delta, dtype=np.float64))
-    low, high = np.zeros(mu.shape), mu * (mu / 2 + np.sqrt(-2 * np.log(delta)))  # the tail bound exp(-z^2 / 2)
+    low, high = (
+        np.zeros(mu.shape),
+        mu * (mu / 2 + np.sqrt(-2 * np.log(delta))),
+    )  # the tail bound exp(-z^2 / 2)
     for _ in range(64):
         middle = (low + high) / 2
         enough = gaussian_delta(mu, middle) <= delta

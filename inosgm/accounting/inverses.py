@@ -51,7 +51,9 @@ def epsilon(
     return composed_epsilon([Segment(sample_rate, noise_multiplier, steps)], delta, accountant)
 
 
-def composed_epsilon(segments: Sequence[Segment], delta: ArrayLike, accountant: Accountant | None = None) -> Any:
+def composed_epsilon(
+    segments: Sequence[Segment], delta: ArrayLike, accountant: Accountant | None = None
+) -> Any:
     """Return the epsilon of several segments of steps, one after the other.
 
     **Guarantee.** Never below the true epsilon for one record added or removed, also if later segments were chosen
@@ -82,7 +84,11 @@ def composed_epsilon(segments: Sequence[Segment], delta: ArrayLike, accountant: 
 
 
 def noise_multiplier(
-    epsilon: ArrayLike, delta: ArrayLike, sample_rate: ArrayLike, steps: ArrayLike, accountant: Accountant | None = None
+    epsilon: ArrayLike,
+    delta: ArrayLike,
+    sample_rate: ArrayLike,
+    steps: ArrayLike,
+    accountant: Accountant | None = None,
 ) -> Any:
     """Return the least noise multiplier with which the steps keep the budget.
 
@@ -137,9 +143,13 @@ def sample_rate(
     >>> print(round(sample_rate(1.0, 1e-5, 2.0, 1000), 4))
     0.0171
     """
-    shape, (eps, dlt, multiplier, count) = _inputs(epsilon, delta, noise_multiplier=noise_multiplier, steps=steps)
+    shape, (eps, dlt, multiplier, count) = _inputs(
+        epsilon, delta, noise_multiplier=noise_multiplier, steps=steps
+    )
     found = rates(eps, dlt, multiplier, count, (), accountant or PLD())
-    _refuse(found, eps, f"no sample rate down to {LEAST_RATE:g} keeps it: raise noise_multiplier or lower steps")
+    _refuse(
+        found, eps, f"no sample rate down to {LEAST_RATE:g} keeps it: raise noise_multiplier or lower steps"
+    )
     return found.reshape(shape)[()]
 
 
@@ -338,7 +348,9 @@ def _square(rate: Any, multiplier: Any) -> Any:
     return rate**2 * np.expm1(np.minimum(1 / multiplier**2, 500.0))
 
 
-def _inputs(epsilon: ArrayLike, delta: ArrayLike, **others: ArrayLike) -> tuple[tuple[int, ...], list[np.ndarray]]:
+def _inputs(
+    epsilon: ArrayLike, delta: ArrayLike, **others: ArrayLike
+) -> tuple[tuple[int, ...], list[np.ndarray]]:
     """Return the common shape and the flat columns of the arguments of an inverse."""
     rules = {
         "sample_rate": {"rule": "lie in (0, 1]", "above": 0, "most": 1},

@@ -34,7 +34,9 @@ _CUT = 1e-4  # the part of delta that may be given away to keep windows short
 @lru_cache(maxsize=1 << 18)
 def pld_epsilon(cases: tuple[Case, ...], delta: float) -> float:
     """Return the epsilon of the composed cases at one delta, from above; each distinct question is worked out once."""
-    cases = tuple((q, m / math.sqrt(count), 1) if q == 1 else (q, m, count) for q, m, count in cases if count and q)
+    cases = tuple(
+        (q, m / math.sqrt(count), 1) if q == 1 else (q, m, count) for q, m, count in cases if count and q
+    )
     if all(rate == 1 for rate, _, _ in cases):
         return float(gaussian_epsilon(math.sqrt(sum(m**-2.0 for _, m, _ in cases)), delta)) if cases else 0.0
     never = sum(count * math.log1p(-rate) for rate, _, count in cases if rate < 1)
@@ -53,7 +55,9 @@ def _epsilon(cases: Sequence[Case], delta: float, *, added: bool, least: float) 
     interval, finest, epsilon = width / _FIRST_POINTS, width / _MOST_POINTS, math.inf
     while True:
         pieces = [_discretise(q, m, end, interval, added) for (q, m, _), end in zip(cases, ends, strict=True)]
-        found, slope, spread = _Composition(pieces, [count for _, _, count in cases], interval, delta).epsilon()
+        found, slope, spread = _Composition(
+            pieces, [count for _, _, count in cases], interval, delta
+        ).epsilon()
         epsilon = min(epsilon, found)  # all of them are upper bounds
         # Rounding keeps the moments of order 0 and -1 and adds `spread` to the variance, so it adds
         # theta (theta + 1) / 2 * spread to the cumulant of order theta, and that over theta to epsilon.
@@ -91,7 +95,9 @@ class _Step:
     rounded: np.ndarray
 
 
-def _discretise(rate: float, multiplier: float, ends: tuple[float, float], interval: float, added: bool) -> _Step:
+def _discretise(
+    rate: float, multiplier: float, ends: tuple[float, float], interval: float, added: bool
+) -> _Step:
     """Return the loss of one step with its mass moved to the points of the grid, pessimistically."""
     first, last = math.floor(ends[0] / interval), math.ceil(ends[1] / interval)
     last = max(last, first + 1)
@@ -99,7 +105,9 @@ def _discretise(rate: float, multiplier: float, ends: tuple[float, float], inter
     losses = -points if added else points
     with np.errstate(divide="ignore", invalid="ignore", over="ignore", under="ignore"):
         inside = np.maximum(np.expm1(losses) / rate, -1.0)
-        exponent = losses if rate == 1 else np.where(inside < np.inf, np.log1p(inside), losses - math.log(rate))
+        exponent = (
+            losses if rate == 1 else np.where(inside < np.inf, np.log1p(inside), losses - math.log(rate))
+        )
         edges = exponent * multiplier + 0.5 / multiplier  # in units of the noise
         absent, present = _between(edges), _between(edges - 1 / multiplier)
         if added:
@@ -133,7 +141,9 @@ def _between(edges: np.ndarray) -> np.ndarray:
     lower, upper = edges[:-1], edges[1:]
     right = lower + upper > 0
     return np.asarray(
-        np.where(right, special.ndtr(-lower) - special.ndtr(-upper), special.ndtr(upper) - special.ndtr(lower))
+        np.where(
+            right, special.ndtr(-lower) - special.ndtr(-upper), special.ndtr(upper) - special.ndtr(lower)
+        )
     )
 
 
@@ -161,7 +171,8 @@ class _Composition:
         tail, wrap = math.log(_CUT * self.left), math.log(1e-8)
         high = min((self.cumulant(o) - tail) / o for o in order * np.array([0.8, 1, 1.2, 1.5]))
         low = max(
-            (self.cumulant(o) - base - wrap) / (o - theta) for o in theta * np.array([-2, -1, -0.5, 0, 0.4, 0.7])
+            (self.cumulant(o) - base - wrap) / (o - theta)
+            for o in theta * np.array([-2, -1, -0.5, 0, 0.4, 0.7])
         )
         first, last = math.floor(min(low, bound / 2) / self.interval), math.ceil(high / self.interval)
         if last - first > 8 * _MOST_POINTS or (last - first) * self.interval > 600:
@@ -185,7 +196,9 @@ class _Composition:
             weight = mass * np.exp(np.minimum(base - theta * losses, 700))
             upper = np.cumsum(weight[::-1])[::-1]
             lower = np.cumsum((weight * np.exp(top - losses))[::-1])[::-1]
-            deltas = upper - np.exp(losses - top) * lower  # at epsilon = each loss; the mass there counts nothing
+            deltas = (
+                upper - np.exp(losses - top) * lower
+            )  # at epsilon = each loss; the mass there counts nothing
         index = int(np.argmax(deltas <= left))
         slope = float(np.exp(losses[index] - top) * lower[index] / left)
         if upper[index] <= left or lower[index] <= 0:

@@ -56,7 +56,9 @@ def _whole_order(rate: np.ndarray, multiplier: np.ndarray, order: float) -> np.n
     growth = (k * (k - 1) / 2) / multiplier[:, None] ** 2
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         stay = np.where(order == k, 0.0, (order - k) * np.log1p(-rate)[:, None])
-        log_expm1 = np.where(growth < 1, np.log(np.expm1(np.minimum(growth, 1))), growth + np.log1p(-np.exp(-growth)))
+        log_expm1 = np.where(
+            growth < 1, np.log(np.expm1(np.minimum(growth, 1))), growth + np.log1p(-np.exp(-growth))
+        )
     return _log_sum(choose + stay + k * np.log(rate)[:, None] + log_expm1)
 
 
@@ -75,14 +77,19 @@ def _any_order(rate: np.ndarray, multiplier: np.ndarray, order: float) -> np.nda
         u = q * np.expm1(np.minimum(exponent, 700))
         log_ratio = np.where(exponent < 600, np.log1p(u), exponent + np.log(q))
         power = order * log_ratio
-        log_rest = np.where(exponent < 600, np.log1p(np.maximum(order * u, -1.0)), math.log(order) + log_ratio)
+        log_rest = np.where(
+            exponent < 600, np.log1p(np.maximum(order * u, -1.0)), math.log(order) + log_ratio
+        )
         large = power + np.log1p(-np.exp(np.minimum(log_rest - power, 0.0)))
         # Near u = 0 the difference of two like numbers is its series instead; cut off, it errs by u^3 at most.
         series = order * (order - 1) / 2 * u**2 * (1 + (order - 2) / 3 * u * (1 + (order - 3) / 4 * u))
         small = np.log(np.where(np.abs(u) < 1e-4, series, np.expm1(np.minimum(power, 50)) - order * u))
     inside = np.where(power < 1, small, large)
     inside = np.where(np.isnan(inside), -np.inf, inside)
-    weight = -(x**2) / (2 * multiplier[:, None] ** 2) + (np.log(step / multiplier) - math.log(2 * math.pi) / 2)[:, None]
+    weight = (
+        -(x**2) / (2 * multiplier[:, None] ** 2)
+        + (np.log(step / multiplier) - math.log(2 * math.pi) / 2)[:, None]
+    )
     return _log_sum(inside + weight)
 
 

@@ -29,9 +29,15 @@ class Segment:
     steps: np.ndarray
 
     def __init__(self, sample_rate: ArrayLike, noise_multiplier: ArrayLike, steps: ArrayLike) -> None:
-        object.__setattr__(self, "sample_rate", _numbers("sample_rate", sample_rate, "lie in [0, 1]", least=0, most=1))
-        object.__setattr__(self, "noise_multiplier", _numbers("noise_multiplier", noise_multiplier, "be > 0", above=0))
-        object.__setattr__(self, "steps", _numbers("steps", steps, "be whole numbers >= 0", least=0, whole=True))
+        object.__setattr__(
+            self, "sample_rate", _numbers("sample_rate", sample_rate, "lie in [0, 1]", least=0, most=1)
+        )
+        object.__setattr__(
+            self, "noise_multiplier", _numbers("noise_multiplier", noise_multiplier, "be > 0", above=0)
+        )
+        object.__setattr__(
+            self, "steps", _numbers("steps", steps, "be whole numbers >= 0", least=0, whole=True)
+        )
 
     def rows(self, rows: np.ndarray) -> "Segment":
         """Return some rows of a segment that holds one entry per owner."""
@@ -42,7 +48,9 @@ class Segment:
         return _unchecked(*(np.broadcast_to(values, (size,)) for values in self._values()))
 
     def __repr__(self) -> str:
-        shown = [np.array2string(values, threshold=6) if values.ndim else str(values) for values in self._values()]
+        shown = [
+            np.array2string(values, threshold=6) if values.ndim else str(values) for values in self._values()
+        ]
         return "Segment(sample_rate={}, noise_multiplier={}, steps={})".format(*shown)
 
     def _values(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
