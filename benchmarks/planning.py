@@ -1,7 +1,9 @@
-"""Planning against the peer's way: Opacus' accountant in a loop over groups, bisection for multipliers and for rates.
+"""Planning against the peer's way: Opacus' accountant in a loop over groups, bisection for multipliers and
+for rates.
 
-Run it as `python benchmarks/planning.py`; it takes two to four minutes. Ours and the peer alternate, medians are compared.
-The peer is measured with 8 groups; for 128 its time is multiplied by its exact number of accountant calls.
+Run it as `python benchmarks/planning.py`; it takes two to four minutes. Ours and the peer alternate, medians
+are compared. The peer is measured with 8 groups; for 128 its time is multiplied by its exact number of
+accountant calls.
 """
 
 import argparse
@@ -71,7 +73,9 @@ class Peer:
         self.noise(target)
 
     def sample(self, target: np.ndarray) -> None:
-        """Algorithm 2, with halves instead of a factor just below one, which would take several times as long."""
+        """Algorithm 2, with halves instead of a factor just below one, which would take several times as
+        long.
+        """
         low, high = 0.1, float(self.noise(target[:1])[0])
         while True:
             middle = (low + high) / 2
@@ -96,7 +100,9 @@ def opacus(rate: np.ndarray, multiplier: np.ndarray) -> np.ndarray:
 
 
 def calls(groups: int, method: str) -> int:
-    """Count what the peer would ask for so many groups; our accountant, all groups at once, answers in its place."""
+    """Count what the peer would ask for so many groups; our accountant, all groups at once, answers in its
+    place.
+    """
     peer = Peer(lambda rate, multiplier: epsilon(rate, multiplier, STEPS, DELTA, RDP()))
     getattr(peer, method)(budgets(groups))
     return peer.calls
@@ -156,14 +162,16 @@ def main() -> None:
             print(f"  {name:20s} {value:9.3f} s  (from {spread})  peer with 8 / this = {peer / value:8.1f}")
         print(f"  peer RDP, 128 groups {peer * factor:9.3f} s  ({factor:.2f} times the calls of 8)")
         print(
-            f"  -> 128 budgets, RDP, ours against the peer's way: {peer * factor / median['ours RDP, 128']:.0f}x (goal 500x)"
+            f"  -> 128 budgets, RDP, ours against the peer's way: "
+            f"{peer * factor / median['ours RDP, 128']:.0f}x (goal 500x)"
         )
         print(
             f"  -> 50,000 budgets by RDP / peer with 8: {median['ours RDP, 50000'] / peer:.2f} (goal below 1)"
         )
         print(f"  -> 128 budgets by PLD / peer with 8: {median['ours PLD, 128'] / peer:.2f} (goal below 1)")
         print(
-            f"  -> 50,000 budgets by PLD / 128 by PLD: {median['ours PLD, 50000'] / median['ours PLD, 128']:.2f} (goal at most 5)"
+            f"  -> 50,000 budgets by PLD / 128 by PLD: "
+            f"{median['ours PLD, 50000'] / median['ours PLD, 128']:.2f} (goal at most 5)"
         )
         ours(method, PLD(), 50000)
         asked = pld_epsilon.cache_info()
@@ -173,10 +181,12 @@ def main() -> None:
         )
         part = asked.misses * one / median["ours PLD, 50000"]
         print(
-            f"  50,000 by PLD: {asked.misses} distributions of {1000 * one:.0f} ms, {part:.0%} of the time; the rest is sorting,"
+            f"  50,000 by PLD: {asked.misses} distributions of {1000 * one:.0f} ms, {part:.0%} of the time; "
+            "the rest is sorting,"
         )
         print(
-            "  interpolation and labels. Next bottleneck: the FFTs of the distributions, then, for millions, the sorting."
+            "  interpolation and labels. Next bottleneck: the FFTs of the distributions, then, for "
+            "millions, the sorting."
         )
     print("\na million records with one budget each, PLD, in a process of its own")
     for method in ("scale", "sample"):

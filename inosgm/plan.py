@@ -56,7 +56,8 @@ class AlreadySpent(ValueError):
 
 @dataclass(frozen=True, init=False, eq=False)
 class Plan:
-    """Per-owner sample rates and sensitivities, one noise scale, a number of steps. Everything in it is public.
+    """Per-owner sample rates and sensitivities, one noise scale, a number of steps. Everything in it is
+    public.
 
     **Guarantee.** A mechanism that follows the plan is, for one record of owner n (added or removed), `steps`
     sampled Gaussian mechanisms with sample rate q_n and noise multiplier noise_scale / C_n.
@@ -67,7 +68,8 @@ class Plan:
         sizes: Number of records of each owner. Public, and used for expectations only.
         noise_scale: Standard deviation of the Gaussian noise on every coordinate of a released sum.
         steps: How many releases the plan pays for.
-        expected_batch: The public constant that turns a sum into a mean; the expected size of a batch if not given.
+        expected_batch: The public constant that turns a sum into a mean; the expected size of a batch if not
+            given.
         labels: What the owners are called; 0, 1, ... if not given.
         epsilon: What each owner grants, if the plan was made for budgets.
         delta: The delta of each owner, likewise.
@@ -146,7 +148,7 @@ class Plan:
         batch = float(rates @ counts) if expected_batch is None else expected_batch
         whole = counts.astype(np.int64)
         whole.setflags(write=False)
-        values = {
+        entries = {
             "sample_rates": rates,
             "sensitivities": bounds,
             "sizes": whole,
@@ -161,7 +163,7 @@ class Plan:
             "weight": None if weight is None else _validate.number("weight", weight, least=0, most=1),
             "past": tuple(segment.rows_of(rates.size) for segment in past),
         }
-        for name, value in values.items():
+        for name, value in entries.items():
             object.__setattr__(self, name, value)
 
     @cached_property
@@ -171,7 +173,8 @@ class Plan:
 
     @cached_property
     def privacy(self) -> np.ndarray:
-        """A number per owner, the smaller the more private: log(q^2 (exp(1/m^2) - 1)), m the noise multiplier.
+        """A number per owner, the smaller the more private: log(q^2 (exp(1/m^2) - 1)), m the noise
+        multiplier.
 
         It orders owners by what a step costs them in the limit of many steps; it is not an epsilon.
         """
@@ -183,7 +186,8 @@ class Plan:
     def tail_length(self, fraction: float) -> float:
         """Return the length of a tail that holds a fraction of the expected total sensitivity of a batch.
 
-        It rests on public numbers only: a tail that followed the realised batch would cost more than promised.
+        It rests on public numbers only: a tail that followed the realised batch would cost more than
+        promised.
 
         >>> Plan(sample_rates=[0.5], sensitivities=[2], sizes=[100], noise_scale=1, steps=1).tail_length(0.4)
         40.0
@@ -192,7 +196,8 @@ class Plan:
         return fraction * float(self.sample_rates * self.sizes @ self.sensitivities)
 
     def spent(self, step: int | None = None) -> np.ndarray:
-        """Return the epsilon of every owner after a number of steps of this plan, what came before it included.
+        """Return the epsilon of every owner after a number of steps of this plan, what came before it
+        included.
 
         **Guarantee.** Never below the true epsilon at the owner's delta, for one record added or removed.
 
@@ -230,9 +235,9 @@ class Plan:
     def revise(self, step: int, owners: Grants) -> "Plan":
         """Return a plan for the steps that remain, by the same method, for budgets that have changed.
 
-        **Guarantee.** What was spent in the first `step` steps counts: after the last step of the new plan every owner
-        has spent at most what it now grants, all steps together. Budgets may depend on what was released, but not on
-        the data otherwise.
+        **Guarantee.** What was spent in the first `step` steps counts: after the last step of the new plan
+        every owner has spent at most what it now grants, all steps together. Budgets may depend on what was
+        released, but not on the data otherwise.
 
         Args:
             step: How many steps of this plan have been done.
@@ -242,7 +247,8 @@ class Plan:
             A plan with `steps - step` steps, whose `past` is what was done.
 
         Raises:
-            AlreadySpent: if an owner grants less than has been spent; it names the last step that may be kept.
+            AlreadySpent: if an owner grants less than has been spent; it names the last step that may be
+                kept.
             ValueError: if the plan was made by hand, the owners are others, or no numbers keep the budgets.
         """
         _, _, accountant = self._budgets()
@@ -255,7 +261,8 @@ class Plan:
         done = self._done(step)
         if step >= self.steps:
             raise ValueError(
-                f"step must be below the {self.steps} steps of the plan, got {step}: nothing is left to revise"
+                f"step must be below the {self.steps} steps of the plan, got {step}: nothing is left to "
+                "revise"
             )
         epsilon, delta = (
             np.asarray(owners.epsilon, dtype=np.float64),
@@ -393,7 +400,7 @@ def _too_late(
             count = np.minimum(segment.steps, left)
             kept.append(Segment(segment.sample_rate, segment.noise_multiplier, count))
             left -= float(count.max())
-        return epsilon_of_rows(kept, delta[over], accountant) <= epsilon[over]
+        return np.asarray(epsilon_of_rows(kept, delta[over], accountant) <= epsilon[over])
 
     low, high = 0, int(sum(segment.steps.max() for segment in done))
     while high - low > 1:

@@ -22,8 +22,8 @@ def plan_sample(
 ) -> Plan:
     """Plan with one sensitivity and a sample rate for every owner (Algorithm 2 of IDP-SGD).
 
-    **Guarantee.** After the last step every owner has spent at most what it grants, and at least 99.5 % of it, at its
-    delta, for one of its records added or removed. The rates give exactly the expected batch.
+    **Guarantee.** After the last step every owner has spent at most what it grants, and at least 99.5 % of
+    it, at its delta, for one of its records added or removed. The rates give exactly the expected batch.
 
     Args:
         owners: Who grants what; see Owners.
@@ -36,8 +36,8 @@ def plan_sample(
         The plan, with the budgets and the accountant's name in it.
 
     Raises:
-        ValueError: naming the argument that cannot be, or the owner whose budget does not fit, the limit that was hit
-            and what to change.
+        ValueError: naming the argument that cannot be, or the owner whose budget does not fit, the limit that
+            was hit and what to change.
 
     >>> from types import SimpleNamespace
     >>> owners = SimpleNamespace(labels=("benign", "malignant"), sizes=np.array([600, 400]),
@@ -59,8 +59,8 @@ def plan_scale(
 ) -> Plan:
     """Plan with one sample rate and a sensitivity for every owner (Algorithm 3 of IDP-SGD).
 
-    **Guarantee.** After the last step every owner has spent at most what it grants, and at least 99.5 % of it, at its
-    delta, for one of its records added or removed.
+    **Guarantee.** After the last step every owner has spent at most what it grants, and at least 99.5 % of
+    it, at its delta, for one of its records added or removed.
 
     Args:
         owners: Who grants what; see Owners.
@@ -73,8 +73,8 @@ def plan_scale(
         The plan, with the budgets and the accountant's name in it.
 
     Raises:
-        ValueError: naming the argument that cannot be, or the owner whose budget does not fit, the limit that was hit
-            and what to change.
+        ValueError: naming the argument that cannot be, or the owner whose budget does not fit, the limit that
+            was hit and what to change.
 
     >>> from types import SimpleNamespace
     >>> owners = SimpleNamespace(labels=("benign", "malignant"), sizes=np.array([600, 400]),
@@ -97,8 +97,8 @@ def plan_blend(
 ) -> Plan:
     """Plan with rates and sensitivities that share the work of telling owners apart.
 
-    **Guarantee.** After the last step every owner has spent at most what it grants, and at least 99.5 % of it, at its
-    delta, for one of its records added or removed. The rates give exactly the expected batch.
+    **Guarantee.** After the last step every owner has spent at most what it grants, and at least 99.5 % of
+    it, at its delta, for one of its records added or removed. The rates give exactly the expected batch.
 
     Args:
         owners: Who grants what; see Owners.
@@ -112,8 +112,8 @@ def plan_blend(
         The plan, with the budgets and the accountant's name in it.
 
     Raises:
-        ValueError: naming the argument that cannot be, or the owner whose budget does not fit, the limit that was hit
-            and what to change.
+        ValueError: naming the argument that cannot be, or the owner whose budget does not fit, the limit that
+            was hit and what to change.
 
     >>> from types import SimpleNamespace
     >>> owners = SimpleNamespace(labels=("benign", "malignant"), sizes=np.array([600, 400]),
@@ -136,8 +136,8 @@ def plan_uniform(
 ) -> Plan:
     """Plan with one rate and one sensitivity, as strict as the strictest owner: DP-SGD.
 
-    **Guarantee.** After the last step every owner has spent at most what it grants, at its delta, for one of its records
-    added or removed; the strictest owner at least 99.5 % of it.
+    **Guarantee.** After the last step every owner has spent at most what it grants, at its delta, for one of
+    its records added or removed; the strictest owner at least 99.5 % of it.
 
     Args:
         owners: Who grants what; see Owners.
@@ -150,8 +150,8 @@ def plan_uniform(
         The plan, with the budgets and the accountant's name in it.
 
     Raises:
-        ValueError: naming the argument that cannot be, or the owner whose budget does not fit, the limit that was hit
-            and what to change.
+        ValueError: naming the argument that cannot be, or the owner whose budget does not fit, the limit that
+            was hit and what to change.
 
     >>> from types import SimpleNamespace
     >>> owners = SimpleNamespace(labels=("benign", "malignant"), sizes=np.array([600, 400]),

@@ -12,7 +12,8 @@ from inosgm.accounting.curves import MARGIN, interpolate, solve
 from inosgm.accounting.inverses import LEAST_MULTIPLIER, LEAST_RATE, MOST_MULTIPLIER, multipliers, rates
 from inosgm.accounting.rows import distinct
 
-_BATCH = 4e-4  # how far above the expected batch the search may end, relatively, before rates are scaled down to it
+# how far above the expected batch the search may end, relatively, before rates are scaled down to it
+_BATCH = 4e-4
 _MET = (
     6e-4  # how well a budget between two that were solved has to be met; solutions are 4e-4 apart themselves
 )
@@ -69,13 +70,14 @@ class Wish:
         rate = self.expected_batch / self.records
         if rate > 1:
             raise ValueError(
-                f"expected_batch must be at most the number of records, {self.records}, got {self.expected_batch:g}"
+                f"expected_batch must be at most the number of records, {self.records}, got "
+                f"{self.expected_batch:g}"
             )
         return rate
 
-    def budget(self, row: int) -> str:
+    def budget(self, row: int | np.integer) -> str:
         """Name an owner and its budget in an error message."""
-        return f"owner {self.labels[row]!r} (epsilon {self.epsilon[row]:g}, delta {self.delta[row]:g})"
+        return f"owner {self.labels[int(row)]!r} (epsilon {self.epsilon[row]:g}, delta {self.delta[row]:g})"
 
     def _filled(self, value: float) -> np.ndarray:
         return np.full(self.epsilon.size, float(value))
@@ -92,13 +94,17 @@ class Wish:
         )
         for row in np.flatnonzero(np.isnan(found)):
             raise ValueError(
-                f"{self.budget(row)} grants too little: at a sample rate of {rate:g} not even a noise multiplier of "
-                f"{MOST_MULTIPLIER:g} keeps it for {self.steps} steps. Lower steps or expected_batch, or raise its epsilon"
+                f"{self.budget(row)} grants too little: at a sample rate of {rate:g} not even a noise "
+                "multiplier of "
+                f"{MOST_MULTIPLIER:g} keeps it for {self.steps} steps. Lower steps or expected_batch, or "
+                "raise its epsilon"
             )
         for row in np.flatnonzero(found <= LEAST_MULTIPLIER * (1 + 1e-9)):
             raise ValueError(
-                f"{self.budget(row)} grants more than can be spent: at a sample rate of {rate:g} even a noise multiplier "
-                f"of {LEAST_MULTIPLIER:g} costs less in {self.steps} steps. Raise steps or expected_batch, or lower its epsilon"
+                f"{self.budget(row)} grants more than can be spent: at a sample rate of {rate:g} even a "
+                "noise multiplier "
+                f"of {LEAST_MULTIPLIER:g} costs less in {self.steps} steps. Raise steps or expected_batch, "
+                "or lower its epsilon"
             )
         return found
 
@@ -124,10 +130,11 @@ def uniform_shares(wish: Wish) -> Shares:
 
 
 def blend_shares(wish: Wish, weight: float) -> Shares:
-    """Return rates and sensitivities that share the work; weight 1 is Algorithm 2 (rates alone), 0 is Algorithm 3.
+    """Return rates and sensitivities that share the work; weight 1 is Algorithm 2 (rates alone), 0 is
+    Algorithm 3.
 
-    Multipliers are m * g_n, g_n the multipliers of Algorithm 3 to the power 1 - weight; m is the one for which the
-    rates that then spend the budgets give the expected batch.
+    Multipliers are m * g_n, g_n the multipliers of Algorithm 3 to the power 1 - weight; m is the one for
+    which the rates that then spend the budgets give the expected batch.
     """
     if weight == 0:
         return scale_shares(wish)
@@ -158,13 +165,17 @@ def _few(wish: Wish) -> Wish:
 
 
 def _sensitivities(wish: Wish, found: np.ndarray) -> tuple[np.ndarray, float]:
-    """Return sensitivities in inverse proportion to the multipliers, with mean clip_norm over records, and the noise."""
+    """Return sensitivities in inverse proportion to the multipliers, with mean clip_norm over records, and
+    the noise.
+    """
     noise_scale = wish.clip_norm * wish.records / float((wish.sizes / found).sum())
     return noise_scale / found, noise_scale
 
 
 def _common_multiplier(wish: Wish, relative: np.ndarray, start: float) -> tuple[float, np.ndarray]:
-    """Return m such that the rates at the multipliers m * relative give at least the expected batch, and the rates."""
+    """Return m such that the rates at the multipliers m * relative give at least the expected batch, and the
+    rates.
+    """
 
     seen: dict[float, np.ndarray] = {}
 
@@ -183,7 +194,8 @@ def _common_multiplier(wish: Wish, relative: np.ndarray, start: float) -> tuple[
     )
     if np.isnan(found[0]):
         raise ValueError(
-            f"expected_batch {wish.expected_batch:g} cannot be reached with noise multipliers up to {MOST_MULTIPLIER:g}: "
+            f"expected_batch {wish.expected_batch:g} cannot be reached with noise multipliers up to "
+            f"{MOST_MULTIPLIER:g}: "
             "lower expected_batch or steps"
         )
     middle = math.exp(-found[0])
@@ -206,10 +218,11 @@ def _rates(wish: Wish, at: np.ndarray, guess: np.ndarray | None = None) -> np.nd
 
 
 def _rates_between(wish: Wish, at: np.ndarray, guess: np.ndarray | None) -> np.ndarray:
-    """Return the rates of many owners whose multipliers follow from their budgets: solved for some, read for the rest.
+    """Return the rates of many owners whose multipliers follow from their budgets: solved for some, read for
+    the rest.
 
-    As in accounting.curves: an interval of budgets is trusted once the budget in its middle is met within _MET, and all
-    aim MARGIN below what they grant.
+    As in accounting.curves: an interval of budgets is trusted once the budget in its middle is met within
+    _MET, and all aim MARGIN below what they grant.
     """
     order = np.argsort(wish.epsilon)
     x, y = np.log(wish.epsilon[order]), np.log(at[order])
@@ -220,7 +233,9 @@ def _rates_between(wish: Wish, at: np.ndarray, guess: np.ndarray | None) -> np.n
         many = np.full(points.size, wish.delta[0])
         steps = np.full(points.size, float(wish.steps))
         near = None if guess is None else np.exp(np.interp(points, x, np.log(guess[order])))
-        return np.log(rates(aim, many, np.exp(np.interp(points, x, y)), steps, (), wish.accountant, near))
+        return np.asarray(
+            np.log(rates(aim, many, np.exp(np.interp(points, x, y)), steps, (), wish.accountant, near))
+        )
 
     knots = np.linspace(x[0], x[-1], 4 + int((x[-1] - x[0]) / 0.4))
     values = solved(knots)
@@ -249,29 +264,33 @@ def _rates_between(wish: Wish, at: np.ndarray, guess: np.ndarray | None) -> np.n
     known = x >= knots[kept][0] if kept.any() else np.zeros(x.size, dtype=bool)
     if kept.any():
         found[order[known]] = np.exp(interpolate(knots[kept], values[kept], x[known]))
-    return np.minimum(found, 1.0)
+    return np.asarray(np.minimum(found, 1.0))
 
 
 def _refuse(wish: Wish, relative: np.ndarray, found: np.ndarray, middle: float) -> None:
     """Raise for the first owner whose budget the rates cannot keep, or cannot spend."""
     for row in np.flatnonzero(np.isnan(found)):
         raise ValueError(
-            f"{wish.budget(row)} grants too little: at a noise multiplier of {middle * relative[row]:g} not even a sample rate "
-            f"of {LEAST_RATE:g} keeps it for {wish.steps} steps. Raise expected_batch, lower steps, raise its epsilon, or "
+            f"{wish.budget(row)} grants too little: at a noise multiplier of {middle * relative[row]:g} not "
+            "even a sample rate "
+            f"of {LEAST_RATE:g} keeps it for {wish.steps} steps. Raise expected_batch, lower steps, raise "
+            "its epsilon, or "
             "account by PLD()"
         )
     full = np.flatnonzero(found >= 1)
     if not full.size:
         return
-    row = int(full[np.argmax(wish.epsilon[full])])
-    worst = wish.some(np.array([row]))
-    ahead = Segment([1.0], [middle * relative[row]], [wish.steps])
+    bold = int(full[np.argmax(wish.epsilon[full])])
+    worst = wish.some(np.array([bold]))
+    ahead = Segment([1.0], [middle * relative[bold]], [wish.steps])
     if wish.accountant.epsilon([*worst.past, ahead], worst.delta)[0][0] >= worst.epsilon[0] * (1 - 0.002):
         return
-    limit = float(worst.multipliers(1.0)[0]) / relative[row]
+    limit = float(worst.multipliers(1.0)[0]) / relative[bold]
     most = float(np.nansum(_rates(wish, limit * relative) * wish.sizes))
     raise ValueError(
-        f"{wish.budget(row)} cannot be spent: its sample rate would have to exceed 1 for an expected batch of "
-        f"{wish.expected_batch:g}. Lower expected_batch to {math.floor(0.998 * most)} or less, raise steps, lower its epsilon, or "
+        f"{wish.budget(bold)} cannot be spent: its sample rate would have to exceed 1 for an expected batch "
+        "of "
+        f"{wish.expected_batch:g}. Lower expected_batch to {math.floor(0.998 * most)} or less, raise steps, "
+        "lower its epsilon, or "
         "let sensitivities take a share (plan_scale, or plan_blend with a smaller weight)"
     )

@@ -226,7 +226,7 @@ def test_a_revised_plan_counts_what_was_spent(method):
 
 def test_an_owner_that_takes_its_budget_back_sends_the_run_back():
     plan = plan_scale(Grants.of([1.0, 2.0], labels=("a", "b")), **MNIST)
-    with pytest.raises(AlreadySpent, match="owner 'b' now grants epsilon 0.7") as raised:
+    with pytest.raises(AlreadySpent, match=r"owner 'b' now grants epsilon 0\.7") as raised:
         plan.revise(300, Grants.of([1.0, 0.7], labels=("a", "b")))
     last = raised.value.last_step
     assert raised.value.owner == "b"
@@ -256,7 +256,7 @@ def test_plans_survive_json_with_budgets_and_past():
     plan = blend(Grants.of([1.0, 2.0], labels=("a", "b")), **MNIST)
     for each in (plan, plan.revise(100, Grants.of([1.0, 2.5], labels=("a", "b")))):
         assert Plan.from_json(each.to_json()) == each
-    with pytest.raises(ValueError, match="past.0.rates"):
+    with pytest.raises(ValueError, match=r"past\.0\.rates"):
         Plan.from_json(each.to_json().replace('"past": [\n    {\n', '"past": [\n    {\n "rates": [1],\n'))
     with pytest.raises(ValueError, match="given together"):
         Plan(sample_rates=[0.1], sensitivities=[1], sizes=[10], noise_scale=1, steps=5, epsilon=[1.0])

@@ -1,4 +1,6 @@
-"""The two ways to account: exactly, by privacy loss distributions, or as the papers do, by Renyi divergences."""
+"""The two ways to account: exactly, by privacy loss distributions, or as the papers do, by Renyi
+divergences.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -39,8 +41,8 @@ class Accountant(Protocol):
 class PLD:
     """Account by privacy loss distributions, to four digits: the default.
 
-    **Guarantee.** The epsilon is at least that of the composed sampled Gaussian mechanisms, for one record added or
-    removed, in exact arithmetic, and at most 0.05 % above it (0.01 % in most cases).
+    **Guarantee.** The epsilon is at least that of the composed sampled Gaussian mechanisms, for one record
+    added or removed, in exact arithmetic, and at most 0.05 % above it (0.01 % in most cases).
 
     >>> from inosgm.accounting import epsilon
     >>> print(round(epsilon(0.01, 1.0, 1000, 1e-5, accountant=PLD()), 3))
@@ -66,10 +68,12 @@ class PLD:
 
 @dataclass(frozen=True)
 class RDP:
-    """Account by Renyi divergences of orders 1.01 to 131072, converted by Theorem B.6: for comparison with the papers.
+    """Account by Renyi divergences of orders 1.01 to 131072, converted by Theorem B.6: for comparison with
+    the papers.
 
-    **Guarantee.** The epsilon is at least that of the composed sampled Gaussian mechanisms, for one record added or
-    removed. It is 4 to 10 % above PLD for many steps, and far above it for a few steps or tiny sample rates.
+    **Guarantee.** The epsilon is at least that of the composed sampled Gaussian mechanisms, for one record
+    added or removed. It is 4 to 10 % above PLD for many steps, and far above it for a few steps or tiny
+    sample rates.
 
     >>> from inosgm.accounting import epsilon
     >>> print(round(epsilon(0.01, 1.0, 1000, 1e-5, accountant=RDP()), 3))
@@ -87,7 +91,9 @@ class RDP:
     def confirm(
         self, segments: Sequence[Segment], delta: np.ndarray, hint: np.ndarray, *, closely: bool
     ) -> np.ndarray:
-        """Return what the order says whose place is the hint, or, looking closely, the best order around it."""
+        """Return what the order says whose place is the hint, or, looking closely, the best order around
+        it.
+        """
         places = np.rint(hint).astype(np.int64)
         return (
             best_epsilon(segments, delta, places)[0] if closely else epsilon_at_each(segments, delta, places)

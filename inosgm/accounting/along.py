@@ -16,16 +16,17 @@ _LIKE = 1e-3
 def epsilon_of_rows(segments: Sequence[Segment], delta: np.ndarray, accountant: Accountant) -> np.ndarray:
     """Return the epsilon of every row, from above.
 
-    Up to 64 kinds of rows are worked out one by one. More of them, as in a plan for very many budgets, share a past, a
-    delta and a chain along which the last rate rises and the last multiplier falls, so that epsilon rises: then it is
-    tabulated as `curves` describes (and comes out at most 0.1 % higher), or, by Renyi, confirmed row by row.
+    Up to 64 kinds of rows are worked out one by one. More of them, as in a plan for very many budgets, share
+    a past, a delta and a chain along which the last rate rises and the last multiplier falls, so that epsilon
+    rises: then it is tabulated as `curves` describes (and comes out at most 0.1 % higher), or, by Renyi,
+        confirmed row by row.
     """
     if not segments:
         return np.zeros(delta.size)
     first, kinds = distinct([delta, *(column for segment in segments for column in segment._values())])
     rows, deltas = [segment.rows(first) for segment in segments], delta[first]
     if first.size <= _MANY:
-        return accountant.epsilon(rows, deltas)[0][kinds]
+        return np.asarray(accountant.epsilon(rows, deltas)[0][kinds])
     last = rows[-1]
     shared = [deltas, last.steps, *(column for segment in rows[:-1] for column in segment._values())]
     _, group_of = distinct(shared)
@@ -37,11 +38,13 @@ def epsilon_of_rows(segments: Sequence[Segment], delta: np.ndarray, accountant: 
     left = np.flatnonzero(np.isnan(found))
     if left.size:
         found[left] = accountant.epsilon([segment.rows(left) for segment in rows], deltas[left])[0]
-    return found[kinds]
+    return np.asarray(found[kinds])
 
 
 def _chain(segments: Sequence[Segment], delta: np.ndarray, accountant: Accountant) -> np.ndarray:
-    """Return the epsilon of rows that differ in the last segment only, nan if they are few or form no chain."""
+    """Return the epsilon of rows that differ in the last segment only, nan if they are few or form no
+    chain.
+    """
     unknown = np.full(delta.size, np.nan)
     last = segments[-1]
     if delta.size <= _MANY or not last.sample_rate.all():
@@ -49,7 +52,8 @@ def _chain(segments: Sequence[Segment], delta: np.ndarray, accountant: Accountan
     rate, multiplier = np.log(last.sample_rate), np.log(last.noise_multiplier)
     x = rate - multiplier
     order = np.argsort(x)
-    # The least chain that is nowhere cheaper than the rows themselves; no worse, if they are a chain but for rounding.
+    # The least chain that is nowhere cheaper than the rows themselves; no worse, if they are a chain but for
+    # rounding.
     above, below = np.maximum.accumulate(rate[order]), np.minimum.accumulate(multiplier[order])
     if max(np.abs(above - rate[order]).max(), np.abs(below - multiplier[order]).max()) > _LIKE:
         return unknown

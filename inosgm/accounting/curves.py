@@ -1,19 +1,22 @@
 """Epsilon along a line of cases: solved for a few budgets, tabulated for many.
 
-Along a line (rates at one multiplier, multipliers at one rate, ...) epsilon rises with one coordinate s. A few budgets
-are solved one by one. For many, epsilon is tabulated at nodes and interpolated in between, by local cubics on a log scale:
+Along a line (rates at one multiplier, multipliers at one rate, ...) epsilon rises with one coordinate s. A
+few budgets are solved one by one. For many, epsilon is tabulated at nodes and interpolated in between, by
+local cubics on a log scale:
 
-* an interval between two nodes is trusted only after an exact evaluation in its middle has agreed with what the table
-  foresaw within CHECK; until then it is divided;
-* what is read off is moved to the safe side by ROOM, several times what any middle was allowed to be off, while the
-  halves that are then used are better still than the whole that was checked;
-* a reading never leaves the two exact nodes around it, and where no trust comes about it is the safe one of them.
+* an interval between two nodes is trusted only after an exact evaluation in its middle has agreed with what
+  the table foresaw within CHECK; until then it is divided;
+* what is read off is moved to the safe side by ROOM, several times what any middle was allowed to be off,
+  while the halves that are then used are better still than the whole that was checked;
+* a reading never leaves the two exact nodes around it, and where no trust comes about it is the safe one of
+  them.
 
-So fifty thousand budgets cost a few dozen distributions. Where an accountant can confirm cheaply (Renyi), the table is
-only a guess, and every single budget is confirmed exactly.
+So fifty thousand budgets cost a few dozen distributions. Where an accountant can confirm cheaply (Renyi), the
+table is only a guess, and every single budget is confirmed exactly.
 """
 
 from collections.abc import Callable
+from itertools import pairwise
 
 import numpy as np
 
@@ -26,7 +29,9 @@ MARGIN = 1.5e-3
 """How far below a budget a reading aims, on the log scale: above ROOM, so that it is found to be below it."""
 
 GUESS = 1e-3
-"""How well a table has to foresee when every reading is confirmed, and how far below a budget it then aims."""
+"""How well a table has to foresee when every reading is confirmed, and how far below a budget it then
+aims.
+"""
 
 FEW = 4
 """Up to so many budgets are solved one by one."""
@@ -73,7 +78,9 @@ class Curve:
         return self.s[last], y[last]
 
     def inverse(self, y: np.ndarray) -> np.ndarray:
-        """Return s with log epsilon y, as near as the interpolation knows, for values that the nodes cover."""
+        """Return s with log epsilon y, as near as the interpolation knows, for values that the nodes
+        cover.
+        """
         trusted = self._refine(y, forward=False)
         s, values = self._nodes()
         if s.size < 2:
@@ -97,7 +104,8 @@ class Curve:
     def _refine(self, wanted: np.ndarray, *, forward: bool) -> np.ndarray:
         """Divide the intervals that hold something wanted until the middles come out as the table foresees.
 
-        Returns whether each interval may be trusted; if a reading falls into one that may not, a node has to do.
+        Returns whether each interval may be trusted; if a reading falls into one that may not, a node has to
+        do.
         """
         wanted = np.sort(wanted)
         trusted: set[tuple[float, float]] = set()
@@ -132,13 +140,14 @@ class Curve:
                 if good:
                     trusted.update([(s[i], float(m)), (float(m), s[i + 1])])
         s, y = self._nodes()
-        return (np.diff(y) <= 2 * self.check) | np.array(
-            [pair in trusted for pair in zip(s, s[1:], strict=False)], bool
-        )
+        known = np.array([pair in trusted for pair in pairwise(s)], dtype=bool)
+        return np.asarray((np.diff(y) <= 2 * self.check) | known)
 
 
 def interpolate(knots: np.ndarray, values: np.ndarray, at: np.ndarray) -> np.ndarray:
-    """Interpolate by the cubic through the four nearest knots, held within the values of the two around each point."""
+    """Interpolate by the cubic through the four nearest knots, held within the values of the two around each
+    point.
+    """
     interval = np.clip(np.searchsorted(knots, at, side="right") - 1, 0, knots.size - 2)
     width = min(4, knots.size)
     near = np.clip(interval - 1, 0, knots.size - width)[:, None] + np.arange(width)
@@ -160,10 +169,11 @@ RowQuestion = Callable[[np.ndarray, np.ndarray], np.ndarray]
 def solve(
     question: RowQuestion, epsilon: np.ndarray, start: np.ndarray, low: float, high: float, precision: float
 ) -> np.ndarray:
-    """Return, for every row, an s that was evaluated and keeps the row's epsilon, by less than `precision` if it can.
+    """Return, for every row, an s that was evaluated and keeps the row's epsilon, by less than `precision` if
+    it can.
 
-    Brackets, then regula falsi with halving (Illinois), all rows at once. A row that keeps its epsilon even at the
-    limit `high` gets `high`; a row that does not even keep it at `low` gets nan.
+    Brackets, then regula falsi with halving (Illinois), all rows at once. A row that keeps its epsilon even
+    at the limit `high` gets `high`; a row that does not even keep it at `low` gets nan.
     """
     goal, aim = np.log(epsilon), -precision / 2
     s = np.clip(start, low, high)

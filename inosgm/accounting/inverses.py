@@ -56,8 +56,8 @@ def composed_epsilon(
 ) -> Any:
     """Return the epsilon of several segments of steps, one after the other.
 
-    **Guarantee.** Never below the true epsilon for one record added or removed, also if later segments were chosen
-    looking at what earlier ones released, as long as the segments themselves were fixed in advance.
+    **Guarantee.** Never below the true epsilon for one record added or removed, also if later segments were
+    chosen looking at what earlier ones released, as long as the segments themselves were fixed in advance.
 
     Args:
         segments: What was done; their numbers are broadcast with each other and with delta.
@@ -162,8 +162,8 @@ def steps(
 ) -> Any:
     """Return how many steps a budget pays for; 0 if not even one.
 
-    **Guarantee.** The epsilon of the result is at most the one asked for. Up to 10,000 steps it is the greatest such
-    number by this accountant; beyond, at most 0.01 % less.
+    **Guarantee.** The epsilon of the result is at most the one asked for. Up to 10,000 steps it is the
+    greatest such number by this accountant; beyond, at most 0.01 % less.
 
     Args:
         epsilon: Above 0.
@@ -239,7 +239,7 @@ def multipliers(
 
     limits = -math.log(MOST_MULTIPLIER), -math.log(LEAST_MULTIPLIER)
     line = _Line(accountant, past, delta, ahead, start, limits)
-    return np.exp(-line.invert(eps, [rate, count]))
+    return np.asarray(np.exp(-line.invert(eps, [rate, count])))
 
 
 def rates(
@@ -251,7 +251,9 @@ def rates(
     accountant: Accountant,
     guess: np.ndarray | None = None,
 ) -> np.ndarray:
-    """Return the sample rate of every row after its past, nan where none keeps the budget; a guess saves time."""
+    """Return the sample rate of every row after its past, nan where none keeps the budget; a guess saves
+    time.
+    """
 
     def ahead(s: np.ndarray, rows: np.ndarray) -> Segment:
         return _unchecked(np.minimum(np.exp(s), 1.0), multiplier[rows], count[rows])
@@ -263,12 +265,14 @@ def rates(
         return np.asarray(np.log(_mu(eps[rows], delta[rows])) - 0.5 * np.log(step))
 
     line = _Line(accountant, past, delta, ahead, start, (math.log(LEAST_RATE), math.log(MOST_RATE)))
-    return np.minimum(np.exp(line.invert(eps, [multiplier, count])), 1.0)
+    return np.asarray(np.minimum(np.exp(line.invert(eps, [multiplier, count])), 1.0))
 
 
 @dataclass(frozen=True)
 class _Line:
-    """The question which coordinate s (a log rate, or minus a log multiplier) of the segment ahead spends a budget."""
+    """The question which coordinate s (a log rate, or minus a log multiplier) of the segment ahead spends a
+    budget.
+    """
 
     accountant: Accountant
     past: Sequence[Segment]
@@ -282,7 +286,9 @@ class _Line:
         return [*(segment.rows(rows) for segment in self.past), self.ahead(s, rows)]
 
     def invert(self, eps: np.ndarray, lines: Sequence[np.ndarray]) -> np.ndarray:
-        """Return the coordinate of every row: each distinct case once, by a shared curve where many lie on one line."""
+        """Return the coordinate of every row: each distinct case once, by a shared curve where many lie on
+        one line.
+        """
         lines = [self.delta, *lines, *(column for segment in self.past for column in segment._values())]
         first, case_of = distinct([eps, *lines])
         _, line_of = distinct([column[first] for column in lines])
@@ -295,7 +301,7 @@ class _Line:
         alone = np.flatnonzero(members[line_of] <= FEW)
         if alone.size:
             found[alone] = self._few(eps[first[alone]], first[alone])
-        return found[case_of]
+        return np.asarray(found[case_of])
 
     def _few(self, eps: np.ndarray, rows: np.ndarray, start: np.ndarray | None = None) -> np.ndarray:
         """Solve the rows one by one."""

@@ -1,14 +1,16 @@
 """Privacy loss distributions of sampled Gaussian steps: epsilons to four digits, and never too small.
 
-A step is discretised by connecting the dots (Doroshenko et al. 2022): the mass between two points of the grid goes to
-these two points so that its probability under BOTH neighbours stays what it was, which can only make the pair easier to
-tell apart. The mass above the grid goes to infinity, the mass below it up to the first point. Compositions are FFTs.
+A step is discretised by connecting the dots (Doroshenko et al. 2022): the mass between two points of the grid
+goes to these two points so that its probability under BOTH neighbours stays what it was, which can only make
+the pair easier to tell apart. The mass above the grid goes to infinity, the mass below it up to the first
+point. Compositions are FFTs.
 
-Two things are done otherwise than in dp_accounting, which the tests compare with. Mass is measured bin by bin instead
-of through second differences of delta, so that losses of 1e-9 do not drown in rounding; and the distribution is tilted
-by exp(theta * loss), theta the optimal Chernoff order, before it is composed, so that the tail that decides delta sits
-in the middle of the window and is known to a relative, not an absolute, precision. Both make the window short and the
-grid free: its interval is chosen from the case, by the variance that the rounding adds.
+Two things are done otherwise than in dp_accounting, which the tests compare with. Mass is measured bin by bin
+instead of through second differences of delta, so that losses of 1e-9 do not drown in rounding; and the
+distribution is tilted by exp(theta * loss), theta the optimal Chernoff order, before it is composed, so that
+the tail that decides delta sits in the middle of the window and is known to a relative, not an absolute,
+precision. Both make the window short and the grid free: its interval is chosen from the case, by the variance
+that the rounding adds.
 """
 
 import math
@@ -33,7 +35,9 @@ _CUT = 1e-4  # the part of delta that may be given away to keep windows short
 
 @lru_cache(maxsize=1 << 18)
 def pld_epsilon(cases: tuple[Case, ...], delta: float) -> float:
-    """Return the epsilon of the composed cases at one delta, from above; each distinct question is worked out once."""
+    """Return the epsilon of the composed cases at one delta, from above; each distinct question is worked out
+    once.
+    """
     cases = tuple(
         (q, m / math.sqrt(count), 1) if q == 1 else (q, m, count) for q, m, count in cases if count and q
     )
@@ -47,7 +51,9 @@ def pld_epsilon(cases: tuple[Case, ...], delta: float) -> float:
 
 
 def _epsilon(cases: Sequence[Case], delta: float, *, added: bool, least: float) -> float:
-    """Return the epsilon of one direction (the record is added to, or removed from, the data), or least if greater."""
+    """Return the epsilon of one direction (the record is added to, or removed from, the data), or least if
+    greater.
+    """
     steps = sum(count for _, _, count in cases)
     ends = [_ends(rate, multiplier, delta / steps, added) for rate, multiplier, _ in cases]
     # With very little noise an added record has one and the same loss nearly everywhere.
@@ -78,7 +84,9 @@ def _ends(rate: float, multiplier: float, delta: float, added: bool) -> tuple[fl
 
 
 def _loss(rate: float, multiplier: float, point: float) -> float:
-    """Return log(1 - q + q exp((2 x - 1) / (2 m^2))), the loss when the noisy sum is x and the record is removed."""
+    """Return log(1 - q + q exp((2 x - 1) / (2 m^2))), the loss when the noisy sum is x and the record is
+    removed.
+    """
     exponent = (point - 0.5) / multiplier**2
     if rate == 1:
         return exponent
@@ -87,7 +95,9 @@ def _loss(rate: float, multiplier: float, point: float) -> float:
 
 @dataclass(frozen=True)
 class _Step:
-    """One step on the grid: mass on the points first, first + 1, ..., mass at infinity, variance added by rounding."""
+    """One step on the grid: mass on the points first, first + 1, ..., mass at infinity, variance added by
+    rounding.
+    """
 
     first: int
     mass: np.ndarray
@@ -119,7 +129,8 @@ def _discretise(
         else:
             mass, over = absent + rate * (present - absent), np.exp(-low) * (ratio - np.expm1(low))
         up = over / (1 + over) / -math.expm1(-interval)
-    # Where the tail underflows there is no ratio; all of the (tiny) mass goes up. So does what rounding may have lost.
+    # Where the tail underflows there is no ratio; all of the (tiny) mass goes up. So does what rounding may
+    # have lost.
     up = np.clip(np.where(np.isfinite(up), up + 1e-13 * (1 + rate / interval), 1.0), 0.0, 1.0)
     mass = np.where(np.isfinite(mass), np.maximum(mass, 0.0), 0.0)
     total = np.zeros(mass.size + 1)
@@ -159,7 +170,9 @@ class _Composition:
         self.losses = [(step.first + np.arange(step.mass.size)) * interval for step in pieces]
 
     def epsilon(self) -> tuple[float, float, float]:
-        """Return the smallest epsilon, -d log(delta) / d epsilon there, and the variance that rounding has added."""
+        """Return the smallest epsilon, -d log(delta) / d epsilon there, and the variance that rounding has
+        added.
+        """
         order, bound = self._chernoff(math.log(self.left))
         theta = order / 2  # half way: the tail is in sight, and rare great losses have not taken over yet
         base = self.cumulant(theta)
@@ -178,7 +191,7 @@ class _Composition:
         if last - first > 8 * _MOST_POINTS or (last - first) * self.interval > 600:
             return bound, order, spread
         length = fft.next_fast_len(last - first + 1, real=True)
-        spectrum: np.ndarray | complex = 1.0
+        spectrum = np.ones(length // 2 + 1, dtype=np.complex128)
         for step, count, weight in zip(self.pieces, self.counts, weights, strict=True):
             places = (step.first + np.arange(weight.size)) % length
             folded = np.bincount(places, weights=weight, minlength=length)
@@ -189,7 +202,9 @@ class _Composition:
         return min(found, bound), slope, spread
 
     def _solve(self, mass: np.ndarray, losses: np.ndarray, base: float, theta: float) -> tuple[float, float]:
-        """Return the epsilon at which the mass, tilted back, has the delta that is left, and the slope there."""
+        """Return the epsilon at which the mass, tilted back, has the delta that is left, and the slope
+        there.
+        """
         left = (1 - _CUT) * self.left  # the rest pays for what lies above the window
         top = losses[-1]
         with np.errstate(under="ignore"):
@@ -220,7 +235,9 @@ class _Composition:
         return np.asarray(weight / weight.sum())
 
     def _chernoff(self, log_delta: float) -> tuple[float, float]:
-        """Return the order with the least Chernoff bound (cumulant - log delta) / order on epsilon, and the bound."""
+        """Return the order with the least Chernoff bound (cumulant - log delta) / order on epsilon, and the
+        bound.
+        """
 
         def bound(log_order: float) -> float:
             order = math.exp(log_order)

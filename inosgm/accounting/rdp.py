@@ -1,7 +1,8 @@
 """Renyi divergences of sampled Gaussian steps, for all owners at once.
 
-Both evaluations sum positive terms of A - 1, A the moment of order alpha of the likelihood ratio, so that a rate of 1e-6
-loses no digits. The divergence of the other direction is never larger (Mironov, Talwar and Zhang 2019, Thm 5).
+Both evaluations sum positive terms of A - 1, A the moment of order alpha of the likelihood ratio, so that a
+rate of 1e-6 loses no digits. The divergence of the other direction is never larger (Mironov, Talwar and Zhang
+2019, Thm 5).
 """
 
 import math
@@ -17,7 +18,8 @@ _BLOCK = 1 << 21  # numbers held at once
 
 def default_orders(most: int = 1 << 17) -> np.ndarray:
     """Return orders from 1.01 to `most`: fractional ones below 11, whole ones above."""
-    # At tiny rates the divergence is a wall, and an order that is a little too high there costs a good part of the rate.
+    # At tiny rates the divergence is a wall, and an order that is a little too high there costs a good part
+    # of the rate.
     low = np.concatenate([1 + np.geomspace(0.01, 1, 60)[:-1], np.arange(20, 110) / 10])
     middle = np.arange(11, 256)
     high = np.unique(np.round(np.geomspace(256, most, math.ceil(math.log(most / 256, 1.01)) + 1)))
@@ -50,7 +52,9 @@ def sampled_gaussian_rdp(sample_rate: np.ndarray, noise_multiplier: np.ndarray, 
 
 
 def _whole_order(rate: np.ndarray, multiplier: np.ndarray, order: float) -> np.ndarray:
-    """Return log(A - 1) from the binomial sum: C(a, k) (1 - q)^(a - k) q^k (exp(k (k - 1) / (2 m^2)) - 1), k >= 2."""
+    """Return log(A - 1) from the binomial sum: C(a, k) (1 - q)^(a - k) q^k (exp(k (k - 1) / (2 m^2)) - 1), k
+    >= 2.
+    """
     k = np.arange(2, int(order) + 1, dtype=np.float64)
     choose = special.gammaln(order + 1) - special.gammaln(k + 1) - special.gammaln(order - k + 1)
     growth = (k * (k - 1) / 2) / multiplier[:, None] ** 2
@@ -63,10 +67,11 @@ def _whole_order(rate: np.ndarray, multiplier: np.ndarray, order: float) -> np.n
 
 
 def _any_order(rate: np.ndarray, multiplier: np.ndarray, order: float) -> np.ndarray:
-    """Return log(A - 1) from the integral of (1 + u)^a - 1 - a u, u = q (exp((2 x - 1) / (2 m^2)) - 1), x ~ N(0, m^2).
+    """Return log(A - 1) from the integral of (1 + u)^a - 1 - a u, u = q (exp((2 x - 1) / (2 m^2)) - 1), x ~
+    N(0, m^2).
 
-    The trapezoidal rule converges exponentially: the integrand is analytic within pi m^2 of the real line, and the step
-    of min(m / 4, m^2 / 2) leaves an error of exp(-39).
+    The trapezoidal rule converges exponentially: the integrand is analytic within pi m^2 of the real line,
+    and the step of min(m / 4, m^2 / 2) leaves an error of exp(-39).
     """
     step = np.minimum(multiplier / 4, multiplier**2 / 2)
     count = int(np.ceil(((order + 18 * multiplier) / step).max())) + 1
@@ -81,7 +86,8 @@ def _any_order(rate: np.ndarray, multiplier: np.ndarray, order: float) -> np.nda
             exponent < 600, np.log1p(np.maximum(order * u, -1.0)), math.log(order) + log_ratio
         )
         large = power + np.log1p(-np.exp(np.minimum(log_rest - power, 0.0)))
-        # Near u = 0 the difference of two like numbers is its series instead; cut off, it errs by u^3 at most.
+        # Near u = 0 the difference of two like numbers is its series instead; cut off, it errs by u^3 at
+        # most.
         series = order * (order - 1) / 2 * u**2 * (1 + (order - 2) / 3 * u * (1 + (order - 3) / 4 * u))
         small = np.log(np.where(np.abs(u) < 1e-4, series, np.expm1(np.minimum(power, 50)) - order * u))
     inside = np.where(power < 1, small, large)
@@ -100,7 +106,9 @@ def _log_sum(terms: np.ndarray) -> np.ndarray:
 
 
 def epsilon_at(segments: Sequence[Segment], delta: np.ndarray, order: float) -> np.ndarray:
-    """Return what one order says of the epsilon of every row, by Theorem B.6 of the paper (Balle et al. 2020)."""
+    """Return what one order says of the epsilon of every row, by Theorem B.6 of the paper (Balle et al.
+    2020).
+    """
     spent = np.zeros(delta.size)
     for segment in segments:
         spent += segment.steps * sampled_gaussian_rdp(segment.sample_rate, segment.noise_multiplier, order)
@@ -112,7 +120,9 @@ def epsilon_at(segments: Sequence[Segment], delta: np.ndarray, order: float) -> 
 
 
 def epsilon_at_each(segments: Sequence[Segment], delta: np.ndarray, places: np.ndarray) -> np.ndarray:
-    """Return the epsilon of every row at its own place in the list of orders: an upper bound, wherever that is."""
+    """Return the epsilon of every row at its own place in the list of orders: an upper bound, wherever that
+    is.
+    """
     found = np.empty(delta.size)
     by_place = np.argsort(places, kind="stable")
     for rows in [] if not delta.size else np.split(by_place, np.flatnonzero(np.diff(places[by_place])) + 1):
@@ -126,9 +136,9 @@ def best_epsilon(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the least epsilon of every row over the orders, and its place in the list of orders.
 
-    (order - 1) * epsilon is convex in the order, so epsilon is quasi-convex: a walk that stops when it rises has seen
-    the minimum, and only rows that still fall pay for the long sums of the high orders. With places to start `near`,
-    the walk is short.
+    (order - 1) * epsilon is convex in the order, so epsilon is quasi-convex: a walk that stops when it rises
+    has seen the minimum, and only rows that still fall pay for the long sums of the high orders. With places
+    to start `near`, the walk is short.
     """
     every = np.arange(delta.size)
     best, place = np.full(delta.size, np.inf), np.zeros(delta.size, dtype=np.int64)
@@ -140,7 +150,7 @@ def best_epsilon(
         found = epsilon_at_each([segment.rows(who) for segment in segments], delta[who], at)
         better = found < best[who]
         best[who[better]], place[who[better]] = found[better], at[better]
-        return who[better]
+        return np.asarray(who[better])
 
     stride = 16
     if near is None:

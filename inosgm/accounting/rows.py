@@ -8,8 +8,8 @@ import numpy as np
 def distinct(columns: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
     """Return the position of the first of every kind of row, and the kind of every row.
 
-    Kinds come in the order of the last column first. Columns that do not vary cost nothing, which keeps a million rows
-    with one budget each at one sort of one column.
+    Kinds come in the order of the last column first. Columns that do not vary cost nothing, which keeps a
+    million rows with one budget each at one sort of one column.
     """
     size = columns[0].size
     varying = [column for column in columns if size and (column != column[0]).any()]
