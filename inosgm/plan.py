@@ -213,7 +213,7 @@ class Plan:
         >>> plan = Plan(sample_rates=[0.1], sensitivities=[1], sizes=[100], noise_scale=4, steps=10,
         ...             epsilon=[1.0], delta=[1e-5], accountant="pld")
         >>> plan.spent(5).round(3)
-        array([0.315])
+        array([0.22])
         """
         delta, accountant = self._budgets()[1:]
         return epsilon_of_rows(self._done(self.steps if step is None else step), delta, accountant)
@@ -227,8 +227,8 @@ class Plan:
         ...             epsilon=[1.0], delta=[1e-5], accountant="pld", labels=["clinic"])
         >>> print(plan.report())
         10 steps, expected batch 10, noise scale 4, 1 owner with 100 records, accounted by pld
-        owner   records  sample rate  sensitivity  multiplier  epsilon granted     used  delta
-        clinic      100          0.1            1           4                1  0.4582  1e-05
+        owner   records  sample rate  sensitivity  multiplier  epsilon granted   used  delta
+        clinic      100          0.1            1           4                1  0.305  1e-05
         """
         return plan_report(self)
 
@@ -425,7 +425,6 @@ def plan_report(plan: Plan, most: int = 40) -> str:
     forms = [".4g"] * 3
     if plan.epsilon is not None and plan.delta is not None:
         title += f", accounted by {plan.accountant}"
-        # Rounded upwards, as a reader would expect of something that was spent.
         columns += [plan.epsilon, plan.spent(), plan.delta]
         names += ["epsilon granted", "used", "delta"]
         forms += [".4g", ".4g", ".3g"]

@@ -2,8 +2,10 @@
 
 import itertools
 import math
+import tracemalloc
 import warnings
 
+import dp_accounting
 import numpy as np
 import pytest
 from dp_accounting.pld import privacy_loss_distribution
@@ -147,6 +149,21 @@ def test_small_epsilons_and_tiny_rates_stay_tight_and_small():
     assert epsilon(1e-5, 50.0, 20000, 1e-8) == pytest.approx(gaussian, rel=2e-3)
 
 
+@pytest.mark.parametrize(
+    "point", [(1e-6, 0.5, 1000, 1e-5), (1e-6, 10.0, 1000, 1e-9), (1e-4, 50.0, 20000, 1e-5)]
+)
+def test_tiny_costs_do_not_take_gigabytes(point):
+    pld_epsilon.cache_clear()
+    tracemalloc.start()
+    try:
+        found = epsilon(*point)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert 0 < found < 0.01
+    assert peak < 400e6
+
+
 def test_zero_rates_and_zero_steps_cost_nothing():
     for accountant in (PLD(), RDP()):
         with_nothing = composed_epsilon(
@@ -180,8 +197,6 @@ def test_histories_agree_with_dp_accounting():
     exact = rdp_privacy_accountant.RdpAccountant(
         orders=[1 + x / 20 for x in range(1, 200)] + list(range(11, 200))
     )
-    import dp_accounting
-
     for rate, multiplier, steps in parts:
         exact.compose(
             dp_accounting.PoissonSampledDpEvent(rate, dp_accounting.GaussianDpEvent(multiplier)), steps

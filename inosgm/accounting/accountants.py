@@ -46,7 +46,7 @@ class PLD:
 
     >>> from inosgm.accounting import epsilon
     >>> print(round(epsilon(0.01, 1.0, 1000, 1e-5, accountant=PLD()), 3))
-    1.829
+    1.828
     """
 
     name: ClassVar[str] = "pld"

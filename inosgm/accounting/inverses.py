@@ -46,7 +46,7 @@ def epsilon(
     >>> print(round(epsilon(512 / 60000, 2.0, 9375, 1e-5), 3))
     1.749
     >>> epsilon([0.01, 0.02], 2.0, 1000, 1e-5).round(3)
-    array([0.58 , 1.175])
+    array([0.622, 1.33 ])
     """
     return composed_epsilon([Segment(sample_rate, noise_multiplier, steps)], delta, accountant)
 
@@ -71,7 +71,7 @@ def composed_epsilon(
         ValueError: naming the argument that cannot be.
 
     >>> print(round(composed_epsilon([Segment(0.01, 1.0, 100), Segment(0.01, 2.0, 900)], 1e-5), 3))
-    0.992
+    0.891
     """
     deltas = _numbers("delta", delta, "lie in (0, 1)", above=0, below=1)
     if not segments:
@@ -141,7 +141,7 @@ def sample_rate(
         ValueError: naming the argument that cannot be, or the budget that no rate keeps.
 
     >>> print(round(sample_rate(1.0, 1e-5, 2.0, 1000), 4))
-    0.0171
+    0.0154
     """
     shape, (eps, dlt, multiplier, count) = _inputs(
         epsilon, delta, noise_multiplier=noise_multiplier, steps=steps
@@ -179,7 +179,7 @@ def steps(
         ValueError: naming the argument that cannot be.
 
     >>> print(steps(1.0, 1e-5, 0.01, 1.5))
-    1213
+    1178
     """
     shape, (eps, dlt, rate, multiplier) = _inputs(
         epsilon, delta, sample_rate=sample_rate, noise_multiplier=noise_multiplier
