@@ -187,36 +187,46 @@ class _Composition:
             (self.cumulant(o) - base - wrap) / (o - theta)
             for o in theta * np.array([-2, -1, -0.5, 0, 0.4, 0.7])
         )
-        first, last = math.floor(min(low, bound / 2) / self.interval), math.ceil(high / self.interval)
-        if last - first > 8 * _MOST_POINTS or (last - first) * self.interval > 600:
-            return bound, order, spread
-        length = fft.next_fast_len(last - first + 1, real=True)
+        last = math.ceil(high / self.interval)
+        for start in (min(low, bound / 2), min(low, 0.0)):
+            first = math.floor(start / self.interval)
+            if last - first > 8 * _MOST_POINTS or (last - first) * self.interval > 600:
+                break
+            losses = (first + np.arange(fft.next_fast_len(last - first + 1, real=True))) * self.interval
+            mass = self._compose(weights, first, losses.size)
+            found, slope = self._solve(mass, losses, base, theta)
+            if found > losses[0] or start <= 0:
+                return min(found, bound), slope, spread
+            # Epsilon lies below the window, about which the window knows nothing: look again from 0 on.
+        return bound, order, spread
+
+    def _compose(self, weights: Sequence[np.ndarray], first: int, length: int) -> np.ndarray:
+        """Return the tilted mass of the composed loss on `length` points of the grid, modulo the length."""
         spectrum = np.ones(length // 2 + 1, dtype=np.complex128)
         for step, count, weight in zip(self.pieces, self.counts, weights, strict=True):
             places = (step.first + np.arange(weight.size)) % length
             folded = np.bincount(places, weights=weight, minlength=length)
-            with np.errstate(divide="ignore", under="ignore"):
-                spectrum = spectrum * np.exp(count * np.log(fft.rfft(folded)))
-        mass = np.maximum(np.roll(fft.irfft(spectrum, length), -(first % length)), 0.0)
-        found, slope = self._solve(mass, (first + np.arange(length)) * self.interval, base, theta)
-        return min(found, bound), slope, spread
+            with np.errstate(divide="ignore", under="ignore", invalid="ignore"):
+                spectrum *= np.exp(count * np.log(fft.rfft(folded)))
+        mass = np.roll(fft.irfft(spectrum, length), -(first % length))
+        if not np.isfinite(mass).all():
+            raise ArithmeticError("a composed privacy loss is not a number; please report the case")
+        return np.maximum(mass, 0.0)
 
     def _solve(self, mass: np.ndarray, losses: np.ndarray, base: float, theta: float) -> tuple[float, float]:
-        """Return the epsilon at which the mass, tilted back, has the delta that is left, and the slope
-        there.
-        """
+        """Return the epsilon whose delta is what is left, or the first loss if that is above it, and the slope."""
         left = (1 - _CUT) * self.left  # the rest pays for what lies above the window
         top = losses[-1]
         with np.errstate(under="ignore"):
             weight = mass * np.exp(np.minimum(base - theta * losses, 700))
             upper = np.cumsum(weight[::-1])[::-1]
             lower = np.cumsum((weight * np.exp(top - losses))[::-1])[::-1]
-            deltas = (
-                upper - np.exp(losses - top) * lower
-            )  # at epsilon = each loss; the mass there counts nothing
+            # At epsilon = each loss; the mass at that loss counts nothing. The last is 0.
+            deltas = upper - np.exp(losses - top) * lower
+        deltas[-1] = 0.0
         index = int(np.argmax(deltas <= left))
         slope = float(np.exp(losses[index] - top) * lower[index] / left)
-        if upper[index] <= left or lower[index] <= 0:
+        if index == 0 or upper[index] <= left or lower[index] <= 0:
             return float(losses[index]), slope
         return min(float(losses[index]), top + math.log((upper[index] - left) / lower[index])), slope
 
