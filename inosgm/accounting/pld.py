@@ -214,7 +214,7 @@ class _Composition:
         return np.maximum(mass, 0.0)
 
     def _solve(self, mass: np.ndarray, losses: np.ndarray, base: float, theta: float) -> tuple[float, float]:
-        """Return the epsilon whose delta is what is left, or the first loss if that is above it, and the slope."""
+        """Return the epsilon whose delta is what is left, at least the first loss, and the slope there."""
         left = (1 - _CUT) * self.left  # the rest pays for what lies above the window
         top = losses[-1]
         with np.errstate(under="ignore"):
