@@ -14,6 +14,7 @@ from inosgm.accounting.gaussian import gaussian_delta
 from inosgm.accounting.rows import distinct
 from inosgm.accounting.segments import Segment, _numbers, _unchecked
 
+# A coin thrown with a double precision number cannot be trusted to fall less often than the least rate.
 LEAST_RATE, MOST_RATE = 1e-15, 1.0
 LEAST_MULTIPLIER, MOST_MULTIPLIER = 0.02, 1e7
 MOST_STEPS = 10**7
