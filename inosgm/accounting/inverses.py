@@ -161,7 +161,7 @@ def steps(
     noise_multiplier: ArrayLike,
     accountant: Accountant | None = None,
 ) -> Any:
-    """Return how many steps a budget pays for; 0 if not even one.
+    """Return how many steps a budget pays for, at most ten million; 0 if not even one.
 
     **Guarantee.** The epsilon of the result is at most the one asked for. Up to 10,000 steps it is the
     greatest such number by this accountant; beyond, at most 0.01 % less.
