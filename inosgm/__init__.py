@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from inosgm.accounting import PLD as PLD
+    from inosgm.accounting import RDP as RDP
+    from inosgm.accounting import Segment as Segment
     from inosgm.certifier import Certificate as Certificate
     from inosgm.certifier import certify as certify
     from inosgm.clipping import Clipping as Clipping
@@ -31,7 +34,12 @@ if TYPE_CHECKING:
     from inosgm.orders import OwnerFirst as OwnerFirst
     from inosgm.orders import RandomOrder as RandomOrder
     from inosgm.owners import Owners as Owners
+    from inosgm.planning import AlreadySpent as AlreadySpent
     from inosgm.planning import Plan as Plan
+    from inosgm.planning import plan_blend as plan_blend
+    from inosgm.planning import plan_sample as plan_sample
+    from inosgm.planning import plan_scale as plan_scale
+    from inosgm.planning import plan_uniform as plan_uniform
     from inosgm.tails import BetaTail as BetaTail
     from inosgm.tails import HardTail as HardTail
     from inosgm.tails import LinearTail as LinearTail
@@ -43,6 +51,7 @@ if TYPE_CHECKING:
     from inosgm.weights import ordered_sum as ordered_sum
 
 _ROOMS = {
+    "accounting": ["PLD", "RDP", "Segment"],
     "certifier": ["Certificate", "certify"],
     "clipping": ["ClipToShare", "Clipping", "ScaleClipped"],
     "contributions": ["Concatenated", "Contributions", "Dense"],
@@ -51,7 +60,7 @@ _ROOMS = {
     "mechanism": ["INOSGM", "Release"],
     "orders": ["Ascending", "Descending", "Order", "OwnerFirst", "RandomOrder"],
     "owners": ["Owners"],
-    "planning": ["Plan"],
+    "planning": ["AlreadySpent", "Plan", "plan_blend", "plan_sample", "plan_scale", "plan_uniform"],
     "tails": ["BetaTail", "HardTail", "LinearTail", "NoTail", "StepTail", "TableTail", "Tail"],
     "weights": ["importance_weights", "ordered_sum"],
 }

@@ -33,7 +33,7 @@ _START = "0" * 64
 _SEAL = re.compile(rb',"checksum":"([0-9a-f]{64})"\}')
 
 
-class LedgerDamaged(Exception):
+class LedgerDamaged(ValueError):
     """A ledger that is not what was written: edited, cut, or mixed up. It is never repaired by itself."""
 
 

@@ -1,9 +1,11 @@
 """The command line."""
 
 import sys
+from collections.abc import Callable
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
@@ -11,6 +13,9 @@ from rich.progress import track
 from rich.table import Table
 
 from inosgm import __version__
+
+if TYPE_CHECKING:
+    from inosgm import Plan
 
 app = typer.Typer(no_args_is_help=True, add_completion=False)
 
@@ -65,11 +70,19 @@ def demo(
 
 @app.command()
 def plan(
-    owners: Annotated[Path, typer.Argument(help="CSV with the columns owner, epsilon, delta: a row per record, or per owner with a column records.")],
+    owners: Annotated[
+        Path,
+        typer.Argument(
+            help="CSV with the columns owner, epsilon, delta: a row per record, or per owner with a column records."
+        ),
+    ],
     steps: Annotated[int, typer.Option(help="How many releases.")],
     expected_batch: Annotated[float, typer.Option(help="Expected number of records in a batch.")],
     clip_norm: Annotated[float, typer.Option(help="Mean sensitivity of a record.")] = 1.0,
-    method: Annotated[Method, typer.Option(help="Let rates differ (sample), sensitivities (scale), both (blend), or nothing (uniform).")] = Method.sample,
+    method: Annotated[
+        Method,
+        typer.Option(help="Let rates differ (sample), sensitivities (scale), both (blend), or nothing (uniform)."),
+    ] = Method.sample,
     weight: Annotated[float, typer.Option(help="For a blend: 1 is sample, 0 is scale.")] = 0.5,
     accountant: Annotated[Accounting, typer.Option(help="Exact (pld), or as in the papers (rdp).")] = Accounting.pld,
     delta: Annotated[float | None, typer.Option(help="One delta for all, if the CSV has no such column.")] = None,
@@ -80,13 +93,19 @@ def plan(
     from inosgm.accounting import ACCOUNTANTS
     from inosgm.owners import Owners
 
-    budgets = Owners.from_csv(owners, delta="delta" if delta is None else delta)
-    wish = {"steps": steps, "expected_batch": expected_batch, "clip_norm": clip_norm, "accountant": ACCOUNTANTS[accountant]}
-    if method is Method.blend:
-        made = planning.plan_blend(budgets, weight=weight, **wish)
-    else:
-        make = {Method.sample: planning.plan_sample, Method.scale: planning.plan_scale, Method.uniform: planning.plan_uniform}
-        made = make[method](budgets, **wish)
+    make: Callable[..., Plan] = {
+        Method.sample: planning.plan_sample,
+        Method.scale: planning.plan_scale,
+        Method.blend: partial(planning.plan_blend, weight=weight),
+        Method.uniform: planning.plan_uniform,
+    }[method]
+    made = make(
+        Owners.from_csv(owners, delta="delta" if delta is None else delta),
+        steps=steps,
+        expected_batch=expected_batch,
+        clip_norm=clip_norm,
+        accountant=ACCOUNTANTS[accountant],
+    )
     output.write_text(made.to_json() + "\n", encoding="utf-8")
     typer.echo(made.report())
     typer.echo(f"written to {output}")

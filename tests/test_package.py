@@ -1,3 +1,5 @@
+import json
+import re
 import subprocess
 import sys
 
@@ -6,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 import inosgm
-from inosgm import demo
+from inosgm import Cost, Ledger, Owners, Plan, demo
 from inosgm.cli import app
 
 
@@ -48,14 +50,65 @@ def test_demo_brings_the_mean_of_the_private_owners_values_closer():
     assert "INO-SGM" in result.output
 
 
-def test_demo_plan_spends_what_was_granted():
-    """Against the tight Gaussian trade-off, integrated numerically: delta(epsilon) of N(0, 1) and N(mu, 1)."""
-    plan = demo.plan_one_release({"benign": 357, "malignant": 212})
-    x = np.linspace(-40, 40, 2_000_001)
-    for label, multiplier in zip(plan.labels, plan.noise_multipliers, strict=True):
-        p, q = (np.exp(-((x - m) ** 2) / 2) / np.sqrt(2 * np.pi) for m in (1 / multiplier, 0.0))
-        delta = np.trapezoid(np.maximum(p - np.exp(demo.EPSILON[label]) * q, 0), x)
-        np.testing.assert_allclose(delta, demo.DELTA, rtol=1e-4)
+CSV = "owner,epsilon,delta,records\nclinic,2,1e-5,900\npatient,0.5,1e-5,100\n"
+
+
+@pytest.mark.parametrize("method", ["sample", "scale", "blend", "uniform"])
+def test_plan_command(method, tmp_path):
+    (tmp_path / "owners.csv").write_text(CSV)
+    wish = ["--steps", "100", "--expected-batch", "50", "--clip-norm", "1", "--method", method]
+    arguments = ["plan", str(tmp_path / "owners.csv"), *wish, "--output", str(tmp_path / "plan.json")]
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == 0, result.output
+    assert "patient" in result.output
+    plan = Plan.from_json((tmp_path / "plan.json").read_text())
+    assert plan.labels == ("clinic", "patient")
+    np.testing.assert_allclose(plan.sample_rates @ plan.sizes, 50)
+    assert np.all(plan.spent() <= [2, 0.5])
+
+
+def test_ledger_command(tmp_path):
+    owners = Owners(of_record=["a", "b"], epsilon=3.0, delta=1e-5)
+    ledger = Ledger(tmp_path / "ledger", owners=owners)
+    ledger.charge(Cost(labels=("a",), sample_rates=[1.0], noise_multipliers=[4.0], note="one mean"))
+    result = CliRunner().invoke(app, ["ledger", "show", str(tmp_path / "ledger")])
+    assert result.exit_code == 0
+    assert "one mean" in result.output
+    result = CliRunner().invoke(app, ["ledger", "show", "--json", str(tmp_path / "ledger")])
+    assert json.loads(result.output)["owners"][0]["spent"] == pytest.approx(ledger.spent()["a"])
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("owner,delta\na,1e-5\n", "no column 'epsilon'"),
+        ("owner,epsilon,delta\na,-1,1e-5\n", "epsilon"),
+        ("owner,epsilon,delta\na,lots,1e-5\n", "lots"),
+        ("", "column|empty|row"),
+    ],
+)
+def test_bad_files_end_in_one_line(text, message, tmp_path):
+    file = tmp_path / "owners.csv"
+    file.write_text(text)
+    command = [sys.executable, "-m", "inosgm", "plan", str(file), "--steps", "10", "--expected-batch", "1"]
+    result = subprocess.run([*command, "--output", str(tmp_path / "plan.json")], capture_output=True, text=True)
+    assert result.returncode == 2
+    assert re.search(message, result.stderr)
+    assert "Traceback" not in result.stderr
+    assert not (tmp_path / "plan.json").exists()
+
+
+def test_a_file_that_is_no_ledger_is_not_made_into_one(tmp_path):
+    file = tmp_path / "owners.csv"
+    for content, message in ((None, "there is no ledger"), ("hello\n", "ledger"), ("", "ledger")):
+        if content is not None:
+            file.write_text(content)
+        command = [sys.executable, "-m", "inosgm", "ledger", "show", str(file)]
+        result = subprocess.run(command, capture_output=True, text=True)
+        assert result.returncode == 2
+        assert message in result.stderr
+        assert "Traceback" not in result.stderr
+        assert content is None or file.read_text() == content
 
 
 def test_certify_command():

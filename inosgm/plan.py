@@ -1,0 +1,483 @@
+"""A plan: the public numbers that decide how records are sampled, bounded and protected."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from functools import cached_property
+from typing import Any, Literal, Protocol, Self
+
+import numpy as np
+from numpy.typing import ArrayLike
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from inosgm import _validate
+from inosgm.accounting import ACCOUNTANTS, Accountant, Segment
+from inosgm.accounting.along import epsilon_of_rows
+from inosgm.accounting.rows import distinct
+from inosgm.shares import Shares, Wish, blend_shares, uniform_shares
+
+Method = Literal["sample", "scale", "blend", "uniform"]
+
+
+class Grants(Protocol):
+    """What a plan reads of owners: who they are, how many records they have and what they grant."""
+
+    @property
+    def labels(self) -> Sequence[str | int]:
+        """What the owners are called."""
+
+    @property
+    def sizes(self) -> np.ndarray:
+        """How many records each owner has."""
+
+    @property
+    def epsilon(self) -> np.ndarray:
+        """The epsilon that each owner grants."""
+
+    @property
+    def delta(self) -> np.ndarray:
+        """The delta that each owner grants."""
+
+
+class AlreadySpent(ValueError):
+    """An owner grants less than has been spent: the run has to go back.
+
+    Attributes:
+        owner: Who, the first one if there are several.
+        last_step: The last step of the run, counted from its beginning, whose result may be kept.
+    """
+
+    def __init__(self, owner: str | int, granted: float, spent: float, last_step: int) -> None:
+        self.owner, self.last_step = owner, last_step
+        super().__init__(
+            f"owner {owner!r} now grants epsilon {granted:g}, but {spent:g} has been spent. "
+            f"Go back to step {last_step}, the last that may be kept, and revise the plan there"
+        )
+
+
+@dataclass(frozen=True, init=False, eq=False)
+class Plan:
+    """Per-owner sample rates and sensitivities, one noise scale, a number of steps. Everything in it is
+    public.
+
+    **Guarantee.** A mechanism that follows the plan is, for one record of owner n (added or removed), `steps`
+    sampled Gaussian mechanisms with sample rate q_n and noise multiplier noise_scale / C_n.
+
+    Args:
+        sample_rates: q_n in (0, 1], the probability that a record of owner n enters a batch.
+        sensitivities: C_n > 0, the bound on the norm of a contribution of owner n.
+        sizes: Number of records of each owner. Public, and used for expectations only.
+        noise_scale: Standard deviation of the Gaussian noise on every coordinate of a released sum.
+        steps: How many releases the plan pays for.
+        expected_batch: The public constant that turns a sum into a mean; the expected size of a batch if not
+            given.
+        labels: What the owners are called; 0, 1, ... if not given.
+        epsilon: What each owner grants, if the plan was made for budgets.
+        delta: The delta of each owner, likewise.
+        accountant: Name of the accountant that the plan was made with, "pld" or "rdp".
+        method: How it was made; with `weight`, if it is a blend.
+        weight: See `method`.
+        past: What was done to the owners' records before this plan.
+
+    Raises:
+        ValueError: naming the first number that cannot be.
+
+    >>> plan = Plan(sample_rates=[0.1, 0.2], sensitivities=[1, 1], sizes=[100, 50], noise_scale=2, steps=10)
+    >>> plan.expected_batch
+    20.0
+    >>> Plan.from_json(plan.to_json()) == plan
+    True
+    """
+
+    sample_rates: np.ndarray
+    sensitivities: np.ndarray
+    sizes: np.ndarray
+    noise_scale: float
+    steps: int
+    expected_batch: float
+    labels: tuple[str | int, ...]
+    epsilon: np.ndarray | None
+    delta: np.ndarray | None
+    accountant: str | None
+    method: Method | None
+    weight: float | None
+    past: tuple[Segment, ...]
+
+    def __init__(
+        self,
+        *,
+        sample_rates: ArrayLike,
+        sensitivities: ArrayLike,
+        sizes: ArrayLike,
+        noise_scale: float,
+        steps: int,
+        expected_batch: float | None = None,
+        labels: Sequence[str | int] | None = None,
+        epsilon: ArrayLike | None = None,
+        delta: ArrayLike | None = None,
+        accountant: str | None = None,
+        method: Method | None = None,
+        weight: float | None = None,
+        past: Sequence[Segment] = (),
+    ) -> None:
+        rates = _validate.vector("sample_rates", sample_rates)
+        bounds = _validate.vector("sensitivities", sensitivities)
+        counts = _validate.vector("sizes", sizes)
+        names = tuple(range(rates.size)) if labels is None else tuple(labels)
+        if not rates.size:
+            raise ValueError("sample_rates must hold at least one owner")
+        for name, values in (("sensitivities", bounds), ("sizes", counts), ("labels", names)):
+            if len(values) != rates.size:
+                raise ValueError(
+                    f"{name} must hold one entry per owner: got {len(values)} for {rates.size} sample_rates"
+                )
+        likely = "lie in (0, 1] (a probability, not a percentage)"
+        _validate.each("sample_rates", rates, (rates > 0) & (rates <= 1), likely)
+        within = (bounds >= _validate.TINY) & (bounds <= _validate.HUGE)
+        _validate.each("sensitivities", bounds, within, f"lie in [{_validate.TINY}, {_validate.HUGE}]")
+        _validate.each("sizes", counts, (counts >= 0) & (counts == np.floor(counts)), "be whole numbers >= 0")
+        names = tuple(name.item() if isinstance(name, np.generic) else name for name in names)
+        wrong = [name for name in names if not isinstance(name, str | int)]
+        if wrong or len({type(name) for name in names}) > 1:
+            raise TypeError(f"labels must be all text or all whole numbers, got {(wrong or names)[0]!r} among others")
+        if len(set(names)) < len(names):
+            raise ValueError(f"labels must differ, got {names}")
+        if len({epsilon is None, delta is None, accountant is None}) > 1:
+            raise ValueError("epsilon, delta and accountant must be given together, or not at all")
+        if accountant is not None and accountant not in ACCOUNTANTS:
+            raise ValueError(f"accountant must be one of {sorted(ACCOUNTANTS)}, got {accountant!r}")
+        if method not in (None, "sample", "scale", "blend", "uniform"):
+            raise ValueError(f"method must be sample, scale, blend or uniform, got {method!r}")
+        if (method == "blend") != (weight is not None):
+            raise ValueError(f"weight must be given for a blend and for nothing else, got {weight!r} for {method!r}")
+        batch = float(rates @ counts) if expected_batch is None else expected_batch
+        whole = counts.astype(np.int64)
+        whole.setflags(write=False)
+        entries = {
+            "sample_rates": rates,
+            "sensitivities": bounds,
+            "sizes": whole,
+            "noise_scale": _validate.number("noise_scale", noise_scale, above=0),
+            "steps": _validate.count("steps", steps, least=1),
+            "expected_batch": _validate.number("expected_batch", batch, above=0),
+            "labels": names,
+            "epsilon": None if epsilon is None else _grant("epsilon", epsilon, rates.size, np.inf),
+            "delta": None if delta is None else _grant("delta", delta, rates.size, 1.0),
+            "accountant": accountant,
+            "method": method,
+            "weight": None if weight is None else _validate.number("weight", weight, least=0, most=1),
+            "past": tuple(segment.rows_of(rates.size) for segment in past),
+        }
+        for name, value in entries.items():
+            object.__setattr__(self, name, value)
+
+    @cached_property
+    def noise_multipliers(self) -> np.ndarray:
+        """noise_scale / C_n, one per owner: what accounting needs beside the sample rate."""
+        return _validate.vector("noise_multipliers", self.noise_scale / self.sensitivities)
+
+    @cached_property
+    def step_cost(self) -> np.ndarray:
+        """A number per owner that orders them by what a step costs: log(q^2 (exp(1/m^2) - 1)), m the noise multiplier.
+
+        It is the limit of many steps, for comparing owners (the smaller, the more private); it is not an epsilon.
+        """
+        inverse = self.noise_multipliers**-2.0
+        return _validate.vector("step_cost", 2 * np.log(self.sample_rates) + inverse + np.log(-np.expm1(-inverse)))
+
+    def tail_length(self, fraction: float) -> float:
+        """Return the length of a tail that holds a fraction of the expected total sensitivity of a batch.
+
+        It rests on public numbers only: a tail that followed the realised batch would cost more than
+        promised.
+
+        >>> Plan(sample_rates=[0.5], sensitivities=[2], sizes=[100], noise_scale=1, steps=1).tail_length(0.4)
+        40.0
+        """
+        fraction = _validate.number("fraction", fraction, least=0, most=1)
+        return fraction * float(self.sample_rates * self.sizes @ self.sensitivities)
+
+    def spent(self, step: int | None = None) -> np.ndarray:
+        """Return the epsilon of every owner after a number of steps of this plan, what came before it
+        included.
+
+        **Guarantee.** Never below the true epsilon at the owner's delta, for one record added or removed.
+
+        Args:
+            step: How many steps of this plan; all of them if not given.
+
+        Returns:
+            One epsilon per owner.
+
+        Raises:
+            ValueError: if the plan knows no budgets, or has fewer steps.
+
+        >>> plan = Plan(sample_rates=[0.1], sensitivities=[1], sizes=[100], noise_scale=4, steps=10,
+        ...             epsilon=[1.0], delta=[1e-5], accountant="pld")
+        >>> plan.spent(5).round(3)
+        array([0.22])
+        """
+        delta, accountant = self._budgets()[1:]
+        return epsilon_of_rows(self._done(self.steps if step is None else step), delta, accountant)
+
+    def report(self) -> str:
+        """Return a table for people: what every owner gets, grants and spends.
+
+        Owners with the same numbers share a line; of very many kinds of owners some are shown.
+
+        >>> plan = Plan(sample_rates=[0.1], sensitivities=[1], sizes=[100], noise_scale=4, steps=10,
+        ...             epsilon=[1.0], delta=[1e-5], accountant="pld", labels=["clinic"])
+        >>> print(plan.report())
+        10 steps, expected batch 10, noise scale 4, 1 owner with 100 records, accounted by pld
+        owner   records  sample rate  sensitivity  multiplier  epsilon granted   used  delta
+        clinic      100          0.1            1           4                1  0.305  1e-05
+        """
+        return plan_report(self)
+
+    def revise(self, step: int, owners: Grants) -> "Plan":
+        """Return a plan for the steps that remain, by the same method, for budgets that have changed.
+
+        **Guarantee.** What was spent in the first `step` steps counts: after the last step of the new plan
+        every owner has spent at most what it now grants, all steps together. Budgets may depend on what was
+        released, but not on the data otherwise.
+
+        Args:
+            step: How many steps of this plan have been done.
+            owners: The same owners with their new budgets.
+
+        Returns:
+            A plan with `steps - step` steps, whose `past` is what was done.
+
+        Raises:
+            AlreadySpent: if an owner grants less than has been spent; it names the last step that may be
+                kept.
+            ValueError: if the plan was made by hand, the owners are others, or no numbers keep the budgets.
+        """
+        _, _, accountant = self._budgets()
+        if self.method is None:
+            raise ValueError("this plan was made by hand, so it cannot be revised: make a new one, with `past`")
+        if tuple(owners.labels) != self.labels:
+            raise ValueError("owners must be those of the plan, in the same order")
+        done = self._done(step)
+        if step >= self.steps:
+            raise ValueError(
+                f"step must be below the {self.steps} steps of the plan, got {step}: nothing is left to revise"
+            )
+        epsilon, delta = (
+            np.asarray(owners.epsilon, dtype=np.float64),
+            np.asarray(owners.delta, dtype=np.float64),
+        )
+        over = np.flatnonzero(epsilon_of_rows(done, delta, accountant) > epsilon)
+        if over.size:
+            raise _too_late([segment.rows(over) for segment in done], over, epsilon, delta, self.labels, accountant)
+        sizes = np.asarray(owners.sizes)
+        wish = Wish(
+            labels=self.labels,
+            sizes=sizes,
+            epsilon=epsilon,
+            delta=delta,
+            past=done,
+            steps=self.steps - step,
+            expected_batch=self.expected_batch,
+            clip_norm=float(self.sensitivities @ self.sizes / self.sizes.sum()),
+            accountant=accountant,
+        )
+        return Plan.of(wish, self.method, self.weight)
+
+    @classmethod
+    def of(cls, wish: Wish, method: Method, weight: float | None = None) -> Self:
+        """Make the plan that a wish asks for."""
+        shares: Shares
+        if method == "uniform":
+            shares = uniform_shares(wish)
+        else:
+            shares = blend_shares(wish, {"sample": 1.0, "scale": 0.0}.get(method, weight or 0.0))
+        return cls(
+            sample_rates=shares.sample_rates,
+            sensitivities=shares.sensitivities,
+            sizes=wish.sizes,
+            noise_scale=shares.noise_scale,
+            steps=wish.steps,
+            expected_batch=wish.expected_batch,
+            labels=wish.labels,
+            epsilon=wish.epsilon,
+            delta=wish.delta,
+            accountant=wish.accountant.name,
+            method=method,
+            weight=weight,
+            past=wish.past,
+        )
+
+    def _budgets(self) -> tuple[np.ndarray, np.ndarray, Accountant]:
+        """Return what the owners grant and who accounts, if the plan knows."""
+        if self.epsilon is None or self.delta is None or self.accountant is None:
+            raise ValueError("this plan knows no budgets: give it epsilon, delta and accountant")
+        return self.epsilon, self.delta, ACCOUNTANTS[self.accountant]
+
+    def _done(self, step: int) -> list[Segment]:
+        """Return what has been done to every owner's records after a number of steps of this plan."""
+        step = _validate.count("step", step)
+        if step > self.steps:
+            raise ValueError(f"step must be at most the {self.steps} steps of the plan, got {step}")
+        ahead = Segment(self.sample_rates, self.noise_multipliers, np.full(self.sizes.size, step))
+        return [*self.past, *([ahead] if step else [])]
+
+    def to_json(self) -> str:
+        """Return the plan as JSON text."""
+        entries: dict[str, Any] = {}
+        for entry in fields(self):
+            value = getattr(self, entry.name)
+            if value is not None:
+                entries[entry.name] = value.tolist() if isinstance(value, np.ndarray) else value
+        entries["labels"] = list(self.labels)
+        entries["past"] = [
+            {
+                "sample_rates": s.sample_rate.tolist(),
+                "noise_multipliers": s.noise_multiplier.tolist(),
+                "steps": s.steps.tolist(),
+            }
+            for s in self.past
+        ]
+        return _PlanFile(**entries).model_dump_json(indent=2, exclude_defaults=True)
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> Self:
+        """Read a plan from JSON text.
+
+        Raises:
+            ValueError: naming the key that is missing, unknown or wrong.
+        """
+        try:
+            file = _PlanFile.model_validate_json(text)
+        except ValidationError as error:
+            found = error.errors()[0]
+            where = ".".join(str(part) for part in found["loc"])
+            raise ValueError(f"not the JSON text of a plan: {where + ': ' if where else ''}{found['msg']}") from None
+        past = [Segment(part.sample_rates, part.noise_multipliers, part.steps) for part in file.past]
+        return cls(**{**dict(file), "past": past})
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Plan) and all(
+            _same(getattr(self, entry.name), getattr(other, entry.name)) for entry in fields(self)
+        )
+
+    def __hash__(self) -> int:
+        return hash((self.labels, self.noise_scale, self.steps, self.sample_rates.tobytes()))
+
+
+def _same(one: Any, other: Any) -> bool:
+    """Say whether two fields of plans are the same."""
+    if isinstance(one, np.ndarray) or isinstance(other, np.ndarray):
+        return one is not None and other is not None and np.array_equal(one, other)
+    return bool(one == other)
+
+
+def _grant(name: str, values: ArrayLike, size: int, below: float) -> np.ndarray:
+    """Return what each owner grants."""
+    array = _validate.vector(name, values)
+    if array.size != size:
+        raise ValueError(f"{name} must hold one entry per owner: got {array.size} for {size} sample_rates")
+    _validate.each(name, array, (array > 0) & (array < below), f"lie in (0, {below:g})")
+    return array
+
+
+def _too_late(
+    done: Sequence[Segment],
+    over: np.ndarray,
+    epsilon: np.ndarray,
+    delta: np.ndarray,
+    labels: Sequence[str | int],
+    accountant: Accountant,
+) -> AlreadySpent:
+    """Return the error that says how far back a run has to go."""
+
+    def fits(steps: int) -> np.ndarray:
+        kept, left = [], float(steps)
+        for segment in done:
+            count = np.minimum(segment.steps, left)
+            kept.append(Segment(segment.sample_rate, segment.noise_multiplier, count))
+            left -= float(count.max())
+        return np.asarray(epsilon_of_rows(kept, delta[over], accountant) <= epsilon[over])
+
+    low, high = 0, int(sum(segment.steps.max() for segment in done))
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if fits(middle).all() else (low, middle)
+    first = int(np.flatnonzero(~fits(high))[0])
+    total = epsilon_of_rows([segment.rows(np.array([first])) for segment in done], delta[over[[first]]], accountant)
+    return AlreadySpent(labels[over[first]], float(epsilon[over[first]]), float(total[0]), low)
+
+
+def plan_report(plan: Plan, most: int = 40) -> str:
+    """Return the table of Plan.report with at most so many lines of owners."""
+    owners, records = plan.sizes.size, int(plan.sizes.sum())
+    title = (
+        f"{plan.steps} steps, expected batch {plan.expected_batch:g}, noise scale {plan.noise_scale:.4g}, "
+        f"{owners} owner{'s' * (owners != 1)} with {records} records"
+    )
+    columns = [plan.sample_rates, plan.sensitivities, plan.noise_multipliers]
+    names = ["sample rate", "sensitivity", "multiplier"]
+    forms = [".4g"] * 3
+    if plan.epsilon is not None and plan.delta is not None:
+        title += f", accounted by {plan.accountant}"
+        columns += [plan.epsilon, plan.spent(), plan.delta]
+        names += ["epsilon granted", "used", "delta"]
+        forms += [".4g", ".4g", ".3g"]
+    first, kinds = distinct(columns)
+    if owners <= most:
+        first, kinds = np.arange(owners), np.arange(owners)
+    else:
+        first = first[np.lexsort([columns[i][first] for i in (0, 3 if len(columns) > 3 else 1)])]
+    count = np.bincount(kinds)
+    shown = first if first.size <= most else first[np.linspace(0, first.size - 1, most).round().astype(np.int64)]
+    lines = [["owner", "records", *names]]
+    for row in shown:
+        alike = int(count[kinds[row]])
+        who = str(plan.labels[row]) + (f" and {alike - 1} more" if alike > 1 else "")
+        size = int(plan.sizes[kinds == kinds[row]].sum()) if alike > 1 else int(plan.sizes[row])
+        lines.append(
+            [
+                who,
+                str(size),
+                *(format(column[row], form) for column, form in zip(columns, forms, strict=True)),
+            ]
+        )
+    widths = [max(len(line[i]) for line in lines) for i in range(len(lines[0]))]
+    table = [
+        "  ".join(
+            [line[0].ljust(widths[0])] + [cell.rjust(width) for cell, width in zip(line[1:], widths[1:], strict=True)]
+        )
+        for line in lines
+    ]
+    if first.size > shown.size:
+        table.append(f"({shown.size} of {first.size} kinds of owners are shown)")
+    return "\n".join([title, *table])
+
+
+class _PastFile(BaseModel):
+    """What a past segment looks like in a file."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    sample_rates: list[float]
+    noise_multipliers: list[float]
+    steps: list[float]
+
+
+class _PlanFile(BaseModel):
+    """What a plan looks like in a file."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    sample_rates: list[float]
+    sensitivities: list[float]
+    sizes: list[int]
+    noise_scale: float
+    steps: int
+    expected_batch: float | None = None
+    labels: list[str | int] | None = None
+    epsilon: list[float] | None = None
+    delta: list[float] | None = None
+    accountant: str | None = None
+    method: Method | None = None
+    weight: float | None = None
+    past: list[_PastFile] = []
