@@ -93,13 +93,13 @@ def plan(
     from inosgm.accounting import ACCOUNTANTS
     from inosgm.owners import Owners
 
-    make: Callable[..., Plan] = {
+    methods: dict[Method, Callable[..., Plan]] = {
         Method.sample: planning.plan_sample,
         Method.scale: planning.plan_scale,
         Method.blend: partial(planning.plan_blend, weight=weight),
         Method.uniform: planning.plan_uniform,
-    }[method]
-    made = make(
+    }
+    made = methods[method](
         Owners.from_csv(owners, delta="delta" if delta is None else delta),
         steps=steps,
         expected_batch=expected_batch,
