@@ -3,19 +3,17 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
-from typing import Any, Literal, Protocol, Self
+from typing import Any, Protocol, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
-from pydantic import BaseModel, ConfigDict, ValidationError
 
 from inosgm import _validate
+from inosgm._plan_file import Method, from_json, to_json
+from inosgm._plan_report import plan_report
 from inosgm.accounting import ACCOUNTANTS, Accountant, Segment
 from inosgm.accounting.along import epsilon_of_rows
-from inosgm.accounting.rows import distinct
 from inosgm.shares import Shares, Wish, blend_shares, uniform_shares
-
-Method = Literal["sample", "scale", "blend", "uniform"]
 
 
 class Grants(Protocol):
@@ -323,21 +321,7 @@ class Plan:
 
     def to_json(self) -> str:
         """Return the plan as JSON text."""
-        entries: dict[str, Any] = {}
-        for entry in fields(self):
-            value = getattr(self, entry.name)
-            if value is not None:
-                entries[entry.name] = value.tolist() if isinstance(value, np.ndarray) else value
-        entries["labels"] = list(self.labels)
-        entries["past"] = [
-            {
-                "sample_rates": s.sample_rate.tolist(),
-                "noise_multipliers": s.noise_multiplier.tolist(),
-                "steps": s.steps.tolist(),
-            }
-            for s in self.past
-        ]
-        return _PlanFile(**entries).model_dump_json(indent=2, exclude_defaults=True)
+        return to_json({entry.name: getattr(self, entry.name) for entry in fields(self)})
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Self:
@@ -346,14 +330,7 @@ class Plan:
         Raises:
             ValueError: naming the key that is missing, unknown or wrong.
         """
-        try:
-            file = _PlanFile.model_validate_json(text)
-        except ValidationError as error:
-            found = error.errors()[0]
-            where = ".".join(str(part) for part in found["loc"])
-            raise ValueError(f"not the JSON text of a plan: {where + ': ' if where else ''}{found['msg']}") from None
-        past = [Segment(part.sample_rates, part.noise_multipliers, part.steps) for part in file.past]
-        return cls(**{**dict(file), "past": past})
+        return cls(**from_json(text))
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Plan) and all(
@@ -405,79 +382,3 @@ def _too_late(
     first = int(np.flatnonzero(~fits(high))[0])
     total = epsilon_of_rows([segment.rows(np.array([first])) for segment in done], delta[over[[first]]], accountant)
     return AlreadySpent(labels[over[first]], float(epsilon[over[first]]), float(total[0]), low)
-
-
-def plan_report(plan: Plan, most: int = 40) -> str:
-    """Return the table of Plan.report with at most so many lines of owners."""
-    owners, records = plan.sizes.size, int(plan.sizes.sum())
-    title = (
-        f"{plan.steps} steps, expected batch {plan.expected_batch:g}, noise scale {plan.noise_scale:.4g}, "
-        f"{owners} owner{'s' * (owners != 1)} with {records} records"
-    )
-    columns = [plan.sample_rates, plan.sensitivities, plan.noise_multipliers]
-    names = ["sample rate", "sensitivity", "multiplier"]
-    forms = [".4g"] * 3
-    if plan.epsilon is not None and plan.delta is not None:
-        title += f", accounted by {plan.accountant}"
-        columns += [plan.epsilon, plan.spent(), plan.delta]
-        names += ["epsilon granted", "used", "delta"]
-        forms += [".4g", ".4g", ".3g"]
-    first, kinds = distinct(columns)
-    if owners <= most:
-        first, kinds = np.arange(owners), np.arange(owners)
-    else:
-        first = first[np.lexsort([columns[i][first] for i in (0, 3 if len(columns) > 3 else 1)])]
-    count = np.bincount(kinds)
-    shown = first if first.size <= most else first[np.linspace(0, first.size - 1, most).round().astype(np.int64)]
-    lines = [["owner", "records", *names]]
-    for row in shown:
-        alike = int(count[kinds[row]])
-        who = str(plan.labels[row]) + (f" and {alike - 1} more" if alike > 1 else "")
-        size = int(plan.sizes[kinds == kinds[row]].sum()) if alike > 1 else int(plan.sizes[row])
-        lines.append(
-            [
-                who,
-                str(size),
-                *(format(column[row], form) for column, form in zip(columns, forms, strict=True)),
-            ]
-        )
-    widths = [max(len(line[i]) for line in lines) for i in range(len(lines[0]))]
-    table = [
-        "  ".join(
-            [line[0].ljust(widths[0])] + [cell.rjust(width) for cell, width in zip(line[1:], widths[1:], strict=True)]
-        )
-        for line in lines
-    ]
-    if first.size > shown.size:
-        table.append(f"({shown.size} of {first.size} kinds of owners are shown)")
-    return "\n".join([title, *table])
-
-
-class _PastFile(BaseModel):
-    """What a past segment looks like in a file."""
-
-    model_config = ConfigDict(extra="forbid", strict=True)
-
-    sample_rates: list[float]
-    noise_multipliers: list[float]
-    steps: list[float]
-
-
-class _PlanFile(BaseModel):
-    """What a plan looks like in a file."""
-
-    model_config = ConfigDict(extra="forbid", strict=True)
-
-    sample_rates: list[float]
-    sensitivities: list[float]
-    sizes: list[int]
-    noise_scale: float
-    steps: int
-    expected_batch: float | None = None
-    labels: list[str | int] | None = None
-    epsilon: list[float] | None = None
-    delta: list[float] | None = None
-    accountant: str | None = None
-    method: Method | None = None
-    weight: float | None = None
-    past: list[_PastFile] = []
