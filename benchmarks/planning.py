@@ -15,13 +15,14 @@ import time
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
-from types import SimpleNamespace
+from functools import cache
 from typing import Any
 
 import numpy as np
 
 from inosgm.accounting import PLD, RDP, epsilon
 from inosgm.accounting.pld import pld_epsilon
+from inosgm.owners import Owners
 from inosgm.planning import plan_sample, plan_scale
 
 RECORDS, BATCH, STEPS, DELTA, PRECISION = 60000, 512, 9375, 1e-5, 0.01
@@ -113,17 +114,18 @@ def budgets(count: int) -> np.ndarray:
     return np.linspace(1, 3, count)
 
 
+@cache
+def owners(count: int) -> Owners:
+    """Return owners with one of these budgets each."""
+    of_record = np.repeat(np.arange(count), max(1, RECORDS // count))
+    return Owners(of_record=of_record, epsilon=budgets(count), delta=DELTA)
+
+
 def ours(method: str, accountant: PLD | RDP, count: int) -> Any:
-    """Plan from scratch, with an empty cache."""
+    """Plan from scratch, with an empty cache of distributions."""
     pld_epsilon.cache_clear()
-    owners = SimpleNamespace(
-        labels=tuple(range(count)),
-        sizes=np.full(count, max(1, RECORDS // count)),
-        epsilon=budgets(count),
-        delta=np.full(count, DELTA),
-    )
-    plan = {"scale": plan_scale, "sample": plan_sample}[method]
-    return plan(owners, steps=STEPS, expected_batch=RATE * owners.sizes.sum(), clip_norm=1.0, accountant=accountant)
+    grants, plan = owners(count), {"scale": plan_scale, "sample": plan_sample}[method]
+    return plan(grants, steps=STEPS, expected_batch=RATE * grants.n_records, clip_norm=1.0, accountant=accountant)
 
 
 def seconds(work: Callable[[], Any]) -> float:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -13,27 +13,8 @@ from inosgm._plan_file import Method, from_json, to_json
 from inosgm._plan_report import plan_report
 from inosgm.accounting import ACCOUNTANTS, Accountant, Segment
 from inosgm.accounting.along import epsilon_of_rows
+from inosgm.owners import Owners
 from inosgm.shares import Shares, Wish, blend_shares, uniform_shares
-
-
-class Grants(Protocol):
-    """What a plan reads of owners: who they are, how many records they have and what they grant."""
-
-    @property
-    def labels(self) -> Sequence[str | int]:
-        """What the owners are called."""
-
-    @property
-    def sizes(self) -> np.ndarray:
-        """How many records each owner has."""
-
-    @property
-    def epsilon(self) -> np.ndarray:
-        """The epsilon that each owner grants."""
-
-    @property
-    def delta(self) -> np.ndarray:
-        """The delta that each owner grants."""
 
 
 class AlreadySpent(ValueError):
@@ -231,7 +212,7 @@ class Plan:
         """
         return plan_report(self)
 
-    def revise(self, step: int, owners: Grants) -> "Plan":
+    def revise(self, step: int, owners: Owners) -> "Plan":
         """Return a plan for the steps that remain, by the same method, for budgets that have changed.
 
         **Guarantee.** What was spent in the first `step` steps counts: after the last step of the new plan
@@ -253,24 +234,21 @@ class Plan:
         _, _, accountant = self._budgets()
         if self.method is None:
             raise ValueError("this plan was made by hand, so it cannot be revised: make a new one, with `past`")
-        if tuple(owners.labels) != self.labels:
+        _validate.instance("owners", owners, Owners, "make them anew, with the budgets that hold now")
+        if owners.labels != self.labels:
             raise ValueError("owners must be those of the plan, in the same order")
         done = self._done(step)
         if step >= self.steps:
             raise ValueError(
                 f"step must be below the {self.steps} steps of the plan, got {step}: nothing is left to revise"
             )
-        epsilon, delta = (
-            np.asarray(owners.epsilon, dtype=np.float64),
-            np.asarray(owners.delta, dtype=np.float64),
-        )
+        epsilon, delta = owners.epsilon, owners.delta
         over = np.flatnonzero(epsilon_of_rows(done, delta, accountant) > epsilon)
         if over.size:
             raise _too_late([segment.rows(over) for segment in done], over, epsilon, delta, self.labels, accountant)
-        sizes = np.asarray(owners.sizes)
         wish = Wish(
             labels=self.labels,
-            sizes=sizes,
+            sizes=owners.sizes,
             epsilon=epsilon,
             delta=delta,
             past=done,

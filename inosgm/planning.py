@@ -1,19 +1,16 @@
 """Plans for budgets: what each owner's grant buys, never exceeded and spent to the end."""
 
-from typing import Any
-
-import numpy as np
-
 from inosgm import _validate
 from inosgm.accounting import PLD, Accountant
-from inosgm.plan import AlreadySpent, Grants, Plan
+from inosgm.owners import Owners
+from inosgm.plan import AlreadySpent, Plan
 from inosgm.shares import Wish
 
-__all__ = ["AlreadySpent", "Grants", "Plan", "plan_blend", "plan_sample", "plan_scale", "plan_uniform"]
+__all__ = ["AlreadySpent", "Plan", "plan_blend", "plan_sample", "plan_scale", "plan_uniform"]
 
 
 def plan_sample(
-    owners: Grants,
+    owners: Owners,
     *,
     steps: int,
     expected_batch: float,
@@ -50,7 +47,7 @@ def plan_sample(
 
 
 def plan_scale(
-    owners: Grants,
+    owners: Owners,
     *,
     steps: int,
     expected_batch: float,
@@ -87,7 +84,7 @@ def plan_scale(
 
 
 def plan_blend(
-    owners: Grants,
+    owners: Owners,
     *,
     weight: float,
     steps: int,
@@ -127,7 +124,7 @@ def plan_blend(
 
 
 def plan_uniform(
-    owners: Grants,
+    owners: Owners,
     *,
     steps: int,
     expected_batch: float,
@@ -162,16 +159,14 @@ def plan_uniform(
     return Plan.of(_wish(owners, steps, expected_batch, clip_norm, accountant), "uniform")
 
 
-def _wish(owners: Any, steps: int, expected_batch: float, clip_norm: float, accountant: Accountant | None) -> Wish:
+def _wish(owners: Owners, steps: int, expected_batch: float, clip_norm: float, accountant: Accountant | None) -> Wish:
     """Check the arguments of a plan."""
-    sizes, epsilon, delta = (np.asarray(getattr(owners, name)) for name in ("sizes", "epsilon", "delta"))
-    if not sizes.size or not sizes.sum():
-        raise ValueError("owners must hold at least one record")
+    _validate.instance("owners", owners, Owners, "make them with Owners(of_record=..., epsilon=..., delta=...)")
     return Wish(
-        labels=tuple(owners.labels),
-        sizes=sizes,
-        epsilon=epsilon.astype(np.float64),
-        delta=delta.astype(np.float64),
+        labels=owners.labels,
+        sizes=owners.sizes,
+        epsilon=owners.epsilon,
+        delta=owners.delta,
         past=(),
         steps=_validate.count("steps", steps, least=1),
         expected_batch=_validate.number("expected_batch", expected_batch, above=0),
