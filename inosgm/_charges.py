@@ -7,6 +7,7 @@ from typing import Self
 import numpy as np
 
 from inosgm._journal import Row
+from inosgm.accounting import Segment
 from inosgm.cost import Cost
 
 
@@ -69,6 +70,12 @@ class Table:
         for array in (self.sample_rates, self.noise_multipliers, self.group):
             state.update(array.size.to_bytes(8, "big") + array.astype("<f8").tobytes())
         return state.hexdigest()
+
+    def segment(self, steps: int, owners: int, where: list[int]) -> Segment:
+        """Return the cost of some steps, for the owners at these positions; a rate of 0 for who does not pay."""
+        group = self.groups(owners)[where]
+        rates, multipliers = np.append(self.sample_rates, 0.0), np.append(self.noise_multipliers, 1.0)
+        return Segment(rates[group], multipliers[group], np.full(len(where), steps))
 
     def groups(self, owners: int) -> np.ndarray:
         return np.concatenate([self.group, np.full(owners - self.group.size, -1)])

@@ -42,6 +42,10 @@ class Journal(Protocol):
 
     heads: list[str]
 
+    @property
+    def torn(self) -> int:
+        """How many bytes at the end are no whole row, and count for nothing."""
+
     def locked(self, *, write: bool) -> Any:
         """Hold the lock, and yield the rows that were not yielded before."""
 
@@ -57,6 +61,7 @@ class MemoryJournal:
 
     def __init__(self) -> None:
         self.heads: list[str] = []
+        self.torn = 0
         self._lock = threading.RLock()
 
     @contextmanager
@@ -88,6 +93,11 @@ class FileJournal:
         self._named = False  # whether the name of the file is known to be durable
         self._file = -1
         self._thread = threading.RLock()
+
+    @property
+    def torn(self) -> int:
+        """How many bytes at the end are no whole row, and count for nothing."""
+        return len(self._torn)
 
     @classmethod
     def create(cls, path: str, row: Mapping[str, Any]) -> None:

@@ -40,8 +40,9 @@ def main() -> None:
     """Run the command line; a user's mistake ends in one line and exit code 2, not in a traceback."""
     try:
         app()
-    except (ValueError, TypeError, OSError) as error:
-        Console(stderr=True).print(f"[red]error:[/red] {error}")
+    except (ValueError, TypeError, OSError, ArithmeticError, MemoryError) as error:
+        typer.secho("error: ", fg="red", nl=False, err=True)
+        typer.echo(str(error), err=True)
         sys.exit(2)
 
 
@@ -83,9 +84,9 @@ def plan(
         Method,
         typer.Option(help="Let rates differ (sample), sensitivities (scale), both (blend), or nothing (uniform)."),
     ] = Method.sample,
-    weight: Annotated[float, typer.Option(help="For a blend: 1 is sample, 0 is scale.")] = 0.5,
+    weight: Annotated[float | None, typer.Option(help="For a blend: 1 is sample, 0 is scale.")] = None,
     accountant: Annotated[Accounting, typer.Option(help="Exact (pld), or as in the papers (rdp).")] = Accounting.pld,
-    delta: Annotated[float | None, typer.Option(help="One delta for all, if the CSV has no such column.")] = None,
+    delta: Annotated[float | None, typer.Option(help="One delta for all, instead of a column of the CSV.")] = None,
     output: Annotated[Path, typer.Option(help="Where to write the plan.")] = Path("plan.json"),
 ) -> None:
     """Say what budgets buy, per owner, and write the plan as JSON."""
@@ -93,10 +94,14 @@ def plan(
     from inosgm.accounting import ACCOUNTANTS
     from inosgm.owners import Owners
 
+    if output.resolve() == owners.resolve():
+        raise ValueError(f"--output {output} would overwrite the owners: choose another file")
+    if (method is Method.blend) != (weight is not None):
+        raise ValueError("--weight goes with --method blend, and a blend needs one")
     methods: dict[Method, Callable[..., Plan]] = {
         Method.sample: planning.plan_sample,
         Method.scale: planning.plan_scale,
-        Method.blend: partial(planning.plan_blend, weight=weight),
+        Method.blend: partial(planning.plan_blend, weight=weight or 0.0),
         Method.uniform: planning.plan_uniform,
     }
     made = methods[method](

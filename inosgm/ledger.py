@@ -13,23 +13,21 @@ import numpy as np
 from inosgm import _validate
 from inosgm._charges import Charge, Job, Table, merged, uncovered
 from inosgm._journal import FileJournal, Journal, LedgerDamaged, MemoryJournal, Row
+from inosgm.accounting import PLD, Segment, Stretch
 from inosgm.cost import Cost
 from inosgm.owners import Label, Owners
 
-__all__ = ["Accountant", "BudgetExceeded", "Charge", "JobMismatch", "Ledger", "LedgerDamaged"]
-
-Segment = tuple[float, float, int]
-"""A stretch of equal steps: (sample rate, noise multiplier, number of steps)."""
+__all__ = ["BudgetExceeded", "Charge", "HistoryAccountant", "JobMismatch", "Ledger", "LedgerDamaged"]
 
 
-class Accountant(Protocol):
+class HistoryAccountant(Protocol):
     """Whatever says what a history costs, such as PLD() and RDP() of inosgm.accounting.
 
     One that also has `epsilons_of(histories, deltas)`, the same for many histories at once, is asked that
     instead: with a budget per record there may be a million of them.
     """
 
-    def epsilon_of(self, segments: Sequence[Segment], delta: float) -> float:
+    def epsilon_of(self, segments: Sequence[Stretch], delta: float) -> float:
         """Return an epsilon such that the composed segments are (epsilon, delta)-private for one record."""
 
 
@@ -120,14 +118,13 @@ class Ledger:
         path: str | os.PathLike[str] | None = None,
         *,
         owners: Owners | None = None,
-        accountant: Accountant | None = None,
+        accountant: HistoryAccountant | None = None,
     ) -> None:
         if owners is not None and not isinstance(owners, Owners):
             raise TypeError(f"owners must be Owners, got {owners!r}")
-        if accountant is None:
-            from inosgm.accounting import PLD
-
-            accountant = PLD()
+        accountant = PLD() if accountant is None else accountant
+        if not callable(getattr(accountant, "epsilon_of", None)) or isinstance(accountant, type):
+            raise TypeError(f"accountant must be PLD() or RDP(), got {accountant!r}")
         self._path = None if path is None else os.fspath(path)
         self._accountant = accountant
         self._epsilon_of = lru_cache(maxsize=2**16)(accountant.epsilon_of)
@@ -235,18 +232,34 @@ class Ledger:
         with self._books(write=False):
             return tuple(self._charges)
 
-    def segments(self, owner: Label) -> tuple[Segment, ...]:
+    def segments(self, owner: Label) -> tuple[Stretch, ...]:
         """Return what one owner was charged: (sample rate, noise multiplier, steps), equal ones added up."""
         with self._books(write=False):
             if owner not in self._position:
                 raise ValueError(f"owner must be one of the ledger's ({_validate.some(self._labels)}), got {owner!r}")
             return self._segments(self._position[owner])
 
+    def past(self, owners: Owners) -> tuple[Segment, ...]:
+        """Return what was charged so far, one entry per owner, for planning with what is left.
+
+        >>> owners = Owners(of_record=["a", "b"], epsilon=2.0, delta=1e-5)
+        >>> ledger = Ledger(owners=owners)
+        >>> ledger.charge(Cost(labels=("a",), sample_rates=[1.0], noise_multipliers=[5.0]))
+        >>> ledger.past(owners)
+        (Segment(sample_rate=[1. 0.], noise_multiplier=[5. 1.], steps=[1. 1.]),)
+        """
+        with self._books(write=False):
+            self._require_known(owners.labels)
+            where = [self._position[label] for label in owners.labels]
+            return tuple(
+                self._tables[digest].segment(steps, len(self._labels), where) for digest, steps in self._steps.items()
+            )
+
     def events(self) -> dict[Label, Any]:
         """Return what was charged to each owner as an event of dp_accounting, for any of its accountants."""
         import dp_accounting
 
-        def event(segments: tuple[Segment, ...]) -> Any:
+        def event(segments: tuple[Stretch, ...]) -> Any:
             parts = []
             for rate, multiplier, steps in segments:
                 gaussian = dp_accounting.GaussianDpEvent(multiplier)
@@ -304,7 +317,10 @@ class Ledger:
             charges = [{**vars(charge), "steps": charge.steps} for charge in self._charges]
             torn = [{name: row[name] for name in ("row", "time", "bytes", "kept")} for row in self._torn]
             head = f"{len(self._journal.heads)}-{self._journal.heads[-1]}"
-            return json.dumps({"head": head, "owners": owners, "charges": charges, "torn": torn}, indent=2)
+            return json.dumps(
+                {"head": head, "owners": owners, "charges": charges, "torn": torn, "torn_bytes": self._journal.torn},
+                indent=2,
+            )
 
     def report(self, *, rows: int = 20) -> str:
         """Return a page for people: the owners nearest to their limit, and the latest charges.
@@ -331,6 +347,11 @@ class Ledger:
             ]
             for row in self._torn:
                 lines.append(f"row {row['row']}: a torn row of {row['bytes']} bytes was set aside in {row['kept']}")
+            if self._journal.torn:
+                lines.append(
+                    f"the last {self._journal.torn} bytes are no whole row and count for nothing: a writer was killed, or "
+                    "the file was cut; compare the head with one that was noted"
+                )
             return "\n".join([*lines, "", f"head {len(self._journal.heads)}-{self._journal.heads[-1]}"])
 
     def __repr__(self) -> str:
@@ -395,6 +416,12 @@ class Ledger:
         else:
             raise ValueError(f"unknown kind {row['kind']!r}")
 
+    def _require_known(self, labels: Sequence[Label]) -> None:
+        unknown = [label for label in labels if label not in self._position]
+        if unknown:
+            known = _validate.some(self._labels)
+            raise ValueError(f"owners must be those of the ledger ({known}), got {_validate.some(unknown)}")
+
     def _require_same_grants(self, owners: Owners) -> None:
         where = [self._position.get(label, -1) for label in owners.labels]
         unknown = [label for label, place in zip(owners.labels, where, strict=True) if place < 0]
@@ -420,11 +447,7 @@ class Ledger:
             getattr(cost, name) is getattr(last[0], name) for name in ("labels", "sample_rates", "noise_multipliers")
         ):
             return last[1:]
-        unknown = [label for label in cost.labels if label not in self._position]
-        if unknown:
-            raise ValueError(
-                f"cost must be for owners of the ledger ({_validate.some(self._labels)}), got {_validate.some(unknown)}"
-            )
+        self._require_known(cost.labels)
         table = Table.of(cost, np.array([self._position[label] for label in cost.labels], dtype=np.int64))
         self._last = cost, table.digest(), table
         return self._last[1:]
@@ -467,7 +490,7 @@ class Ledger:
             known = first, inverse
         return known
 
-    def _segments(self, owner: int, more: Table | None = None, steps: int = 0) -> tuple[Segment, ...]:
+    def _segments(self, owner: int, more: Table | None = None, steps: int = 0) -> tuple[Stretch, ...]:
         """Return the history of an owner, with some more steps if given; equal steps are added up."""
         merged: dict[tuple[float, float], int] = {}
         entries = [(self._tables[digest], count) for digest, count in self._steps.items()]
@@ -478,7 +501,7 @@ class Ledger:
                 merged[pair] = merged.get(pair, 0) + count
         return tuple((*pair, count) for pair, count in sorted(merged.items()))
 
-    def _epsilons(self, histories: list[tuple[Segment, ...]], owners: np.ndarray) -> np.ndarray:
+    def _epsilons(self, histories: list[tuple[Stretch, ...]], owners: np.ndarray) -> np.ndarray:
         """Ask the accountant about the histories of some owners."""
         epsilons, deltas = np.zeros(len(histories)), self._delta[owners].tolist()
         some = [i for i, history in enumerate(histories) if history]
@@ -508,5 +531,5 @@ def _grant_row(owners: Owners) -> Row:
     }
 
 
-def _reopen(path: str, accountant: Accountant) -> Ledger:
+def _reopen(path: str, accountant: HistoryAccountant) -> Ledger:
     return Ledger(path, accountant=accountant)

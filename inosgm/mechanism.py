@@ -98,6 +98,8 @@ class INOSGM(ABC):
         self._plan, self._tail, self._order, self._clipping = plan, tail, order, clipping
         self._owners = _owner_indices(plan, owners)
         self._key = None if key is None else _validate.count("key", key)
+        if ledger is not None and not callable(getattr(ledger, "charge", None)):
+            raise TypeError(f"ledger must be a Ledger, got {ledger!r}: open a file with Ledger(path)")
         self._ledger = ledger
         self._charge_steps = _validate.count("charge_steps", charge_steps, least=1)
         self._charged = 0

@@ -22,14 +22,19 @@ class AlreadySpent(ValueError):
 
     Attributes:
         owner: Who, the first one if there are several.
+        granted: The epsilon that it now grants.
+        spent: The epsilon that it has spent.
         last_step: The last step of the run, counted from its beginning, whose result may be kept.
     """
 
     def __init__(self, owner: str | int, granted: float, spent: float, last_step: int) -> None:
-        self.owner, self.last_step = owner, last_step
-        super().__init__(
-            f"owner {owner!r} now grants epsilon {granted:g}, but {spent:g} has been spent. "
-            f"Go back to step {last_step}, the last that may be kept, and revise the plan there"
+        super().__init__(owner, granted, spent, last_step)
+        self.owner, self.granted, self.spent, self.last_step = owner, granted, spent, last_step
+
+    def __str__(self) -> str:
+        return (
+            f"owner {self.owner!r} now grants epsilon {self.granted:g}, but {self.spent:g} has been spent: go back to "
+            f"step {self.last_step}, counted from the beginning of the run, and revise the plan that was followed there"
         )
 
 
@@ -124,6 +129,8 @@ class Plan:
             raise ValueError("epsilon, delta and accountant must be given together, or not at all")
         if accountant is not None and accountant not in ACCOUNTANTS:
             raise ValueError(f"accountant must be one of {sorted(ACCOUNTANTS)}, got {accountant!r}")
+        if any(isinstance(name, bool) for name in names):
+            raise TypeError("labels must be all text or all whole numbers, got True or False")
         if method not in (None, "sample", "scale", "blend", "uniform"):
             raise ValueError(f"method must be sample, scale, blend or uniform, got {method!r}")
         if (method == "blend") != (weight is not None):
@@ -216,8 +223,8 @@ class Plan:
         """Return a plan for the steps that remain, by the same method, for budgets that have changed.
 
         **Guarantee.** What was spent in the first `step` steps counts: after the last step of the new plan
-        every owner has spent at most what it now grants, all steps together. Budgets may depend on what was
-        released, but not on the data otherwise.
+        every owner has spent at most what it now grants, all steps together. New budgets must not be chosen by
+        looking at released values: tight composition is proven for costs that are not.
 
         Args:
             step: How many steps of this plan have been done.

@@ -1,7 +1,9 @@
 """Plans for budgets: what each owner's grant buys, never exceeded and spent to the end."""
 
+from collections.abc import Sequence
+
 from inosgm import _validate
-from inosgm.accounting import PLD, Accountant
+from inosgm.accounting import Accountant, Segment, chosen
 from inosgm.owners import Owners
 from inosgm.plan import AlreadySpent, Plan
 from inosgm.shares import Wish
@@ -16,6 +18,7 @@ def plan_sample(
     expected_batch: float,
     clip_norm: float,
     accountant: Accountant | None = None,
+    past: Sequence[Segment] = (),
 ) -> Plan:
     """Plan with one sensitivity and a sample rate for every owner (Algorithm 2 of IDP-SGD).
 
@@ -28,6 +31,7 @@ def plan_sample(
         expected_batch: Expected number of records in a batch, at most the number of records.
         clip_norm: The sensitivity of every owner.
         accountant: PLD() if not given.
+        past: What was done to the owners' records before, which counts: ledger.past(owners) knows.
 
     Returns:
         The plan, with the budgets and the accountant's name in it.
@@ -43,7 +47,7 @@ def plan_sample(
     >>> plan.sample_rates.round(3)
     array([0.072, 0.017])
     """
-    return Plan.of(_wish(owners, steps, expected_batch, clip_norm, accountant), "sample")
+    return Plan.of(_wish(owners, steps, expected_batch, clip_norm, accountant, past), "sample")
 
 
 def plan_scale(
@@ -53,6 +57,7 @@ def plan_scale(
     expected_batch: float,
     clip_norm: float,
     accountant: Accountant | None = None,
+    past: Sequence[Segment] = (),
 ) -> Plan:
     """Plan with one sample rate and a sensitivity for every owner (Algorithm 3 of IDP-SGD).
 
@@ -65,6 +70,7 @@ def plan_scale(
         expected_batch: Expected number of records in a batch, at most the number of records.
         clip_norm: The mean of the sensitivities over all records.
         accountant: PLD() if not given.
+        past: What was done to the owners' records before, which counts: ledger.past(owners) knows.
 
     Returns:
         The plan, with the budgets and the accountant's name in it.
@@ -80,7 +86,7 @@ def plan_scale(
     >>> plan.sensitivities.round(2)
     array([1.41, 0.38])
     """
-    return Plan.of(_wish(owners, steps, expected_batch, clip_norm, accountant), "scale")
+    return Plan.of(_wish(owners, steps, expected_batch, clip_norm, accountant, past), "scale")
 
 
 def plan_blend(
@@ -91,6 +97,7 @@ def plan_blend(
     expected_batch: float,
     clip_norm: float,
     accountant: Accountant | None = None,
+    past: Sequence[Segment] = (),
 ) -> Plan:
     """Plan with rates and sensitivities that share the work of telling owners apart.
 
@@ -104,6 +111,7 @@ def plan_blend(
         expected_batch: Expected number of records in a batch, at most the number of records.
         clip_norm: The mean of the sensitivities over all records.
         accountant: PLD() if not given.
+        past: What was done to the owners' records before, which counts: ledger.past(owners) knows.
 
     Returns:
         The plan, with the budgets and the accountant's name in it.
@@ -120,7 +128,7 @@ def plan_blend(
     (array([0.063, 0.031]), array([1.24, 0.64]))
     """
     weight = _validate.number("weight", weight, least=0, most=1)
-    return Plan.of(_wish(owners, steps, expected_batch, clip_norm, accountant), "blend", weight)
+    return Plan.of(_wish(owners, steps, expected_batch, clip_norm, accountant, past), "blend", weight)
 
 
 def plan_uniform(
@@ -130,6 +138,7 @@ def plan_uniform(
     expected_batch: float,
     clip_norm: float,
     accountant: Accountant | None = None,
+    past: Sequence[Segment] = (),
 ) -> Plan:
     """Plan with one rate and one sensitivity, as strict as the strictest owner: DP-SGD.
 
@@ -142,6 +151,7 @@ def plan_uniform(
         expected_batch: Expected number of records in a batch, at most the number of records.
         clip_norm: The sensitivity of every owner.
         accountant: PLD() if not given.
+        past: What was done to the owners' records before, which counts: ledger.past(owners) knows.
 
     Returns:
         The plan, with the budgets and the accountant's name in it.
@@ -156,20 +166,29 @@ def plan_uniform(
     >>> plan_uniform(owners, steps=1000, expected_batch=50, clip_norm=1.0).spent().round(3)
     array([1., 1.])
     """
-    return Plan.of(_wish(owners, steps, expected_batch, clip_norm, accountant), "uniform")
+    return Plan.of(_wish(owners, steps, expected_batch, clip_norm, accountant, past), "uniform")
 
 
-def _wish(owners: Owners, steps: int, expected_batch: float, clip_norm: float, accountant: Accountant | None) -> Wish:
+def _wish(
+    owners: Owners,
+    steps: int,
+    expected_batch: float,
+    clip_norm: float,
+    accountant: Accountant | None,
+    past: Sequence[Segment],
+) -> Wish:
     """Check the arguments of a plan."""
     _validate.instance("owners", owners, Owners, "make them with Owners(of_record=..., epsilon=..., delta=...)")
+    for segment in past:
+        _validate.instance("past", segment, Segment, "take ledger.past(owners), or a list of Segment")
     return Wish(
         labels=owners.labels,
         sizes=owners.sizes,
         epsilon=owners.epsilon,
         delta=owners.delta,
-        past=(),
+        past=tuple(segment.rows_of(len(owners.labels)) for segment in past),
         steps=_validate.count("steps", steps, least=1),
         expected_batch=_validate.number("expected_batch", expected_batch, above=0),
         clip_norm=_validate.number("clip_norm", clip_norm, above=0),
-        accountant=PLD() if accountant is None else accountant,
+        accountant=chosen(accountant),
     )

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from inosgm.accounting import Accountant, Segment
+from inosgm.accounting.along import MANY
 from inosgm.accounting.curves import MARGIN, interpolate, solve
 from inosgm.accounting.inverses import LEAST_MULTIPLIER, LEAST_RATE, MOST_MULTIPLIER, multipliers, rates
 from inosgm.accounting.rows import distinct
@@ -61,7 +62,9 @@ class Wish:
         past = [column for s in self.past for column in (s.sample_rate, s.noise_multiplier, s.steps)]
         first, kinds = distinct([self.epsilon, self.delta, *past])
         sizes = np.bincount(kinds, weights=self.sizes, minlength=first.size)
-        return replace(self.some(first), sizes=sizes), kinds
+        # Of very many owners with a past, epsilons are read off a table when they are charged: leave room for that.
+        room = MARGIN if self.past and first.size > MANY else 0.0
+        return replace(self.some(first), sizes=sizes, epsilon=self.epsilon[first] * (1 - room)), kinds
 
     def common_rate(self) -> float:
         """Return the sample rate that gives the expected batch when all records have the same."""

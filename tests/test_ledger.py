@@ -21,11 +21,12 @@ from hypothesis import strategies as st
 import inosgm
 from inosgm import _journal
 from inosgm._fingerprint import Fingerprint
+from inosgm.accounting import PLD, RDP
 from inosgm.cost import Cost
 from inosgm.ledger import BudgetExceeded, JobMismatch, Ledger, LedgerDamaged
 from inosgm.orders import RandomOrder
 from inosgm.owners import Owners
-from inosgm.planning import Plan
+from inosgm.planning import Plan, plan_sample, plan_scale
 from inosgm.tails import LinearTail
 
 WORKER = Path(__file__).with_name("ledger_worker.py")
@@ -235,6 +236,50 @@ def test_spent_is_what_an_accountant_says_of_everything_accepted(grants, charges
         exported = RdpAccountant(ORDERS)
         exported.compose(ledger.events()[owner])
         assert spent[owner] == pytest.approx(exported.get_epsilon(delta[owner]) if accepted[owner] else 0.0, abs=1e-9)
+
+
+def test_planning_with_what_a_ledger_has_left():
+    """Ten statistics, then a plan for the rest of the budgets: it fits, and hardly anything is left."""
+    owners = Owners(of_record=np.repeat(["a", "b", "c"], 100), epsilon=[1.0, 2.0, 4.0], delta=1e-5)
+    ledger = Ledger(owners=owners)
+    part = Cost(labels=("a", "b"), sample_rates=[0.5, 1.0], noise_multipliers=[30.0, 20.0])
+    for step in range(10):
+        ledger.charge(part.at(step, 1))
+    plan = plan_sample(owners, steps=50, expected_batch=30, clip_norm=1.0, past=ledger.past(owners))
+    ledger.charge(
+        Cost(labels=plan.labels, sample_rates=plan.sample_rates, noise_multipliers=plan.noise_multipliers, steps=50)
+    )
+    spent = np.array(list(ledger.spent().values()))
+    assert np.all(spent <= owners.epsilon)
+    assert np.all(spent >= 0.995 * owners.epsilon)
+    whole = plan_sample(owners, steps=50, expected_batch=30, clip_norm=1.0)
+    assert np.all(plan.noise_multipliers[:2] > whole.noise_multipliers[:2])
+    with pytest.raises(ValueError, match="owners must be those of the ledger"):
+        ledger.past(Owners(of_record=["z"], epsilon=1.0, delta=1e-5))
+
+
+def test_many_histories_are_tabulated_from_above_and_charged():
+    """A statistic and a run of 300 owners with a budget each; every tenth is worked out by itself."""
+    owners = Owners(of_record=np.repeat(np.arange(300), 10), epsilon=np.linspace(1, 5, 300), delta=1e-5)
+    less = Owners(of_record=np.repeat(np.arange(300), 10), epsilon=np.linspace(0.3, 2, 300), delta=1e-5)
+    for accountant in (PLD(), RDP()):
+        ledger = Ledger(owners=owners, accountant=accountant)
+        for plan in (
+            plan_scale(less, steps=1, expected_batch=1500, clip_norm=1.0, accountant=accountant),
+            plan_sample(less, steps=100, expected_batch=300, clip_norm=1.0, accountant=accountant),
+        ):
+            ledger.charge(
+                Cost(
+                    labels=plan.labels,
+                    sample_rates=plan.sample_rates,
+                    noise_multipliers=plan.noise_multipliers,
+                    steps=plan.steps,
+                )
+            )
+        spent = np.array(list(ledger.spent().values()))[::10]
+        alone = np.array([accountant.epsilon_of(ledger.segments(owner), 1e-5) for owner in range(0, 300, 10)])
+        assert np.all(spent >= alone * (1 - 1e-9))
+        assert np.all(spent <= alone * 1.002)
 
 
 def test_events_suit_other_accountants(make):

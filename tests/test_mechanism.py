@@ -324,6 +324,7 @@ def test_missing_values_of_a_table_rank_last_and_add_nothing(kind):
         (dict(clipping="scale"), "clipping must be of type Clipping"),
         (dict(clipping=ScaleClipped), "clipping must be of type Clipping"),
         (dict(key="secret"), "key must be a whole number"),
+        (dict(ledger="study.ledger"), "ledger must be a Ledger"),
         (dict(plan={"steps": 1}), "plan must be of type Plan"),
         (dict(tail=lambda u: 1.0), "tail must be of type Tail"),
         (dict(order=max), "order must be of type Order"),

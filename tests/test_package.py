@@ -37,7 +37,8 @@ def test_every_public_name_resolves_and_is_typed():
     assert typed == set(inosgm.__all__) - {"__version__"}
     for name in inosgm.__all__:
         assert getattr(inosgm, name) is not None
-    assert set(dir(inosgm)) == set(inosgm.__all__)
+    assert set(inosgm.__all__) <= set(dir(inosgm))
+    assert inosgm.accounting.epsilon(1.0, 1.0, 1, 1e-5) > 0
     with pytest.raises(AttributeError, match="no attribute 'Tales'"):
         inosgm.Tales  # noqa: B018
 
@@ -57,6 +58,7 @@ CSV = "owner,epsilon,delta,records\nclinic,2,1e-5,900\npatient,0.5,1e-5,100\n"
 def test_plan_command(method, tmp_path):
     (tmp_path / "owners.csv").write_text(CSV)
     wish = ["--steps", "100", "--expected-batch", "50", "--clip-norm", "1", "--method", method]
+    wish += ["--weight", "0.5"] if method == "blend" else []
     arguments = ["plan", str(tmp_path / "owners.csv"), *wish, "--output", str(tmp_path / "plan.json")]
     result = CliRunner().invoke(app, arguments)
     assert result.exit_code == 0, result.output
@@ -85,6 +87,7 @@ def test_ledger_command(tmp_path):
         ("owner,epsilon,delta\na,-1,1e-5\n", "epsilon"),
         ("owner,epsilon,delta\na,lots,1e-5\n", "lots"),
         ("", "column|empty|row"),
+        ("owner,[/epsilon],delta\na,1,1e-5\n", r"no column 'epsilon'.*\[/epsilon\]"),
     ],
 )
 def test_bad_files_end_in_one_line(text, message, tmp_path):
@@ -96,6 +99,20 @@ def test_bad_files_end_in_one_line(text, message, tmp_path):
     assert re.search(message, result.stderr)
     assert "Traceback" not in result.stderr
     assert not (tmp_path / "plan.json").exists()
+
+
+def test_a_plan_does_not_overwrite_its_owners_and_takes_no_idle_option(tmp_path):
+    file = tmp_path / "owners.csv"
+    file.write_text(CSV)
+    command = [sys.executable, "-m", "inosgm", "plan", str(file), "--steps", "10", "--expected-batch", "1"]
+    for options, message in (
+        (["--output", str(file)], "would overwrite"),
+        (["--weight", "0.5"], "goes with --method blend"),
+    ):
+        result = subprocess.run([*command, *options], capture_output=True, text=True)
+        assert result.returncode == 2
+        assert message in result.stderr
+    assert file.read_text() == CSV
 
 
 def test_a_file_that_is_no_ledger_is_not_made_into_one(tmp_path):

@@ -12,27 +12,26 @@ from inosgm.accounting.segments import Segment, _unchecked
 if TYPE_CHECKING:
     from inosgm.accounting.accountants import Accountant
 
-_MANY = 64
+MANY = 64
+"""Up to so many kinds of rows are worked out one by one."""
 _LIKE = 1e-3
 
 
 def epsilon_of_rows(segments: Sequence[Segment], delta: np.ndarray, accountant: "Accountant") -> np.ndarray:
     """Return the epsilon of every row, from above.
 
-    Up to 64 kinds of rows are worked out one by one. More of them, as in a plan for very many budgets, share
-    a past, a delta and a chain along which the last rate rises and the last multiplier falls, so that epsilon
-    rises: then it is tabulated as `curves` describes (and comes out at most 0.1 % higher), or, by Renyi,
-    confirmed row by row.
+    Up to 64 kinds of rows are worked out one by one. More of them, as in plans for very many budgets, form a
+    chain along which all rates rise and all multipliers fall, so that epsilon rises: then it is tabulated as `curves`
+    describes (and comes out at most 0.1 % higher), or, by Renyi, confirmed row by row. Rows that form no chain are
+    worked out one by one, too.
     """
     if not segments:
         return np.zeros(delta.size)
     first, kinds = distinct([delta, *(column for segment in segments for column in segment._values())])
     rows, deltas = [segment.rows(first) for segment in segments], delta[first]
-    if first.size <= _MANY:
+    if first.size <= MANY:
         return np.asarray(accountant.epsilon(rows, deltas)[0][kinds])
-    last = rows[-1]
-    shared = [deltas, last.steps, *(column for segment in rows[:-1] for column in segment._values())]
-    _, group_of = distinct(shared)
+    _, group_of = distinct([deltas, *(segment.steps for segment in rows)])
     found = np.full(first.size, np.nan)
     order = np.argsort(group_of, kind="stable")
     for group in np.split(order, np.flatnonzero(np.diff(group_of[order])) + 1):
@@ -45,36 +44,38 @@ def epsilon_of_rows(segments: Sequence[Segment], delta: np.ndarray, accountant: 
 
 
 def _chain(segments: Sequence[Segment], delta: np.ndarray, accountant: "Accountant") -> np.ndarray:
-    """Return the epsilon of rows that differ in the last segment only, nan if they are few or form no
-    chain.
-    """
+    """Return the epsilon of rows with the same delta and steps, nan if they are few or form no chain."""
     unknown = np.full(delta.size, np.nan)
-    last = segments[-1]
-    if delta.size <= _MANY or not last.sample_rate.all():
+    if delta.size <= MANY or not all(segment.sample_rate.all() for segment in segments):
         return unknown
-    rate, multiplier = np.log(last.sample_rate), np.log(last.noise_multiplier)
-    x = rate - multiplier
-    order = np.argsort(x)
-    # The least chain that is nowhere cheaper than the rows themselves; no worse, if they are a chain but for
-    # rounding.
-    above, below = np.maximum.accumulate(rate[order]), np.minimum.accumulate(multiplier[order])
-    if max(np.abs(above - rate[order]).max(), np.abs(below - multiplier[order]).max()) > _LIKE:
-        return unknown
-    place = np.maximum.accumulate(above - below)
+    logs = [(np.log(segment.sample_rate), np.log(segment.noise_multiplier)) for segment in segments]
+    order = np.argsort(sum(rate - multiplier for rate, multiplier in logs))
+    # The least chain that is nowhere cheaper than the rows themselves; no worse, if they are a chain but for rounding.
+    chain = [
+        (np.maximum.accumulate(rate[order]), np.minimum.accumulate(multiplier[order])) for rate, multiplier in logs
+    ]
+    for links, rows in zip(chain, logs, strict=True):
+        if max(np.abs(link - row[order]).max() for link, row in zip(links, rows, strict=True)) > _LIKE:
+            return unknown
+    place = np.maximum.accumulate(sum(above - below for above, below in chain))
 
     def question(s: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         here = np.zeros(s.size, dtype=np.int64)
-        ahead = _unchecked(
-            np.minimum(np.exp(np.interp(s, place, above)), 1.0),
-            np.exp(np.interp(s, place, below)),
-            last.steps[here],
-        )
-        return accountant.epsilon([*(segment.rows(here) for segment in segments[:-1]), ahead], delta[here])
+        at = [
+            _unchecked(
+                np.minimum(np.exp(np.interp(s, place, above)), 1.0),
+                np.exp(np.interp(s, place, below)),
+                segment.steps[here],
+            )
+            for segment, (above, below) in zip(segments, chain, strict=True)
+        ]
+        return accountant.epsilon(at, delta[here])
 
     curve = Curve(question, float(place[0]), float(place[-1]))
     curve.add(np.linspace(place[0], place[-1], 4 + int((place[-1] - place[0]) / 0.5)))
     found = np.empty(delta.size)
     if accountant.confirms:
-        return accountant.confirm(segments, delta, curve.hints(x), closely=True)
+        found[order] = place
+        return accountant.confirm(segments, delta, curve.hints(found), closely=True)
     found[order] = np.exp(curve.upper(place))
     return found

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from inosgm.accounting.accountants import PLD, Accountant
+from inosgm.accounting.accountants import Accountant, chosen
 from inosgm.accounting.curves import CHECK, FEW, GUESS, MARGIN, Curve, solve
 from inosgm.accounting.gaussian import gaussian_delta
 from inosgm.accounting.rows import distinct
@@ -55,8 +55,8 @@ def epsilon(
 def composed_epsilon(segments: Sequence[Segment], delta: ArrayLike, accountant: Accountant | None = None) -> Any:
     """Return the epsilon of several segments of steps, one after the other.
 
-    **Guarantee.** Never below the true epsilon for one record added or removed, also if later segments were
-    chosen looking at what earlier ones released, as long as the segments themselves were fixed in advance.
+    **Guarantee.** Never below the true epsilon for one record added or removed. What is computed may depend on what
+    earlier segments released; their rates, multipliers and steps must not.
 
     Args:
         segments: What was done; their numbers are broadcast with each other and with delta.
@@ -78,7 +78,7 @@ def composed_epsilon(segments: Sequence[Segment], delta: ArrayLike, accountant: 
     columns = np.broadcast_arrays(deltas, *[values for segment in segments for values in segment._values()])
     flat = [column.reshape(-1) for column in columns]
     rows = [_unchecked(*flat[i : i + 3]) for i in range(1, len(flat), 3)]
-    found, _ = (accountant or PLD()).epsilon(rows, flat[0])
+    found, _ = chosen(accountant).epsilon(rows, flat[0])
     return found.reshape(columns[0].shape)[()]
 
 
@@ -110,7 +110,7 @@ def noise_multiplier(
     1.41
     """
     shape, (eps, dlt, rate, count) = _inputs(epsilon, delta, sample_rate=sample_rate, steps=steps)
-    found = multipliers(eps, dlt, rate, count, (), accountant or PLD())
+    found = multipliers(eps, dlt, rate, count, (), chosen(accountant))
     _refuse(found, eps, f"no noise multiplier up to {MOST_MULTIPLIER:g} keeps it: lower sample_rate or steps")
     return found.reshape(shape)[()]
 
@@ -143,7 +143,7 @@ def sample_rate(
     0.0154
     """
     shape, (eps, dlt, multiplier, count) = _inputs(epsilon, delta, noise_multiplier=noise_multiplier, steps=steps)
-    found = rates(eps, dlt, multiplier, count, (), accountant or PLD())
+    found = rates(eps, dlt, multiplier, count, (), chosen(accountant))
     _refuse(found, eps, f"no sample rate down to {LEAST_RATE:g} keeps it: raise noise_multiplier or lower steps")
     return found.reshape(shape)[()]
 
@@ -180,7 +180,7 @@ def steps(
         epsilon, delta, sample_rate=sample_rate, noise_multiplier=noise_multiplier
     )
     first, kinds = distinct([eps, dlt, rate, multiplier])
-    found = [_steps(eps[i], dlt[i], rate[i], multiplier[i], accountant or PLD()) for i in first]
+    found = [_steps(eps[i], dlt[i], rate[i], multiplier[i], chosen(accountant)) for i in first]
     return np.array(found, dtype=np.int64)[kinds].reshape(shape)[()]
 
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
-from scipy import fft, special
+from scipy import fft, signal, special
 
 from inosgm.accounting.gaussian import gaussian_epsilon
 
@@ -202,19 +202,21 @@ class _Composition:
     def _solve(self, mass: np.ndarray, losses: np.ndarray, base: float, theta: float) -> tuple[float, float]:
         """Return the epsilon whose delta is what is left, at least the first loss, and the slope there."""
         left = (1 - _CUT) * self.left  # the rest pays for what lies above the window
-        top = losses[-1]
-        with np.errstate(under="ignore"):
+        with np.errstate(under="ignore", over="ignore"):
             weight = mass * np.exp(np.minimum(base - theta * losses, 700))
             upper = np.cumsum(weight[::-1])[::-1]
-            lower = np.cumsum((weight * np.exp(top - losses))[::-1])[::-1]
-            # At epsilon = each loss; the mass at that loss counts nothing. The last is 0.
-            deltas = upper - np.exp(losses - top) * lower
-        deltas[-1] = 0.0
+            # delta at epsilon = each loss, from the top down: D_i = e^-h D_(i+1) + (1 - e^-h) U_(i+1), where U is the
+            # mass above. Everything is positive, so nothing cancels; what overflows at the bottom is too large anyway.
+            above = np.append(upper[1:], 0.0)[::-1] * -math.expm1(-self.interval)
+            deltas = signal.lfilter([1.0], [1.0, -math.exp(-self.interval)], above)[::-1]
+        if np.isnan(deltas).any():
+            raise ArithmeticError("a composed privacy loss is not a number; please report the case")
         index = int(np.argmax(deltas <= left))
-        slope = float(np.exp(losses[index] - top) * lower[index] / left)
-        if index == 0 or upper[index] <= left or lower[index] <= 0:
+        lower = upper[index] - deltas[index]  # the mass above, discounted by exp(epsilon - loss)
+        slope = float(lower / left)
+        if index == 0 or upper[index] <= left or lower <= 0:
             return float(losses[index]), slope
-        return min(float(losses[index]), top + math.log((upper[index] - left) / lower[index])), slope
+        return min(float(losses[index]), losses[index] + math.log((upper[index] - left) / lower)), slope
 
     def cumulant(self, order: float) -> float:
         """Return the logarithm of the moment generating function of the composed loss."""
