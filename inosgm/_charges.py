@@ -83,11 +83,12 @@ class Table:
 
 @dataclass(frozen=True, eq=False)
 class Job:
-    """What a job was charged with, and the steps that are paid, in order."""
+    """What a job was charged with, the steps that are paid, in order, and the sums that its noise was added to."""
 
     cost: str
     fingerprint: str
     spans: list[tuple[int, int]]
+    sums: dict[int, str]
 
 
 def uncovered(start: int, stop: int, spans: list[tuple[int, int]]) -> list[tuple[int, int]]:

@@ -3,7 +3,7 @@
 import secrets
 from copy import copy
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 
@@ -23,7 +23,7 @@ class Cost:
         step: The number of the first step, from 0.
         steps: How many steps.
         job: Names the job; a step of a job is paid once, however often it is charged. A new id if not given.
-        fingerprint: Stands for data and configuration; one job has one. Empty if its noise is never repeated.
+        fingerprint: Stands for data, configuration and code, if the caller knows them; one job has one.
         note: For people.
 
     Raises:
@@ -43,10 +43,8 @@ class Cost:
     note: str = ""
 
     def __post_init__(self) -> None:
-        rates, multipliers = self.sample_rates, self.noise_multipliers
-        if not (_is_frozen(rates) and _is_frozen(multipliers)):
-            rates = _validate.vector("sample_rates", rates)
-            multipliers = _validate.vector("noise_multipliers", multipliers)
+        rates = _validate.vector("sample_rates", self.sample_rates)
+        multipliers = _validate.vector("noise_multipliers", self.noise_multipliers)
         labels = self.labels if isinstance(self.labels, tuple) else tuple(self.labels)
         if not len(labels) == rates.size == multipliers.size > 0:
             raise ValueError(
@@ -83,7 +81,9 @@ class LedgerHook(Protocol):
         """Record the cost, or raise: then nothing is drawn, released or counted."""
 
 
-def _is_frozen(values: Any) -> bool:
-    """Return whether values are what `_validate.vector` makes: then they need no copy."""
-    vector = isinstance(values, np.ndarray) and values.dtype == np.float64 and values.ndim == 1
-    return vector and not values.flags.writeable and values.flags.owndata
+@runtime_checkable
+class BindingLedger(LedgerHook, Protocol):
+    """A ledger that also remembers on what the noise of a key was used."""
+
+    def bind(self, job: str, step: int, digest: str) -> None:
+        """Record what the noise of a step is added to, or raise if it was added to something else before."""

@@ -87,8 +87,8 @@ class Ledger:
     all of it: note `head()` elsewhere, and `check` it. Processes share a file through locks that end with
     the process.
 
-    The file is as public as labels and budgets are: it holds no data, and of the data of a keyed mechanism
-    only a digest under the key. It holds a digest of the key too, so whoever reads it can try out small
+    The file is as public as labels and budgets are: it holds no data, and of the sums of a keyed mechanism
+    only digests under the key. It holds a digest of the key too, so whoever reads it can try out small
     keys: take them from `secrets.randbits(128)`. Two ledgers do not know each other: never use a key with
     both.
 
@@ -202,6 +202,29 @@ class Ledger:
             }
             self._write(row)
             self._spent = spent
+
+    def bind(self, job: str, step: int, digest: str) -> None:
+        """Write down what the noise of a step of a job is added to; only then may it be added.
+
+        The noise of a key must never be added to two different sums, whose difference it would not hide. So the first
+        sum of each step is remembered, by a digest under the key, and any other one is refused.
+
+        Raises:
+            JobMismatch: when the step was bound to something else before.
+            ValueError: when the step was not charged.
+        """
+        with self._books(write=True):
+            known = self._jobs.get(job)
+            if known is None or uncovered(step, step + 1, known.spans):
+                raise ValueError(f"step {step} of job {job!r} must be charged before its noise is used")
+            bound = known.sums.get(step)
+            if bound is None:
+                self._write({"kind": "bind", "job": job, "step": step, "sum": digest})
+            elif bound != digest:
+                raise JobMismatch(
+                    f"step {step} of job {job!r} had another sum before, and its noise must not be used twice: a retry "
+                    "repeats data, configuration and code exactly; anything else needs a key of its own"
+                )
 
     def grant(self, owners: Owners) -> None:
         """Write new budgets down, for owners that are known or new; others keep theirs.
@@ -349,8 +372,8 @@ class Ledger:
                 lines.append(f"row {row['row']}: a torn row of {row['bytes']} bytes was set aside in {row['kept']}")
             if self._journal.torn:
                 lines.append(
-                    f"the last {self._journal.torn} bytes are no whole row and count for nothing: a writer was killed, or "
-                    "the file was cut; compare the head with one that was noted"
+                    f"the last {self._journal.torn} bytes are no whole row and count for nothing: a writer was killed, "
+                    "or the file was cut; compare the head with one that was noted"
                 )
             return "\n".join([*lines, "", f"head {len(self._journal.heads)}-{self._journal.heads[-1]}"])
 
@@ -407,10 +430,12 @@ class Ledger:
                 self._classes_now = self._classes({digest: table})
             names = ("job", "fingerprint", "note", "time", "cost")
             charge = Charge(**{name: row[name] for name in names}, spans=spans)
-            job = self._jobs.setdefault(charge.job, Job(digest, charge.fingerprint, []))
+            job = self._jobs.setdefault(charge.job, Job(digest, charge.fingerprint, [], {}))
             job.spans[:] = merged([*job.spans, *spans])
             self._steps[digest] = self._steps.get(digest, 0) + charge.steps
             self._charges.append(charge)
+        elif row["kind"] == "bind":
+            self._jobs[row["job"]].sums[row["step"]] = row["sum"]
         elif row["kind"] == "torn":
             self._torn.append(row)
         else:

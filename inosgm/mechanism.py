@@ -4,19 +4,18 @@ import secrets
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any, final
 
 import numpy as np
 
-from inosgm import __version__, _validate
-from inosgm._fingerprint import Fingerprint, encode
-from inosgm._tree import require_floating
+from inosgm import _validate
+from inosgm._tree import require_floating, tree_digest
 from inosgm._validate import Array
 from inosgm.clipping import Clipping, ScaleClipped
 from inosgm.contributions import Contributions, as_contributions
-from inosgm.cost import Cost, LedgerHook
+from inosgm.cost import BindingLedger, Cost, LedgerHook
 from inosgm.noise import add_gaussian, streams
 from inosgm.orders import Descending, Order
 from inosgm.owners import Owners
@@ -56,8 +55,9 @@ class INOSGM(ABC):
         clipping: How a weighted record is bounded: ScaleClipped() or ClipToShare().
         key: None takes coins and noise from the operating system. A whole number makes both a function of
             (key, step): reproducible, and not private against whoever knows the key. Never use one key on two
-            data sets: the difference of the releases cancels the noise. With a ledger, a retry of the same
-            job is charged once, and the same key on other data or in another configuration is refused.
+            data sets: the difference of the releases cancels the noise. With a ledger, a retry is charged once, and
+            repeats bit for bit or is refused: the ledger remembers, by a digest under the key, the sum that the
+            noise of each step was added to.
         ledger: Is told every cost before its value exists, and may refuse it.
         charge_steps: How many steps a charge pays for. 1 pays for every release by itself; plan.steps pays for the
             whole plan with the first release, in one row of the ledger, which long runs should do.
@@ -90,7 +90,6 @@ class INOSGM(ABC):
         charge_steps: int = 1,
         note: str = "",
     ) -> None:
-        others = frozenset(vars(self))
         _validate.instance("plan", plan, Plan, "make one with Plan(sample_rates=..., ...)")
         _validate.instance("tail", tail, Tail, "take one such as LinearTail(plan.tail_length(0.4)), or TableTail.of")
         _validate.instance("order", order, Order, "take one such as Descending()")
@@ -103,7 +102,6 @@ class INOSGM(ABC):
         self._ledger = ledger
         self._charge_steps = _validate.count("charge_steps", charge_steps, least=1)
         self._charged = 0
-        self._fingerprint: Fingerprint | None = None
         self._cost = Cost(
             labels=plan.labels,
             sample_rates=plan.sample_rates,
@@ -115,7 +113,6 @@ class INOSGM(ABC):
         self._released = 0
         self._probed: Any = None
         self._lock = threading.Lock()
-        self._own_names = frozenset(vars(self)) - others | {"_own_names"}
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -134,15 +131,6 @@ class INOSGM(ABC):
     @abstractmethod
     def scores(self, batch: Any) -> Array:
         """Return how important each record of the batch is: one number per record."""
-
-    def configuration(self) -> Any:
-        """Return what contributions and scores depend on beside the record, before the first release.
-
-        It tells jobs apart that have the same key, so that their noise cancels in no difference. By default
-        it is every attribute of the subclass; override it where one is not made of arrays, numbers and text.
-        With a key, whatever is random in contributions must follow from the configuration, seeds included.
-        """
-        return {name: value for name, value in sorted(vars(self).items()) if name not in self._own_names}
 
     @property
     def plan(self) -> Plan:
@@ -174,28 +162,18 @@ class INOSGM(ABC):
             step = self._released
             self._check(data)
             if self._ledger is not None and step >= self._charged:
-                self._charge(self._ledger, data, step)
+                self._charge(self._ledger, step)
             self._released += 1
             coins, noise = streams(self._key, step)
-            positions = self._sampler.draw(coins)
-            if self._fingerprint is not None:
-                self._fingerprint.check(data, positions)
-            value = add_gaussian(self._sum(data, positions, step), self._plan.noise_scale, noise)
+            total = self._sum(data, self._sampler.draw(coins), step)
+            if self._key is not None and isinstance(self._ledger, BindingLedger):
+                scaled = (total, np.asarray(self._plan.noise_scale))
+                self._ledger.bind(self._cost.job, step, tree_digest(scaled, self._key))
+            value = add_gaussian(total, self._plan.noise_scale, noise)
             return Release(value=value, step=step, cost=self._cost.at(step, 1))
 
-    def _charge(self, ledger: LedgerHook, data: Any, step: int) -> None:
-        """Pay for the next steps, and with a key first say on what its noise is used."""
-        if self._key is not None and self._fingerprint is None:
-            fingerprint = Fingerprint(data, str(self._key).encode())
-            kind = type(self)
-            parts = (__version__, kind.__module__, kind.__qualname__, self._tail, self._order, self._clipping)
-            total = fingerprint.total(
-                self._owners.tobytes(),
-                encode(self.configuration()),
-                *(repr(part).encode() for part in parts),
-                self._plan.to_json().encode(),
-            )
-            self._cost, self._fingerprint = replace(self._cost, fingerprint=total), fingerprint
+    def _charge(self, ledger: LedgerHook, step: int) -> None:
+        """Pay for the next steps."""
         steps = min(self._charge_steps, self._plan.steps - step)
         ledger.charge(self._cost.at(step, steps))
         self._charged = step + steps

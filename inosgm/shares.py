@@ -16,6 +16,7 @@ from inosgm.accounting.rows import distinct
 # how far above the expected batch the search may end, relatively, before rates are scaled down to it
 _BATCH = 4e-4
 _MET = 6e-4  # how well a budget between two that were solved has to be met; solutions are 4e-4 apart themselves
+_ROUNDS = 5  # how often intervals of budgets are halved before their owners are solved one by one
 _MANY = 48  # distinct budgets that are solved one by one when every owner has a multiplier of its own
 
 
@@ -62,8 +63,10 @@ class Wish:
         past = [column for s in self.past for column in (s.sample_rate, s.noise_multiplier, s.steps)]
         first, kinds = distinct([self.epsilon, self.delta, *past])
         sizes = np.bincount(kinds, weights=self.sizes, minlength=first.size)
-        # Of very many owners with a past, epsilons are read off a table when they are charged: leave room for that.
-        room = MARGIN if self.past and first.size > MANY else 0.0
+        # Very many owners with a past or several deltas are solved one by one, but their epsilons are read off a table
+        # when they are charged: leave room for that.
+        apart = bool(self.past) or np.unique(self.delta[first]).size > 1
+        room = MARGIN if apart and first.size > MANY else 0.0
         return replace(self.some(first), sizes=sizes, epsilon=self.epsilon[first] * (1 - room)), kinds
 
     def common_rate(self) -> float:
@@ -238,7 +241,7 @@ def _rates_between(wish: Wish, at: np.ndarray, guess: np.ndarray | None) -> np.n
     knots = np.linspace(x[0], x[-1], 4 + int((x[-1] - x[0]) / 0.4))
     values = solved(knots)
     trusted: set[float] = set()
-    while True:
+    for _ in range(_ROUNDS):
         kept = np.isfinite(values)
         left = [i for i in range(knots.size - 1) if knots[i] not in trusted and kept[i] and kept[i + 1]]
         if kept.sum() < 4 or not left:
@@ -256,10 +259,19 @@ def _rates_between(wish: Wish, at: np.ndarray, guess: np.ndarray | None) -> np.n
             merged = np.concatenate([knots, new])
             place = np.argsort(merged)
             knots, values = merged[place], np.concatenate([values, solved(new)])[place]
+    kept = np.isfinite(values)
     found = np.full(at.size, np.nan)
     known = x >= knots[kept][0] if kept.any() else np.zeros(x.size, dtype=bool)
     if kept.any():
         found[order[known]] = np.exp(interpolate(knots[kept], values[kept], x[known]))
+    # What is not trusted by now bends too sharply to be read: its owners are solved one by one.
+    place = np.clip(np.searchsorted(knots, x, side="right") - 1, 0, knots.size - 2)
+    sharp = order[known & np.array([float(knot) not in trusted for knot in knots])[place]]
+    if sharp.size:
+        rest = wish.some(sharp)
+        count = np.full(sharp.size, float(wish.steps))
+        near = None if guess is None else guess[sharp]
+        found[sharp] = rates(rest.epsilon * (1 - MARGIN), rest.delta, at[sharp], count, (), wish.accountant, near)
     return np.asarray(np.minimum(found, 1.0))
 
 

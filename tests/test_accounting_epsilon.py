@@ -14,7 +14,7 @@ from opacus.accountants.analysis import rdp as opacus_rdp
 from scipy import optimize, stats
 
 from inosgm.accounting import PLD, RDP, Segment, composed_epsilon, epsilon, noise_multiplier, sample_rate
-from inosgm.accounting.pld import pld_epsilon
+from inosgm.accounting.pld import _epsilon, pld_epsilon
 from inosgm.accounting.rdp import sampled_gaussian_rdp
 
 GRID = list(
@@ -255,3 +255,37 @@ def test_the_accountant_decides_how_unequal_rates_are():
 def test_bad_arguments_are_named(arguments, message):
     with pytest.raises(ValueError, match=message):
         epsilon(*arguments)
+
+
+def test_an_added_record_is_accounted_where_weights_overflow():
+    """At the bottom of this window the weights exceed float64; the tail that decides is at the top."""
+    case = (0.8937769437754639, 0.27755989349301424, 43)
+    ours = _epsilon((case,), 1.8458959983469504e-10, added=True, least=0.0)
+    theirs = privacy_loss_distribution.from_gaussian_mechanism(
+        case[1], sampling_prob=case[0], value_discretization_interval=1e-3, use_connect_dots=True
+    ).self_compose(case[2])
+    theirs = theirs._pmf_add.get_epsilon_for_delta(1.8458959983469504e-10)
+    assert ours == pytest.approx(theirs, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("rare", "often"),
+    [((1e-6, 0.3, 1), (1e-5, 5, 10**6)), ((1e-6, 0.05, 1), (1e-3, 5, 10**5)), ((1e-6, 0.02, 1), (1e-3, 2, 10**5))],
+)
+def test_a_rare_great_loss_does_not_spoil_a_long_run(rare, often):
+    """A record is drawn in the rare segment with probability q: the truth lies between two epsilons of the rest."""
+    found = composed_epsilon([Segment(*rare), Segment(*often)], 1e-5)
+    assert epsilon(*often, 1e-5) * (1 - 1e-3) <= found <= epsilon(*often, 1e-5 - rare[0]) * (1 + 1e-3)
+
+
+def test_deltas_below_what_floats_can_tell_are_refused():
+    """One step at (1e-9, 1, 1e-50) has epsilon 9.7e-4; a distribution in float64 would say 1e-6."""
+    with pytest.raises(ValueError, match="at least 1e-13, got 1e-50: take RDP"):
+        epsilon(1e-9, 1.0, 1, 1e-50)
+    assert epsilon(1e-9, 1.0, 1, 1e-50, accountant=RDP()) >= 9.68e-4
+
+
+@pytest.mark.parametrize("accountant", ["pld", PLD, "exact"])
+def test_accountants_are_objects(accountant):
+    with pytest.raises(TypeError, match=r"accountant must be PLD\(\) or RDP\(\)"):
+        epsilon(0.1, 1.0, 1, 1e-5, accountant=accountant)

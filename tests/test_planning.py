@@ -1,5 +1,7 @@
 """Plans spend every budget and exceed none; wishes that cannot be are refused by name; budgets may change."""
 
+import pickle
+
 import numpy as np
 import pytest
 
@@ -274,3 +276,26 @@ def test_ten_thousand_owners_with_budgets_of_their_own():
         assert (spent <= owners.epsilon[rows]).all()
         assert (spent >= 0.995 * owners.epsilon[rows]).all()
         assert (plan.spent() <= owners.epsilon).all()
+
+
+def test_very_many_owners_with_several_deltas_can_be_charged():
+    """More than 64 kinds are read off a table when they are charged, a little above what planning works out."""
+    owners = grants(np.geomspace(0.5, 5, 70), records=1400, delta=np.where(np.arange(70) == 0, 1e-6, 1e-5))
+    plan = plan_blend(owners, weight=0.5, steps=200, expected_batch=100, clip_norm=1.0)
+    assert np.all(plan.spent() <= owners.epsilon)
+    assert np.all(plan.spent() >= 0.995 * owners.epsilon)
+
+
+def test_wrong_kinds_of_arguments_are_named():
+    with pytest.raises(TypeError, match="owners must be of type Owners"):
+        plan_sample({"a": 1.0}, **MNIST)
+    with pytest.raises(TypeError, match="past must be of type Segment"):
+        plan_sample(grants([1.0]), past=[(0.1, 1.0, 3)], **MNIST)
+    with pytest.raises(TypeError, match=r"accountant must be PLD\(\) or RDP\(\)"):
+        plan_sample(grants([1.0]), accountant="rdp", **MNIST)
+
+
+def test_already_spent_survives_a_process_boundary():
+    error = pickle.loads(pickle.dumps(AlreadySpent("a", 1.0, 2.0, 30)))
+    assert (error.owner, error.granted, error.spent, error.last_step) == ("a", 1.0, 2.0, 30)
+    assert "go back to step 30" in str(error)

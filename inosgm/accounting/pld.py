@@ -29,6 +29,9 @@ Case = tuple[float, float, int]
 TOLERANCE = 1e-4
 """What the grid may add to an epsilon, relatively, while the grid is not at its largest."""
 
+LEAST_DELTA = 1e-13
+"""Below it, rounding in the FFT can outweigh the tail that decides delta."""
+
 _FIRST_POINTS, _MOST_POINTS = 1 << 12, 1 << 20
 _CUT = 1e-4  # the part of delta that may be given away to keep windows short
 
@@ -44,8 +47,18 @@ def pld_epsilon(cases: tuple[Case, ...], delta: float) -> float:
     never = sum(count * math.log1p(-rate) for rate, _, count in cases if rate < 1)
     if all(rate < 1 for rate, _, _ in cases) and -math.expm1(never) <= delta:
         return 0.0  # the record is drawn with probability delta at most
+    if delta < LEAST_DELTA:
+        raise ValueError(f"PLD() accounts for a delta of at least {LEAST_DELTA:g}, got {delta:g}: take RDP()")
     removed = _epsilon(cases, delta, added=False, least=0.0)
-    return _epsilon(cases, delta, added=True, least=removed)
+    whole = _epsilon(cases, delta, added=True, least=removed)
+    # Drawing a record in a rare segment may also be counted into delta, and the segment left out. That is tighter where
+    # its few great losses would coarsen the grid of all others.
+    drawn = [-math.expm1(count * math.log1p(-rate)) if rate < 1 else 1.0 for rate, _, count in cases]
+    often = tuple(case for case, p in zip(cases, drawn, strict=True) if p > delta / 4)
+    left = delta - sum(p for p in drawn if p <= delta / 4)
+    if len(often) < len(cases) and left >= delta / 2:
+        return min(whole, pld_epsilon(often, left))
+    return whole
 
 
 def _epsilon(cases: Sequence[Case], delta: float, *, added: bool, least: float) -> float:
