@@ -2,6 +2,7 @@ import json
 import re
 import subprocess
 import sys
+from importlib import import_module
 
 import numpy as np
 import pytest
@@ -132,3 +133,8 @@ def test_certify_command():
     result = CliRunner().invoke(app, ["certify", "--evaluations", "5"])
     assert result.exit_code == 0
     assert "no sensitivity exceeded" in result.output
+
+
+@pytest.mark.parametrize("name", ["imports", "planning", "sampling", "timing", "weights"])
+def test_benchmarks_can_be_imported(name):
+    assert import_module(f"benchmarks.{name}").__doc__
