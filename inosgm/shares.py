@@ -176,9 +176,7 @@ def _sensitivities(wish: Wish, found: np.ndarray) -> tuple[np.ndarray, float]:
 
 
 def _common_multiplier(wish: Wish, relative: np.ndarray, start: float) -> tuple[float, np.ndarray]:
-    """Return m such that the rates at the multipliers m * relative give at least the expected batch, and the
-    rates.
-    """
+    """Return m such that the rates at the multipliers m * relative give at least the expected batch, and the rates."""
 
     seen: dict[float, np.ndarray] = {}
 

@@ -1,6 +1,4 @@
-"""The two ways to account: exactly, by privacy loss distributions, or as the papers do, by Renyi
-divergences.
-"""
+"""The two ways to account: exactly, by privacy loss distributions, or as the papers do, by Renyi divergences."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -104,9 +102,7 @@ class RDP(_OfHistories):
         return best_epsilon(segments, delta)
 
     def confirm(self, segments: Sequence[Segment], delta: np.ndarray, hint: np.ndarray, *, closely: bool) -> np.ndarray:
-        """Return what the order says whose place is the hint, or, looking closely, the best order around
-        it.
-        """
+        """Return what the order says whose place is the hint, or, looking closely, the best order around it."""
         places = np.rint(hint).astype(np.int64)
         return best_epsilon(segments, delta, places)[0] if closely else epsilon_at_each(segments, delta, places)
 

@@ -29,9 +29,7 @@ MARGIN = 1.5e-3
 """How far below a budget a reading aims, on the log scale: above ROOM, so that it is found to be below it."""
 
 GUESS = 1e-3
-"""How well a table has to foresee when every reading is confirmed, and how far below a budget it then
-aims.
-"""
+"""How well a table has to foresee when every reading is confirmed, and how far below a budget it then aims."""
 
 FEW = 4
 """Up to so many budgets are solved one by one."""
@@ -78,9 +76,7 @@ class Curve:
         return self.s[last], y[last]
 
     def inverse(self, y: np.ndarray) -> np.ndarray:
-        """Return s with log epsilon y, as near as the interpolation knows, for values that the nodes
-        cover.
-        """
+        """Return s with log epsilon y, as near as the interpolation knows, for values that the nodes cover."""
         trusted = self._refine(y, forward=False)
         s, values = self._nodes()
         if s.size < 2:
@@ -143,9 +139,7 @@ class Curve:
 
 
 def interpolate(knots: np.ndarray, values: np.ndarray, at: np.ndarray) -> np.ndarray:
-    """Interpolate by the cubic through the four nearest knots, held within the values of the two around each
-    point.
-    """
+    """Interpolate by the cubic through the four nearest knots, held within the values of the two around each point."""
     interval = np.clip(np.searchsorted(knots, at, side="right") - 1, 0, knots.size - 2)
     width = min(4, knots.size)
     near = np.clip(interval - 1, 0, knots.size - width)[:, None] + np.arange(width)

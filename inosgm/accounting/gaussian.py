@@ -5,17 +5,13 @@ from scipy import special
 
 
 def gaussian_delta(mu: np.ndarray, epsilon: np.ndarray) -> np.ndarray:
-    """Return the smallest delta of a Gaussian mechanism with sensitivity / noise = mu (Balle and Wang 2018,
-    Thm 8).
-    """
+    """Return the smallest delta of a Gaussian mechanism with sensitivity / noise = mu (Balle and Wang 2018, Thm 8)."""
     above, below = special.log_ndtr(mu / 2 - epsilon / mu), epsilon + special.log_ndtr(-mu / 2 - epsilon / mu)
     return np.asarray(np.exp(above) * -np.expm1(np.minimum(below - above, 0.0)))
 
 
 def gaussian_epsilon(mu: np.ndarray | float, delta: np.ndarray | float) -> np.ndarray:
-    """Return the smallest epsilon for each mu and delta, rounded upwards in the last digits, 0 where none is
-    needed.
-    """
+    """Return the smallest epsilon for each mu and delta, rounded upwards in the last digits, 0 where none is needed."""
     mu, delta = np.broadcast_arrays(np.asarray(mu, dtype=np.float64), np.asarray(delta, dtype=np.float64))
     low, high = (
         np.zeros(mu.shape),

@@ -246,9 +246,7 @@ def rates(
     accountant: Accountant,
     guess: np.ndarray | None = None,
 ) -> np.ndarray:
-    """Return the sample rate of every row after its past, nan where none keeps the budget; a guess saves
-    time.
-    """
+    """Return the sample rate of every row after its past, nan where none keeps the budget; a guess saves time."""
 
     def ahead(s: np.ndarray, rows: np.ndarray) -> Segment:
         return _unchecked(np.minimum(np.exp(s), 1.0), multiplier[rows], count[rows])
@@ -265,9 +263,7 @@ def rates(
 
 @dataclass(frozen=True)
 class _Line:
-    """The question which coordinate s (a log rate, or minus a log multiplier) of the segment ahead spends a
-    budget.
-    """
+    """The question which coordinate s (a log rate, or minus a log multiplier) of the segment ahead spends a budget."""
 
     accountant: Accountant
     past: Sequence[Segment]
@@ -281,9 +277,7 @@ class _Line:
         return [*(segment.rows(rows) for segment in self.past), self.ahead(s, rows)]
 
     def invert(self, eps: np.ndarray, lines: Sequence[np.ndarray]) -> np.ndarray:
-        """Return the coordinate of every row: each distinct case once, by a shared curve where many lie on
-        one line.
-        """
+        """Return the coordinate of every row: each distinct case once, by a shared curve where many lie on one line."""
         lines = [self.delta, *lines, *(column for segment in self.past for column in segment._values())]
         first, case_of = distinct([eps, *lines])
         _, line_of = distinct([column[first] for column in lines])

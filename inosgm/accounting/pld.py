@@ -38,9 +38,7 @@ _CUT = 1e-4  # the part of delta that may be given away to keep windows short
 
 @lru_cache(maxsize=1 << 18)
 def pld_epsilon(cases: tuple[Case, ...], delta: float) -> float:
-    """Return the epsilon of the composed cases at one delta, from above; each distinct question is worked out
-    once.
-    """
+    """Return the epsilon of the composed cases at one delta, from above; each distinct question is worked out once."""
     cases = tuple((q, m / math.sqrt(count), 1) if q == 1 else (q, m, count) for q, m, count in cases if count and q)
     if all(rate == 1 for rate, _, _ in cases):
         return float(gaussian_epsilon(math.sqrt(sum(m**-2.0 for _, m, _ in cases)), delta)) if cases else 0.0
@@ -62,9 +60,7 @@ def pld_epsilon(cases: tuple[Case, ...], delta: float) -> float:
 
 
 def _epsilon(cases: Sequence[Case], delta: float, *, added: bool, least: float) -> float:
-    """Return the epsilon of one direction (the record is added to, or removed from, the data), or least if
-    greater.
-    """
+    """Return the epsilon of one direction (the record is added to, or removed from, the data), or least if greater."""
     steps = sum(count for _, _, count in cases)
     ends = [_ends(rate, multiplier, delta / steps, added) for rate, multiplier, _ in cases]
     # With very little noise an added record has one and the same loss nearly everywhere.
@@ -93,9 +89,7 @@ def _ends(rate: float, multiplier: float, delta: float, added: bool) -> tuple[fl
 
 
 def _loss(rate: float, multiplier: float, point: float) -> float:
-    """Return log(1 - q + q exp((2 x - 1) / (2 m^2))), the loss when the noisy sum is x and the record is
-    removed.
-    """
+    """Return log(1 - q + q exp((2 x - 1) / (2 m^2))), the loss when the noisy sum is x and the record is removed."""
     exponent = (point - 0.5) / multiplier**2
     if rate == 1:
         return exponent
@@ -104,9 +98,7 @@ def _loss(rate: float, multiplier: float, point: float) -> float:
 
 @dataclass(frozen=True)
 class _Step:
-    """One step on the grid: mass on the points first, first + 1, ..., mass at infinity, variance added by
-    rounding.
-    """
+    """One step on the grid: mass on the points first, first + 1, ..., mass at infinity, variance added by rounding."""
 
     first: int
     mass: np.ndarray
@@ -173,9 +165,7 @@ class _Composition:
         self.losses = [(step.first + np.arange(step.mass.size)) * interval for step in pieces]
 
     def epsilon(self) -> tuple[float, float, float]:
-        """Return the smallest epsilon, -d log(delta) / d epsilon there, and the variance that rounding has
-        added.
-        """
+        """Return the smallest epsilon, -d log(delta) / d epsilon there, and the variance that rounding has added."""
         order, bound = self._chernoff(math.log(self.left))
         theta = order / 2  # half way: the tail is in sight, and rare great losses have not taken over yet
         base = self.cumulant(theta)
@@ -246,9 +236,7 @@ class _Composition:
         return np.asarray(weight / weight.sum())
 
     def _chernoff(self, log_delta: float) -> tuple[float, float]:
-        """Return the order with the least Chernoff bound (cumulant - log delta) / order on epsilon, and the
-        bound.
-        """
+        """Return the order with the least Chernoff bound (cumulant - log delta) / order on epsilon, and the bound."""
 
         def bound(log_order: float) -> float:
             order = math.exp(log_order)

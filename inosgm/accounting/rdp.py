@@ -52,9 +52,7 @@ def sampled_gaussian_rdp(sample_rate: np.ndarray, noise_multiplier: np.ndarray, 
 
 
 def _whole_order(rate: np.ndarray, multiplier: np.ndarray, order: float) -> np.ndarray:
-    """Return log(A - 1) from the binomial sum: C(a, k) (1 - q)^(a - k) q^k (exp(k (k - 1) / (2 m^2)) - 1), k
-    >= 2.
-    """
+    """Return log(A - 1) from the binomial sum: C(a, k) (1 - q)^(a - k) q^k (exp(k (k - 1) / (2 m^2)) - 1), k >= 2."""
     k = np.arange(2, int(order) + 1, dtype=np.float64)
     choose = special.gammaln(order + 1) - special.gammaln(k + 1) - special.gammaln(order - k + 1)
     growth = (k * (k - 1) / 2) / multiplier[:, None] ** 2
@@ -99,9 +97,7 @@ def _log_sum(terms: np.ndarray) -> np.ndarray:
 
 
 def epsilon_at(segments: Sequence[Segment], delta: np.ndarray, order: float) -> np.ndarray:
-    """Return what one order says of the epsilon of every row, by Theorem B.6 of the paper (Balle et al.
-    2020).
-    """
+    """Return what one order says of the epsilon of every row, by Theorem B.6 of the paper (Balle et al. 2020)."""
     spent = np.zeros(delta.size)
     for segment in segments:
         spent += segment.steps * sampled_gaussian_rdp(segment.sample_rate, segment.noise_multiplier, order)
@@ -113,9 +109,7 @@ def epsilon_at(segments: Sequence[Segment], delta: np.ndarray, order: float) -> 
 
 
 def epsilon_at_each(segments: Sequence[Segment], delta: np.ndarray, places: np.ndarray) -> np.ndarray:
-    """Return the epsilon of every row at its own place in the list of orders: an upper bound, wherever that
-    is.
-    """
+    """Return the epsilon of every row at its own place in the list of orders: an upper bound, wherever that is."""
     found = np.empty(delta.size)
     by_place = np.argsort(places, kind="stable")
     for rows in [] if not delta.size else np.split(by_place, np.flatnonzero(np.diff(places[by_place])) + 1):
