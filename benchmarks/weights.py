@@ -13,34 +13,7 @@ def main() -> None:
     torch.set_num_threads(1)  # numpy sorts in one thread, too
     generator = np.random.default_rng(0)
     for n in (1024, 65_536, 1_048_576):
-        scores, sensitivities = generator.normal(size=n), generator.choice([0.5, 1.0, 2.0], size=n)
-        half_tied = np.maximum(scores, 0.0)  # as a saturated loss
-        length = 0.4 * float(sensitivities.sum())
-        beta, linear = BetaTail(2, 3, length), LinearTail(length)
-        tensors = torch.from_numpy(scores), torch.from_numpy(sensitivities)
-        seconds = medians(
-            {
-                "beta": lambda: importance_weights(scores, sensitivities, beta),  # noqa: B023
-                "linear": lambda: importance_weights(scores, sensitivities, linear),  # noqa: B023
-                "half tied": lambda: importance_weights(half_tied, sensitivities, beta),  # noqa: B023
-                "stable argsort of half tied": lambda: np.argsort(half_tied, kind="stable"),  # noqa: B023
-                "torch": lambda: importance_weights(*tensors, beta),  # noqa: B023
-                "stable argsort": lambda: np.argsort(scores, kind="stable"),  # noqa: B023
-                "argsort": lambda: np.argsort(scores),  # noqa: B023
-                "torch argsort": lambda: torch.argsort(tensors[0], stable=True),  # noqa: B023
-            }
-        )
-        asked = 2.0 if n >= 65_536 else None
-        for ours, peer in (
-            ("beta", "stable argsort"),
-            ("linear", "stable argsort"),
-            ("half tied", "stable argsort of half tied"),
-            ("torch", "torch argsort"),
-            ("beta", "argsort"),
-        ):
-            bound = asked if peer != "argsort" else None  # ties need a stable sort; the unstable one is shown beside
-            report(f"n = {n:>9,}: {ours} weights / {peer}", seconds[ours] / seconds[peer], at_most=bound)
-
+        _against_sorting(n, generator)
     n, length = 1024, 400.0
     scores, sensitivities = generator.normal(size=n), np.ones(n)
     tail = BetaTail(2, 3, length)
@@ -55,6 +28,37 @@ def main() -> None:
     ours = seconds["100 of ours"] / 100
     report("n =     1,024: record-by-record loop with quadrature / ours", seconds["loop"] / ours, at_least=100)
     report("making a BetaTail, once for a whole plan / one call of ours", seconds["making the tail"] / ours)
+
+
+def _against_sorting(n: int, generator: np.random.Generator) -> None:
+    """Print what weights cost beside a bare sort of n scores."""
+    scores, sensitivities = generator.normal(size=n), generator.choice([0.5, 1.0, 2.0], size=n)
+    half_tied = np.maximum(scores, 0.0)  # as a saturated loss
+    length = 0.4 * float(sensitivities.sum())
+    beta, linear = BetaTail(2, 3, length), LinearTail(length)
+    tensors = torch.from_numpy(scores), torch.from_numpy(sensitivities)
+    seconds = medians(
+        {
+            "beta": lambda: importance_weights(scores, sensitivities, beta),
+            "linear": lambda: importance_weights(scores, sensitivities, linear),
+            "half tied": lambda: importance_weights(half_tied, sensitivities, beta),
+            "stable argsort of half tied": lambda: np.argsort(half_tied, kind="stable"),
+            "torch": lambda: importance_weights(*tensors, beta),
+            "stable argsort": lambda: np.argsort(scores, kind="stable"),
+            "argsort": lambda: np.argsort(scores),
+            "torch argsort": lambda: torch.argsort(tensors[0], stable=True),
+        }
+    )
+    asked = 2.0 if n >= 65_536 else None
+    for ours, peer in (
+        ("beta", "stable argsort"),
+        ("linear", "stable argsort"),
+        ("half tied", "stable argsort of half tied"),
+        ("torch", "torch argsort"),
+        ("beta", "argsort"),
+    ):
+        bound = asked if peer != "argsort" else None  # ties need a stable sort; the unstable one is shown beside
+        report(f"n = {n:>9,}: {ours} weights / {peer}", seconds[ours] / seconds[peer], at_most=bound)
 
 
 def _loop(scores: np.ndarray, sensitivities: np.ndarray, alpha: float, beta: float, length: float) -> list[float]:

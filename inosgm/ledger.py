@@ -13,6 +13,8 @@ import numpy as np
 from inosgm import _validate
 from inosgm._charges import Charge, Job, Table, merged, uncovered
 from inosgm._journal import FileJournal, Journal, LedgerDamaged, MemoryJournal, Row
+from inosgm._ledger_report import charge_lines, owner_lines, torn_lines
+from inosgm._refusals import BudgetExceeded, JobMismatch
 from inosgm.accounting import PLD, Segment, Stretch
 from inosgm.cost import Cost
 from inosgm.owners import Label, Owners
@@ -29,44 +31,6 @@ class HistoryAccountant(Protocol):
 
     def epsilon_of(self, segments: Sequence[Stretch], delta: float) -> float:
         """Return an epsilon such that the composed segments are (epsilon, delta)-private for one record."""
-
-
-class BudgetExceeded(Exception):
-    """A charge that an owner's budget does not cover; nothing was charged and nothing may be released.
-
-    Attributes:
-        owner: The owner for whom it is worst.
-        granted: The epsilon that it grants.
-        spent: The epsilon that it has spent.
-        total: The epsilon that it would have spent.
-        owners: How many owners cannot pay.
-    """
-
-    def __init__(self, owner: Label, granted: float, spent: float, total: float, owners: int = 1) -> None:
-        super().__init__(owner, granted, spent, total, owners)
-        self.owner, self.granted, self.spent, self.total, self.owners = owner, granted, spent, total, owners
-
-    @property
-    def left(self) -> float:
-        """What the owner has left."""
-        return max(self.granted - self.spent, 0.0)
-
-    @property
-    def asked(self) -> float:
-        """What the charge would have added."""
-        return self.total - self.spent
-
-    def __str__(self) -> str:
-        others = f" (and {self.owners - 1} other owners)" if self.owners > 1 else ""
-        return (
-            f"owner {self.owner!r}{others} has epsilon {self.left:.6g} left of {self.granted:.6g}, and this "
-            f"asks for {self.asked:.6g}: nothing was charged or released; "
-            "use fewer steps, more noise or lower sample rates"
-        )
-
-
-class JobMismatch(ValueError):
-    """A job that was charged before, with another cost or on other data: no noise may be used twice."""
 
 
 class Ledger:
@@ -298,7 +262,7 @@ class Ledger:
     def head(self) -> str:
         """Return the number of rows and the last checksum: note it elsewhere, and `check` it later."""
         with self._books(write=False):
-            return f"{len(self._journal.heads)}-{self._journal.heads[-1]}"
+            return self._head()
 
     def check(self, head: str) -> None:
         """Make sure that this ledger is a continuation of the one that had this head.
@@ -339,7 +303,7 @@ class Ledger:
             ]
             charges = [{**vars(charge), "steps": charge.steps} for charge in self._charges]
             torn = [{name: row[name] for name in ("row", "time", "bytes", "kept")} for row in self._torn]
-            head = f"{len(self._journal.heads)}-{self._journal.heads[-1]}"
+            head = self._head()
             return json.dumps(
                 {"head": head, "owners": owners, "charges": charges, "torn": torn, "torn_bytes": self._journal.torn},
                 indent=2,
@@ -352,30 +316,9 @@ class Ledger:
             rows: How many owners and how many charges are shown at most.
         """
         with self._books(write=False):
-            spent = self._spent_now()
-            nearest = np.argsort(-spent / self._granted, kind="stable")
-            lines = [f"{'owner':<24} {'granted':>10} {'spent':>10} {'left':>10} {'delta':>10}"]
-            for i in nearest[:rows].tolist():
-                left = max(self._granted[i] - spent[i], 0.0)
-                numbers = f"{self._granted[i]:>10.4g} {spent[i]:>10.4g} {left:>10.4g} {self._delta[i]:>10.2g}"
-                lines.append(f"{self._labels[i]!s:<24.24} {numbers}")
-            further = len(self._labels) - rows
-            lines += [f"... and {further} owners further from their limit"] * (further > 0)
-            lines += ["", f"{'charged':<26} {'steps':>8} {'job':<18} note"]
-            lines += ["nothing yet"] * (not self._charges)
-            lines += [f"... {len(self._charges) - rows} earlier charges"] * (len(self._charges) > rows)
-            lines += [
-                f"{charge.time:<26} {charge.steps:>8} {charge.job:<18.18} {charge.note}".rstrip()
-                for charge in self._charges[-rows:]
-            ]
-            for row in self._torn:
-                lines.append(f"row {row['row']}: a torn row of {row['bytes']} bytes was set aside in {row['kept']}")
-            if self._journal.torn:
-                lines.append(
-                    f"the last {self._journal.torn} bytes are no whole row and count for nothing: a writer was killed, "
-                    "or the file was cut; compare the head with one that was noted"
-                )
-            return "\n".join([*lines, "", f"head {len(self._journal.heads)}-{self._journal.heads[-1]}"])
+            owners = owner_lines(self._labels, self._granted, self._spent_now(), self._delta, rows)
+            lines = [*owners, "", *charge_lines(self._charges, rows), *torn_lines(self._torn, self._journal.torn)]
+            return "\n".join([*lines, "", f"head {self._head()}"])
 
     def __repr__(self) -> str:
         where = "in memory" if self._path is None else self._path
@@ -385,6 +328,9 @@ class Ledger:
         if self._path is None:
             raise TypeError("a ledger in memory cannot be copied: its copies would forget each other; give it a path")
         return _reopen, (os.path.abspath(self._path), self._accountant)
+
+    def _head(self) -> str:
+        return f"{len(self._journal.heads)}-{self._journal.heads[-1]}"
 
     @contextmanager
     def _books(self, *, write: bool) -> Iterator[None]:

@@ -98,16 +98,14 @@ class Wish:
         for row in np.flatnonzero(np.isnan(found)):
             raise ValueError(
                 f"{self.budget(row)} grants too little: at a sample rate of {rate:g} not even a noise "
-                "multiplier of "
-                f"{MOST_MULTIPLIER:g} keeps it for {self.steps} steps. Lower steps or expected_batch, or "
-                "raise its epsilon"
+                f"multiplier of {MOST_MULTIPLIER:g} keeps it for {self.steps} steps. Lower steps or expected_batch, "
+                "or raise its epsilon"
             )
         for row in np.flatnonzero(found <= LEAST_MULTIPLIER * (1 + 1e-9)):
             raise ValueError(
                 f"{self.budget(row)} grants more than can be spent: at a sample rate of {rate:g} even a "
-                "noise multiplier "
-                f"of {LEAST_MULTIPLIER:g} costs less in {self.steps} steps. Raise steps or expected_batch, "
-                "or lower its epsilon"
+                f"noise multiplier of {LEAST_MULTIPLIER:g} costs less in {self.steps} steps. Raise steps or "
+                "expected_batch, or lower its epsilon"
             )
         return found
 
@@ -278,10 +276,8 @@ def _refuse(wish: Wish, relative: np.ndarray, found: np.ndarray, middle: float) 
     for row in np.flatnonzero(np.isnan(found)):
         raise ValueError(
             f"{wish.budget(row)} grants too little: at a noise multiplier of {middle * relative[row]:g} not "
-            "even a sample rate "
-            f"of {LEAST_RATE:g} keeps it for {wish.steps} steps. Raise expected_batch, lower steps, raise "
-            "its epsilon, or "
-            "account by PLD()"
+            f"even a sample rate of {LEAST_RATE:g} keeps it for {wish.steps} steps. Raise expected_batch, lower "
+            "steps, raise its epsilon, or account by PLD()"
         )
     full = np.flatnonzero(found >= 1)
     if not full.size:
