@@ -62,11 +62,14 @@ class MemoryJournal:
     def __init__(self) -> None:
         self.heads: list[str] = []
         self.torn = 0
+        self._process = os.getpid()
         self._lock = threading.RLock()
 
     @contextmanager
     def locked(self, *, write: bool) -> Iterator[list[Row]]:
         """Hold the lock against other threads; there is nothing new to read."""
+        if os.getpid() != self._process:
+            raise RuntimeError("a ledger in memory cannot be shared by processes that fork: give it a path")
         with self._lock:
             yield []
 

@@ -166,10 +166,10 @@ class INOSGM(ABC):
             self._released += 1
             coins, noise = streams(self._key, step)
             total = self._sum(data, self._sampler.draw(coins), step)
-            if self._key is not None and isinstance(self._ledger, BindingLedger):
-                scaled = (total, np.asarray(self._plan.noise_scale))
-                self._ledger.bind(self._cost.job, step, tree_digest(scaled, self._key))
+            require_floating(total)
             value = add_gaussian(total, self._plan.noise_scale, noise)
+            if self._key is not None and isinstance(self._ledger, BindingLedger):
+                self._ledger.bind(self._cost.job, step, tree_digest((total, value), self._key))
             return Release(value=value, step=step, cost=self._cost.at(step, 1))
 
     def _charge(self, ledger: LedgerHook, step: int) -> None:

@@ -278,6 +278,22 @@ def test_many_histories_are_tabulated_from_above_and_charged():
         assert np.all(spent <= alone * 1.002)
 
 
+def test_histories_that_bend_are_not_read_off_a_table():
+    """Two runs that take turns in getting dearer: read between a few rows, owners would look 7 % cheaper."""
+    rows = 301
+    phase = np.linspace(0, 10, rows)
+    first = 0.1 * (np.floor(phase + 1e-9) * 0.5 + np.minimum(phase - np.floor(phase + 1e-9), 0.5))
+    second = np.linspace(0, 1, rows) - first
+    histories = [
+        ((0.02, float(1.5 * np.exp(-a)), 300), (0.001, float(8 * np.exp(-b)), 10))
+        for a, b in zip(first, second, strict=True)
+    ]
+    some = list(range(5, rows, 37))
+    read = PLD().epsilons_of(histories, [1e-6] * rows)[some]
+    exact = np.array([PLD().epsilon_of(histories[row], 1e-6) for row in some])
+    assert np.all(read >= exact * (1 - 1e-6))
+
+
 def test_events_suit_other_accountants(make):
     ledger = make(accountant=ByRDP(), owners=ROOMY)
     ledger.charge(cost(("a",), multiplier=1.0, rate=0.01, steps=100))

@@ -275,6 +275,11 @@ class Misshapen(Rows):
         ({"s": lambda b: b[:, 0].astype(object)}, DATA, "scores must be numbers, got values of type object"),
         ({"g": lambda b: b.astype(complex)}, DATA, "contributions must be numbers, got values of type complex"),
         ({"g": lambda b: Summed(b, lambda total: float(total[0]))}, DATA, "floating-point numbers, got float"),
+        (
+            {"g": lambda b: Summed(b, lambda total: np.ma.masked_array(total))},
+            DATA,
+            "floating-point numbers, got Masked",
+        ),
         ({"g": lambda b: Summed(b, lambda total: total.astype(int))}, DATA, "floating-point numbers, got ndarray"),
         ({}, None, "data must be an array, a table"),
     ],

@@ -54,7 +54,7 @@ def pld_epsilon(cases: tuple[Case, ...], delta: float) -> float:
     drawn = [-math.expm1(count * math.log1p(-rate)) if rate < 1 else 1.0 for rate, _, count in cases]
     often = tuple(case for case, p in zip(cases, drawn, strict=True) if p > delta / 4)
     left = delta - sum(p for p in drawn if p <= delta / 4)
-    if len(often) < len(cases) and left >= delta / 2:
+    if len(often) < len(cases) and left >= max(delta / 2, LEAST_DELTA):
         return min(whole, pld_epsilon(often, left))
     return whole
 
