@@ -200,7 +200,7 @@ class _Composition:
         mass = np.roll(fft.irfft(spectrum, length), -(first % length))
         if not np.isfinite(mass).all():
             raise ArithmeticError("a composed privacy loss is not a number; please report the case")
-        return np.maximum(mass, 0.0)
+        return np.asarray(np.maximum(mass, 0.0))
 
     def _solve(self, mass: np.ndarray, losses: np.ndarray, base: float, theta: float) -> tuple[float, float]:
         """Return the epsilon whose delta is what is left, at least the first loss, and the slope there."""
