@@ -285,6 +285,11 @@ def test_deltas_below_what_floats_can_tell_are_refused():
     assert epsilon(1e-9, 1.0, 1, 1e-50, accountant=RDP()) >= 9.68e-4
 
 
+def test_a_rare_segment_at_the_least_delta_is_no_error():
+    rare, often = Segment(1e-15, 1.0, 1), Segment(0.01, 1.0, 100)
+    assert composed_epsilon([often, rare], 1e-13) >= composed_epsilon([often], 1e-13) * (1 - 1e-6)
+
+
 @pytest.mark.parametrize("accountant", ["pld", PLD, "exact"])
 def test_accountants_are_objects(accountant):
     with pytest.raises(TypeError, match=r"accountant must be PLD\(\) or RDP\(\)"):

@@ -12,6 +12,7 @@ from pathlib import Path
 import dp_accounting
 import numpy as np
 import pytest
+import torch
 from dp_accounting.rdp import RdpAccountant
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -19,6 +20,7 @@ from hypothesis import strategies as st
 import inosgm
 from inosgm import _journal
 from inosgm.accounting import PLD, RDP
+from inosgm.contributions import Dense
 from inosgm.cost import Cost
 from inosgm.ledger import BudgetExceeded, JobMismatch, Ledger, LedgerDamaged
 from inosgm.owners import Owners
@@ -943,6 +945,51 @@ def test_a_retry_that_goes_another_way_is_stopped(make, charge_steps):
     np.testing.assert_array_equal(first, again)
     with pytest.raises(JobMismatch, match=r"step 1 of job .* had another sum"):
         run(0.5, 3)
+
+
+class Cast(Dense):
+    """Contributions whose sum comes in a form of the test's choice."""
+
+    def __init__(self, array, form):
+        super().__init__(array)
+        object.__setattr__(self, "form", form)
+
+    def weighted_sum(self, weights):
+        return self.form(super().weighted_sum(weights))
+
+
+class Formed(Total):
+    def __init__(self, *arguments, form, **more):
+        self.form = form
+        super().__init__(*arguments, **more)
+
+    def contributions(self, batch):
+        return Cast(batch, self.form)
+
+
+def test_one_sum_gets_one_noise_whatever_it_is_made_of(make):
+    """numpy and torch draw differently from one generator: the same sum in the other form would be a second release."""
+    ledger = make(ROOMY)
+    Formed(PLAN, ["a", "b"], ledger=ledger, key=7, form=lambda x: x.astype(np.float32)).release(DATA)
+    other = Formed(PLAN, ["a", "b"], ledger=ledger, key=7, form=lambda x: torch.tensor(x, dtype=torch.float32))
+    with pytest.raises(JobMismatch, match="had another sum"):
+        other.release(DATA)
+
+
+def test_half_precision_sums_can_be_bound_and_repeated(make):
+    ledger = make(ROOMY)
+    values = [
+        Formed(PLAN, ["a", "b"], ledger=ledger, key=7, form=lambda x: torch.tensor(x).bfloat16()).release(DATA).value
+        for _ in range(2)
+    ]
+    assert torch.equal(*values)
+
+
+def test_a_ledger_in_memory_does_not_survive_a_fork():
+    ledger = Ledger(owners=ROOMY, accountant=Unsampled())
+    ledger._journal._process -= 1  # as a child of a fork sees it
+    with pytest.raises(RuntimeError, match="give it a path"):
+        ledger.charge(cost())
 
 
 def test_noise_is_bound_only_where_it_is_paid_for(make):
