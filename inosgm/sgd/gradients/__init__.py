@@ -1,0 +1,1 @@
+"""Per-record gradients of a model, as fast as the model allows."""

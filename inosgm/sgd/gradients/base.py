@@ -1,0 +1,69 @@
+"""What training asks of per-record gradients: losses, norms, a weighted sum; never the matrix."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+PerRecordLoss = Callable[[Any, Any], Tensor]
+"""(outputs, targets) -> one loss per record."""
+
+
+class Gradients(ABC):
+    """The gradients of the losses of one batch with respect to the trainable parameters: `Contributions`.
+
+    Attributes:
+        losses: One loss per record, detached.
+        outputs: What the model said about the batch, detached.
+    """
+
+    losses: Tensor
+    outputs: Any
+
+    @abstractmethod
+    def norms(self) -> Tensor:
+        """Return the norm of each record's gradient over all parameters, in float64."""
+
+    @abstractmethod
+    def weighted_sum(self, weights: Tensor) -> list[Tensor]:
+        """Return the sum of weights_k g_k, one tensor per trainable parameter; weight 0 leaves a record out."""
+
+
+class Engine(ABC):
+    """A way to get the gradients of a batch without wrapping the model or leaving anything on it.
+
+    Args:
+        model: Any module that treats records alike and apart.
+        loss: Takes outputs and targets, gives one loss per record.
+        autocast: The precision of the forward pass, such as torch.bfloat16; that of the parameters if not given.
+    """
+
+    def __init__(self, model: nn.Module, loss: PerRecordLoss, *, autocast: torch.dtype | None = None) -> None:
+        self._model, self._loss, self._autocast = model, loss, autocast
+        self.parameters = tuple(parameter for parameter in model.parameters() if parameter.requires_grad)
+        if not self.parameters:
+            raise ValueError("model must have a parameter to train: none has requires_grad")
+
+    @abstractmethod
+    def gradients(self, inputs: Any, targets: Any) -> Gradients:
+        """Return the gradients of a batch, which may hold no record at all."""
+
+    @abstractmethod
+    def weighted_sum(self, inputs: Any, targets: Any, weights: Tensor) -> list[Tensor]:
+        """Return the weighted sum of the gradients where nobody needs their norms; weight 0 leaves a record out."""
+
+    def _precision(self) -> AbstractContextManager[Any]:
+        """Return the context in which the model runs."""
+        if self._autocast is None:
+            return nullcontext()
+        return torch.autocast(self.parameters[0].device.type, dtype=self._autocast)
+
+
+def apply(model: Callable[..., Any], inputs: Any) -> Any:
+    """Call a model on a batch: a tuple or list holds its arguments, a dict its named ones, anything else is the one."""
+    if isinstance(inputs, tuple | list):
+        return model(*inputs)
+    return model(**inputs) if isinstance(inputs, dict) else model(inputs)
