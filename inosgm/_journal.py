@@ -27,6 +27,8 @@ from datetime import UTC, datetime
 from hashlib import blake2b
 from typing import Any, Protocol
 
+from inosgm._files import sync_directory
+
 Row = dict[str, Any]
 
 _START = "0" * 64
@@ -119,7 +121,7 @@ class FileJournal:
         finally:
             with suppress(FileNotFoundError):
                 os.unlink(draft)
-        _sync_directory(path)
+        sync_directory(path)
 
     @contextmanager
     def locked(self, *, write: bool) -> Iterator[list[Row]]:
@@ -157,7 +159,7 @@ class FileJournal:
                 os.fsync(file)
             finally:
                 os.close(file)
-            _sync_directory(kept)
+            sync_directory(kept)
             os.ftruncate(self._file, self._seen)
             os.fsync(self._file)
             size, self._torn = len(self._torn), b""
@@ -174,7 +176,7 @@ class FileJournal:
         end = self._seen + len(start) + len(line)
         with self._explained():
             if not self._named:  # whoever made the file may have died before it did this
-                _sync_directory(self._path)
+                sync_directory(self._path)
                 self._named = True
             try:
                 _write(self._file, start + line, self._seen)
@@ -293,12 +295,3 @@ def _read_all(file: int, begin: int, end: int) -> bytes:
         parts.append(part)
         begin += len(part)
     return b"".join(parts)
-
-
-def _sync_directory(path: str) -> None:
-    """Make the name of a new file durable, not only its bytes."""
-    directory = os.open(os.path.dirname(path) or ".", os.O_RDONLY)
-    try:
-        os.fsync(directory)
-    finally:
-        os.close(directory)

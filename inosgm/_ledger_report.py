@@ -32,6 +32,11 @@ def charge_lines(charges: Sequence[Charge], rows: int) -> list[str]:
     return lines
 
 
+def undone_lines(undone: Sequence[Row], rows: int) -> list[str]:
+    """Show the latest steps that were taken back."""
+    return [f"{row['time']:<26} {-row['steps']:>8} {row['job']:<18.18} undone" for row in undone[-rows:]]
+
+
 def torn_lines(set_aside: Sequence[Row], pending: int) -> list[str]:
     """Say what writers that were killed have left behind."""
     lines = [

@@ -1,10 +1,11 @@
-"""Two sound ways of bounding a weighted record by its share of its owner's sensitivity."""
+"""Sound ways of bounding a weighted record by its share of its owner's sensitivity."""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
 import array_api_compat
 
+from inosgm import _validate
 from inosgm._validate import Array
 
 
@@ -37,6 +38,52 @@ class ClipToShare(Clipping):
     def factors(self, norms: Array, sensitivities: Array, rho: Array) -> Array:
         """Return min(1, rho * C / ||g||)."""
         return _shrink(norms, rho * sensitivities)
+
+
+@dataclass(frozen=True)
+class AutomaticClipping(Clipping):
+    """Give every record the norm C, nearly: g / (||g|| + r), the adaptive rule of Bu et al. (2023).
+
+    The rule looks at one record at a time, so it needs no threshold that follows the data, and no budget.
+
+    Args:
+        stability: r > 0; gradients much shorter than r stay short.
+    """
+
+    stability: float = 0.01
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "stability", _validate.number("stability", self.stability, least=1e-50, most=1e50))
+
+    def factors(self, norms: Array, sensitivities: Array, rho: Array) -> Array:
+        """Return rho * C / (||g|| + r)."""
+        return rho * _stretch(norms, sensitivities, norms + self.stability)
+
+
+@dataclass(frozen=True)
+class PerSampleAdaptive(Clipping):
+    """Give every record the norm C unless it is tiny: g / (||g|| + r / (||g|| + r)), the rule of Xia et al. (2023).
+
+    Unlike `AutomaticClipping` it does not blow short gradients up to nearly the norm of long ones.
+
+    Args:
+        stability: r > 0.
+    """
+
+    stability: float = 0.1
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "stability", _validate.number("stability", self.stability, least=1e-50, most=1e50))
+
+    def factors(self, norms: Array, sensitivities: Array, rho: Array) -> Array:
+        """Return rho * C / (||g|| + r / (||g|| + r))."""
+        return rho * _stretch(norms, sensitivities, norms + self.stability / (norms + self.stability))
+
+
+def _stretch(norms: Array, bounds: Array, divisors: Array) -> Array:
+    xp = array_api_compat.array_namespace(norms)
+    finite = norms <= 1e150  # a NaN is not <= anything
+    return xp.where(finite, bounds / xp.where(finite, divisors, xp.ones_like(norms)), xp.zeros_like(norms))
 
 
 def _shrink(norms: Array, bounds: Array) -> Array:

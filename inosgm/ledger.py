@@ -13,7 +13,7 @@ import numpy as np
 from inosgm import _validate
 from inosgm._charges import Charge, Job, Table, merged, uncovered
 from inosgm._journal import FileJournal, Journal, LedgerDamaged, MemoryJournal, Row
-from inosgm._ledger_report import charge_lines, owner_lines, torn_lines
+from inosgm._ledger_report import charge_lines, owner_lines, torn_lines, undone_lines
 from inosgm._refusals import BudgetExceeded, JobMismatch
 from inosgm.accounting import PLD, Segment, Stretch
 from inosgm.cost import Cost
@@ -100,6 +100,7 @@ class Ledger:
         self._steps: dict[str, int] = {}
         self._jobs: dict[str, Job] = {}
         self._charges: list[Charge] = []
+        self._undone: list[Row] = []
         self._torn: list[Row] = []
         self._spent: np.ndarray | None = None
         self._classes_now: tuple[np.ndarray, np.ndarray] | None = None
@@ -190,6 +191,19 @@ class Ledger:
                     "repeats data, configuration and code exactly; anything else needs a key of its own"
                 )
 
+    def undo(self, job: str, step: int) -> None:
+        """Write down that all a job released from a step on is destroyed, and that nobody has seen it.
+
+        The steps from there on are no longer charged; for a run that goes back because an owner has lowered its budget.
+        It is the caller's word: a model, a log or a curve that somebody saw is not undone by it. The noise of the
+        steps stays bound to the sums that it was added to. A job without such steps is left as it is.
+        """
+        step = _validate.count("step", step)
+        with self._books(write=True):
+            known = self._jobs.get(job)
+            if known is not None and known.spans and known.spans[-1][1] > step:
+                self._write({"kind": "undo", "job": job, "step": step})
+
     def grant(self, owners: Owners) -> None:
         """Write new budgets down, for owners that are known or new; others keep theirs.
 
@@ -239,7 +253,9 @@ class Ledger:
             self._require_known(owners.labels)
             where = [self._position[label] for label in owners.labels]
             return tuple(
-                self._tables[digest].segment(steps, len(self._labels), where) for digest, steps in self._steps.items()
+                self._tables[digest].segment(steps, len(self._labels), where)
+                for digest, steps in self._steps.items()
+                if steps
             )
 
     def events(self) -> dict[Label, Any]:
@@ -305,7 +321,14 @@ class Ledger:
             torn = [{name: row[name] for name in ("row", "time", "bytes", "kept")} for row in self._torn]
             head = self._head()
             return json.dumps(
-                {"head": head, "owners": owners, "charges": charges, "torn": torn, "torn_bytes": self._journal.torn},
+                {
+                    "head": head,
+                    "owners": owners,
+                    "charges": charges,
+                    "undone": self._undone,
+                    "torn": torn,
+                    "torn_bytes": self._journal.torn,
+                },
                 indent=2,
             )
 
@@ -317,7 +340,8 @@ class Ledger:
         """
         with self._books(write=False):
             owners = owner_lines(self._labels, self._granted, self._spent_now(), self._delta, rows)
-            lines = [*owners, "", *charge_lines(self._charges, rows), *torn_lines(self._torn, self._journal.torn)]
+            charges = [*charge_lines(self._charges, rows), *undone_lines(self._undone, rows)]
+            lines = [*owners, "", *charges, *torn_lines(self._torn, self._journal.torn)]
             return "\n".join([*lines, "", f"head {self._head()}"])
 
     def __repr__(self) -> str:
@@ -382,6 +406,13 @@ class Ledger:
             self._charges.append(charge)
         elif row["kind"] == "bind":
             self._jobs[row["job"]].sums[row["step"]] = row["sum"]
+        elif row["kind"] == "undo":
+            job = self._jobs[row["job"]]
+            kept = [(start, min(stop, row["step"])) for start, stop in job.spans if start < row["step"]]
+            undone = sum(stop - start for start, stop in job.spans) - sum(stop - start for start, stop in kept)
+            job.spans[:] = kept
+            self._steps[job.cost] -= undone
+            self._undone.append({**{name: row[name] for name in ("job", "step", "time")}, "steps": undone})
         elif row["kind"] == "torn":
             self._torn.append(row)
         else:
@@ -464,7 +495,7 @@ class Ledger:
     def _segments(self, owner: int, more: Table | None = None, steps: int = 0) -> tuple[Stretch, ...]:
         """Return the history of an owner, with some more steps if given; equal steps are added up."""
         merged: dict[tuple[float, float], int] = {}
-        entries = [(self._tables[digest], count) for digest, count in self._steps.items()]
+        entries = [(self._tables[digest], count) for digest, count in self._steps.items() if count]
         for table, count in entries if more is None else [*entries, (more, steps)]:
             group = table.group[owner] if owner < table.group.size else -1
             if group >= 0:

@@ -59,8 +59,9 @@ class INOSGM(ABC):
             repeats bit for bit or is refused: the ledger remembers, by a digest under the key, the sum that the
             noise of each step was added to.
         ledger: Is told every cost before its value exists, and may refuse it.
-        charge_steps: How many steps a charge pays for. 1 pays for every release by itself; plan.steps pays for the
-            whole plan with the first release, in one row of the ledger, which long runs should do.
+        charge_steps: How many steps a charge pays for, up to the next multiple of it. 1 pays for every release by
+            itself; plan.steps pays for the whole plan with the first release, in one row of the ledger, which long
+            runs should do.
         note: What the ledger says about it, for people.
 
     Raises:
@@ -94,23 +95,13 @@ class INOSGM(ABC):
         _validate.instance("tail", tail, Tail, "take one such as LinearTail(plan.tail_length(0.4)), or TableTail.of")
         _validate.instance("order", order, Order, "take one such as Descending()")
         _validate.instance("clipping", clipping, Clipping, "take ScaleClipped() or ClipToShare()")
-        self._plan, self._tail, self._order, self._clipping = plan, tail, order, clipping
+        self._tail, self._order, self._clipping = tail, order, clipping
         self._owners = _owner_indices(plan, owners)
-        self._key = None if key is None else _validate.count("key", key)
         if ledger is not None and not callable(getattr(ledger, "charge", None)):
             raise TypeError(f"ledger must be a Ledger, got {ledger!r}: open a file with Ledger(path)")
-        self._ledger = ledger
+        self._ledger, self._note = ledger, note
         self._charge_steps = _validate.count("charge_steps", charge_steps, least=1)
-        self._charged = 0
-        self._cost = Cost(
-            labels=plan.labels,
-            sample_rates=plan.sample_rates,
-            noise_multipliers=plan.noise_multipliers,
-            job=secrets.token_hex(16) if self._key is None else _name_of_noise(self._key),
-            note=note,
-        )
-        self._sampler = PoissonSampler(plan.sample_rates, self._owners)
-        self._released = 0
+        self._follow(plan, None if key is None else _validate.count("key", key))
         self._probed: Any = None
         self._lock = threading.Lock()
 
@@ -120,6 +111,19 @@ class INOSGM(ABC):
             raise TypeError(
                 f"{cls.__name__} must not override release: it is the one place where values become private"
             )
+
+    def _follow(self, plan: Plan, key: int | None, released: int = 0) -> None:
+        """Follow a plan from one of its steps on, with coins and noise of a key."""
+        self._plan, self._key = plan, key
+        self._released = self._charged = released
+        self._sampler = PoissonSampler(plan.sample_rates, self._owners)
+        self._cost = Cost(
+            labels=plan.labels,
+            sample_rates=plan.sample_rates,
+            noise_multipliers=plan.noise_multipliers,
+            job=secrets.token_hex(16) if key is None else _name_of_noise(key),
+            note=self._note,
+        )
 
     @abstractmethod
     def contributions(self, batch: Any) -> Array | Contributions:
@@ -174,7 +178,7 @@ class INOSGM(ABC):
 
     def _charge(self, ledger: LedgerHook, step: int) -> None:
         """Pay for the next steps."""
-        steps = min(self._charge_steps, self._plan.steps - step)
+        steps = min(self._charge_steps - step % self._charge_steps, self._plan.steps - step)
         ledger.charge(self._cost.at(step, steps))
         self._charged = step + steps
 
@@ -197,10 +201,10 @@ class INOSGM(ABC):
 
     def _sum(self, data: Any, positions: np.ndarray, step: int) -> Any:
         """Return the clipped, weighted sum of the records at the positions; not private."""
-        batch = gather(data, positions)
+        contributions, scores = self._measured(data, positions, step)
         return clipped_ordered_sum(
-            as_contributions(self.contributions(batch)),
-            self.scores(batch),
+            contributions,
+            scores,
             self._plan.sensitivities[self._owners[positions]],
             positions,
             owners=self._plan.step_cost[self._owners[positions]],
@@ -208,6 +212,11 @@ class INOSGM(ABC):
             order=self._order.at(step),
             clipping=self._clipping,
         )
+
+    def _measured(self, data: Any, positions: np.ndarray, step: int) -> tuple[Contributions, Array]:
+        """Return the contributions and the scores of the records at the positions."""
+        batch = gather(data, positions)
+        return as_contributions(self.contributions(batch)), self.scores(batch)
 
     def __reduce__(self) -> Any:
         raise TypeError("a mechanism counts what it has released, so it cannot be copied or pickled: make a new one")

@@ -156,6 +156,11 @@ class Plan:
         for name, value in entries.items():
             object.__setattr__(self, name, value)
 
+    @property
+    def owners(self) -> Owners | None:
+        """The owners that the plan was made for, if it was made here: a file of the plan does not hold them."""
+        return getattr(self, "_owners", None)
+
     @cached_property
     def noise_multipliers(self) -> np.ndarray:
         """noise_scale / C_n, one per owner: what accounting needs beside the sample rate."""
@@ -264,17 +269,17 @@ class Plan:
             clip_norm=float(self.sensitivities @ self.sizes / self.sizes.sum()),
             accountant=accountant,
         )
-        return Plan.of(wish, self.method, self.weight)
+        return Plan.of(wish, self.method, self.weight, owners=owners)
 
     @classmethod
-    def of(cls, wish: Wish, method: Method, weight: float | None = None) -> Self:
-        """Make the plan that a wish asks for."""
+    def of(cls, wish: Wish, method: Method, weight: float | None = None, *, owners: Owners) -> Self:
+        """Make the plan that a wish of the owners asks for."""
         shares: Shares
         if method == "uniform":
             shares = uniform_shares(wish)
         else:
             shares = blend_shares(wish, {"sample": 1.0, "scale": 0.0}.get(method, weight or 0.0))
-        return cls(
+        plan = cls(
             sample_rates=shares.sample_rates,
             sensitivities=shares.sensitivities,
             sizes=wish.sizes,
@@ -289,6 +294,8 @@ class Plan:
             weight=weight,
             past=wish.past,
         )
+        object.__setattr__(plan, "_owners", owners)
+        return plan
 
     def _budgets(self) -> tuple[np.ndarray, np.ndarray, Accountant]:
         """Return what the owners grant and who accounts, if the plan knows."""

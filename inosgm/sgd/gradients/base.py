@@ -51,10 +51,6 @@ class Engine(ABC):
     def gradients(self, inputs: Any, targets: Any) -> Gradients:
         """Return the gradients of a batch, which may hold no record at all."""
 
-    @abstractmethod
-    def weighted_sum(self, inputs: Any, targets: Any, weights: Tensor) -> list[Tensor]:
-        """Return the weighted sum of the gradients where nobody needs their norms; weight 0 leaves a record out."""
-
     def _precision(self) -> AbstractContextManager[Any]:
         """Return the context in which the model runs."""
         if self._autocast is None:

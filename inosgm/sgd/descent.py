@@ -1,0 +1,159 @@
+"""INO-SGM whose contributions are gradients: one step of descent."""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.optim import LBFGS, Optimizer
+from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
+
+from inosgm import _validate
+from inosgm._validate import Array
+from inosgm.contributions import Contributions
+from inosgm.mechanism import INOSGM, Release
+from inosgm.owners import Owners
+from inosgm.plan import Plan
+from inosgm.sgd.batches import as_data, batch_of
+from inosgm.sgd.gradients import Engine, engine_for, fix_in_place
+from inosgm.sgd.logical import LogicalBatch, Part, Score, parts_of
+from inosgm.sgd.losses import per_record
+from inosgm.sgd.randomness import seed_of_part
+from inosgm.tails import NoTail, Tail
+
+
+class Descent(INOSGM):
+    """Releases noisy sums of gradients, and lets an optimizer use them; `Trainer` says what the arguments mean."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        model: nn.Module,
+        loss: Any,
+        optimizer: Optimizer,
+        *,
+        owners: Owners | Sequence[str | int] | np.ndarray | None = None,
+        tail: Tail | Callable[[Plan], Tail] = NoTail(),
+        score: Score | None = None,
+        schedule: LRScheduler | None = None,
+        max_physical_batch: int | None = None,
+        autocast: torch.dtype | None = None,
+        fix: bool = False,
+        engine: type[Engine] | None = None,
+        charge_steps: int | None = None,
+        **settings: Any,
+    ) -> None:
+        _validate.instance("plan", plan, Plan, "make one with plan_sample or plan_scale")
+        _validate.instance("model", model, nn.Module, "give a torch module")
+        _validate.instance("optimizer", optimizer, Optimizer, "make one such as torch.optim.SGD(model.parameters())")
+        owners = plan.owners if owners is None else owners
+        if owners is None:
+            raise ValueError("owners must be given: this plan was made by hand or read from a file")
+        if fix:
+            fix_in_place(model, optimizer)
+        _require_fitting(model, optimizer, schedule)
+        self.model, self.optimizer, self.schedule = model, optimizer, schedule
+        self._loss, self._score, self._asked_engine, self._autocast = per_record(loss), score, engine, autocast
+        most = max_physical_batch
+        self._most = None if most is None else _validate.count("max_physical_batch", most, least=1)
+        self._engine: Engine | None = None
+        self._tail_for = tail if callable(tail) and not isinstance(tail, Tail) else None
+        self._asked_charge_steps = charge_steps
+        super().__init__(
+            plan,
+            owners,
+            tail=tail if self._tail_for is None else self._tail_for(plan),
+            charge_steps=plan.steps if charge_steps is None else charge_steps,
+            **settings,
+        )
+
+    @property
+    def engine(self) -> Engine | None:
+        """How gradients are computed; chosen when data is first seen."""
+        return self._engine
+
+    def contributions(self, batch: Any) -> Contributions:
+        """Return the gradients of a batch of inputs and targets."""
+        return self._measured(batch, np.arange(len(batch[1])), self._released)[0]
+
+    def scores(self, batch: Any) -> Array:
+        """Return the losses of a batch, or what `score` makes of them."""
+        return self._measured(batch, np.arange(len(batch[1])), self._released)[1]
+
+    def step(self, *data: Any) -> Release:
+        """Release the noisy sum of the gradients of one batch, and let the optimizer use it.
+
+        Args:
+            data: Inputs and targets, or one map-style data set of such pairs.
+
+        Returns:
+            What was released: one tensor per trainable parameter, a sum.
+        """
+        release = self.release(as_data(data))
+        for parameter, total in zip(self._trainable(), release.value, strict=True):
+            parameter.grad = (total / self._plan.expected_batch).to(parameter.dtype)
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        if self.schedule is not None:
+            self.schedule.step()
+        return release
+
+    def _follow(self, plan: Plan, key: int | None, released: int = 0) -> None:
+        super()._follow(plan, key, released)
+        if self._tail_for is not None:
+            self._tail = self._tail_for(plan)
+        if self._asked_charge_steps is None:
+            self._charge_steps = plan.steps
+
+    def _measured(self, data: Any, positions: np.ndarray, step: int) -> tuple[Contributions, Array]:
+        engine, like = self._ready(data), self._like()
+        key = int(np.random.SeedSequence().generate_state(1)[0]) if self._key is None else self._key
+        parts = [
+            Part(partial(batch_of, data, some, like), seed_of_part(key, step, number))
+            for number, some in enumerate(parts_of(positions, self._most))
+        ]
+        batch = LogicalBatch(engine, parts, self._score)
+        return batch, batch.scores
+
+    def _ready(self, data: Any) -> Engine:
+        """Choose the engine when data is first seen, before anything is drawn or charged."""
+        if self._engine is None:
+            if self._asked_engine is not None:
+                self._engine = self._asked_engine(self.model, self._loss, autocast=self._autocast)
+            else:
+                inputs, targets = batch_of(data, np.zeros(1, dtype=np.int64), self._like())
+                self._engine = engine_for(self.model, self._loss, inputs, targets, autocast=self._autocast)
+        return self._engine
+
+    def _trainable(self) -> list[nn.Parameter]:
+        return [parameter for parameter in self.model.parameters() if parameter.requires_grad]
+
+    def _like(self) -> Tensor:
+        return self._trainable()[0]
+
+
+def _require_fitting(model: nn.Module, optimizer: Optimizer, schedule: LRScheduler | None) -> None:
+    """Raise unless the optimizer updates what the gradients are about, and nothing more is asked of a step."""
+    trainable = {id(parameter): name for name, parameter in model.named_parameters() if parameter.requires_grad}
+    updated = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+    idle = [name for identity, name in trainable.items() if identity not in updated]
+    if not trainable:
+        raise ValueError("model must have a parameter to train: none has requires_grad")
+    if idle:
+        raise ValueError(
+            f"optimizer must update every trainable parameter of the model, and does not update {idle[0]!r}: give it "
+            "model.parameters(), or freeze what is not trained with requires_grad_(False)"
+        )
+    if updated - {id(parameter) for parameter in model.parameters()}:
+        raise ValueError("optimizer must update parameters of the model only: was it made for another model?")
+    if isinstance(optimizer, LBFGS):
+        raise TypeError("optimizer must not need a closure: each look at the data is a release; LBFGS takes many")
+    if schedule is not None and (not isinstance(schedule, LRScheduler) or isinstance(schedule, ReduceLROnPlateau)):
+        raise TypeError(
+            "schedule must be a torch learning-rate schedule that goes by the number of steps: one that goes by a loss "
+            f"would spend budget, got {type(schedule).__name__}"
+        )
+    if schedule is not None and schedule.optimizer is not optimizer:
+        raise ValueError("schedule must belong to the optimizer that is given")

@@ -1,0 +1,98 @@
+"""A logical batch, measured in physical batches: norms and scores of all of it first, weighted sums after."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from inosgm._validate import Array
+from inosgm.sgd.gradients.base import Engine, Gradients
+from inosgm.sgd.randomness import seeded
+
+Score = Callable[[Any, Any, Tensor], Tensor]
+"""(outputs, targets, losses) -> one number per record."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """One physical batch: how its inputs and targets are fetched, and the seed of what is random in the model."""
+
+    fetch: Callable[[], tuple[Any, Any]]
+    seed: int
+
+
+HEADROOM = 128
+"""How many roundings a norm may be off by: norms are taken that much longer before clipping."""
+
+
+class LogicalBatch:
+    """The gradients of a logical batch as `Contributions`, and its scores.
+
+    A batch of one part keeps its book-keeping for the weighted sum. Of several parts only norms and scores are kept,
+    and each part is fetched and run a second time for the sum: memory is that of one part, whatever their number.
+
+    **Guarantee.** Norms are never below those of the gradients that are summed, in the arithmetic of the engine: they
+    are stretched by 128 roundings of the parameters' precision (1.5e-5 for float32).
+    """
+
+    def __init__(self, engine: Engine, parts: Sequence[Part], score: Score | None) -> None:
+        self._engine, self._parts, self._score = engine, parts, score
+        self._device = engine.parameters[0].device
+        self._whole: Gradients | None = None
+        none = torch.zeros(0, dtype=torch.float64, device=self._device)  # an empty batch has no parts, and no model runs
+        norms, scores = zip((none, none), *(self._measured(part) for part in parts), strict=True)
+        self._sizes = [int(some.shape[0]) for some in norms[1:]]
+        precision = torch.finfo(torch.promote_types(engine.parameters[0].dtype, torch.float32))
+        self._norms = torch.cat(norms) * (1 + HEADROOM * precision.eps)
+        self.scores = _plain(torch.cat([some.to(torch.float64) for some in scores]))
+
+    def norms(self) -> Array:
+        """Return the norm of each record's gradient."""
+        return _plain(self._norms)
+
+    def weighted_sum(self, weights: Array) -> list[Tensor]:
+        """Return the weighted sum of the gradients, one tensor per trainable parameter."""
+        shares = torch.as_tensor(weights, device=self._device)
+        if self._whole is not None:
+            return self._whole.weighted_sum(shares)
+        total = [torch.zeros_like(parameter) for parameter in self._engine.parameters]
+        for part, share in zip(self._parts, shares.split(self._sizes), strict=True):
+            gradients, _ = self._run(part)  # the same path as for the norms: other masks of dropout, other gradients
+            for whole, some in zip(total, gradients.weighted_sum(share), strict=True):
+                whole += some
+        return total
+
+    def _run(self, part: Part) -> tuple[Gradients, Any]:
+        with seeded(part.seed, self._device):
+            inputs, targets = part.fetch()
+            return self._engine.gradients(inputs, targets), targets
+
+    def _measured(self, part: Part) -> tuple[Tensor, Tensor]:
+        """Return norms and scores of one part, and keep its book-keeping if it is the only one."""
+        gradients, targets = self._run(part)
+        if len(self._parts) == 1:
+            self._whole = gradients
+        losses = gradients.losses
+        if self._score is None:
+            return gradients.norms(), losses
+        with torch.no_grad():
+            scores = torch.as_tensor(self._score(gradients.outputs, targets, losses), device=losses.device)
+        if scores.shape != losses.shape:
+            raise ValueError(
+                f"score must give one number per record: got {tuple(scores.shape)} for {tuple(losses.shape)} losses"
+            )
+        return gradients.norms(), scores
+
+
+def _plain(values: Tensor) -> Array:
+    """Return what sorts fastest where the values are: numpy on a CPU."""
+    return values.numpy() if values.device.type == "cpu" else values
+
+
+def parts_of(positions: np.ndarray, most: int | None) -> list[np.ndarray]:
+    """Cut a batch into stretches of at most so many records, of which an empty batch has none."""
+    size = most or max(positions.size, 1)
+    return [positions[start : start + size] for start in range(0, positions.size, size)]

@@ -1,0 +1,24 @@
+"""Random numbers of models, such as those of dropout: a function of a seed, and never the user's own stream."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import numpy as np
+import torch
+
+
+def seed_of_part(key: int, step: int, part: int) -> int:
+    """Return the seed of one physical batch; coins and noise of the step have seeds of their own."""
+    seeds = np.random.SeedSequence(key, spawn_key=(step, 2, part))
+    return int(seeds.generate_state(1, np.uint64)[0]) >> 1
+
+
+@contextmanager
+def seeded(seed: int, device: torch.device) -> Iterator[None]:
+    """Let torch's global generators start from a seed, and give them back as they were."""
+    devices = [device] if device.type == "cuda" else []
+    with torch.random.fork_rng(devices):
+        torch.default_generator.manual_seed(seed)
+        if devices:
+            torch.cuda.manual_seed(seed)
+        yield

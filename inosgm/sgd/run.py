@@ -1,0 +1,144 @@
+"""A run: a directory from which training goes on, bit for bit, after it was killed at any moment."""
+
+import fcntl
+import io
+import os
+import re
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any, Self
+
+import torch
+
+from inosgm._files import write_durably
+from inosgm.plan import Plan
+
+
+@dataclass(frozen=True, kw_only=True)
+class Checkpoint:
+    """All that training goes on from: numbers and text, no code. Coins and noise are a function of the run's key."""
+
+    step: int
+    """How many steps of the run were done."""
+    revision: int
+    """How often the plan was revised."""
+    first: int
+    """The step of the run with which the plan of this revision began."""
+    job: str
+    """What the ledger calls the noise of this revision."""
+    ledger: str
+    """The head of the ledger, or nothing."""
+    curve: str
+    """The learning curve, as JSON."""
+    model: Mapping[str, Any]
+    optimizer: Mapping[str, Any]
+    schedule: Mapping[str, Any] | None
+
+    def to_bytes(self) -> bytes:
+        """Return the content of a checkpoint file."""
+        stream = io.BytesIO()
+        torch.save({entry.name: getattr(self, entry.name) for entry in fields(self)}, stream)
+        return stream.getvalue()
+
+    @classmethod
+    def from_file(cls, path: Path) -> Self:
+        """Read a checkpoint; no code in it is ever run."""
+        content = torch.load(path, map_location="cpu", weights_only=True)
+        missing = {entry.name for entry in fields(cls)} ^ content.keys()
+        if missing:
+            raise ValueError(f"{path} is no checkpoint of this version: it differs in {', '.join(sorted(missing))}")
+        return cls(**content)
+
+
+class Run:
+    """The directory of a run: checkpoints, the plans they followed, the ledger, the log, and the key.
+
+    The key makes coins and noise repeatable, so whoever reads the file `key` can take the noise away again: it is
+    readable by its owner only, and deleted with the last step. One process at a time trains in a directory.
+
+    Args:
+        directory: Made if it does not exist.
+
+    Raises:
+        BlockingIOError: while another process trains in the directory.
+    """
+
+    def __init__(self, directory: str | os.PathLike[str]) -> None:
+        self.path = Path(directory)
+        self.path.mkdir(parents=True, exist_ok=True)
+        self._lock = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT, 0o660)
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(self._lock)
+            raise BlockingIOError(f"another process trains in {self.path}: wait for it, or take another run") from None
+        for draft in self.path.glob(".*.????????"):  # left by a process that was killed while writing
+            draft.unlink()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._lock)
+
+    def key(self) -> int:
+        """Return the secret of this run, made up when it begins.
+
+        Raises:
+            ValueError: when the run is finished, or was begun with a key that its directory does not hold.
+        """
+        path = self.path / "key"
+        if not path.exists():
+            if self.latest() is not None:
+                raise ValueError(f"{self.path} does not hold its key: give the one that the run was begun with")
+            write_durably(path, str(secrets.randbits(128)).encode(), mode=0o600)
+        return int(path.read_text())
+
+    def forget_key(self) -> None:
+        """Delete the key: nobody can repeat the noise of this run any more, nor take it away."""
+        (self.path / "key").unlink(missing_ok=True)
+
+    def save_plan(self, revision: int, plan: Plan) -> None:
+        """Write down which plan a revision follows."""
+        write_durably(self.path / f"plan-{revision}.json", plan.to_json().encode())
+
+    def revisions(self) -> int:
+        """Return how many plans were ever followed, those that were given up included."""
+        return len(list(self.path.glob("plan-*.json")))
+
+    def plan(self, revision: int) -> Plan:
+        """Return the plan of a revision."""
+        return Plan.from_json((self.path / f"plan-{revision}.json").read_bytes())
+
+    def save(self, checkpoint: Checkpoint) -> None:
+        """Write a checkpoint, whole or not at all."""
+        write_durably(self._file(checkpoint.revision, checkpoint.step), checkpoint.to_bytes())
+
+    def latest(self, at_most: int | None = None) -> Checkpoint | None:
+        """Return the checkpoint to go on from, or the last one of at most so many steps; None if there is none."""
+        places = [place for place in self._places() if at_most is None or place[1] <= at_most]
+        return Checkpoint.from_file(self._file(*max(places))) if places else None
+
+    def drop_after(self, step: int) -> None:
+        """Delete every checkpoint of more steps than these, and revisions that began later."""
+        for place in self._places():
+            if place[1] > step:
+                self._file(*place).unlink()
+
+    def _places(self) -> list[tuple[int, int]]:
+        names = (re.fullmatch(r"checkpoint-(\d+)-(\d+)\.pt", path.name) for path in self.path.glob("checkpoint-*.pt"))
+        return [(int(name[1]), int(name[2])) for name in names if name]
+
+    def _file(self, revision: int, step: int) -> Path:
+        return self.path / f"checkpoint-{revision}-{step}.pt"
+
+
+def key_of_revision(key: int, revision: int) -> int:
+    """Return the key of a revision, whose noise is its own: a plan that changed has other sums."""
+    if not revision:
+        return key
+    state = blake2b(f"{key} {revision}".encode(), digest_size=16, person=b"inosgm revision")
+    return int.from_bytes(state.digest())
