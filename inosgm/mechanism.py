@@ -121,7 +121,7 @@ class INOSGM(ABC):
             labels=plan.labels,
             sample_rates=plan.sample_rates,
             noise_multipliers=plan.noise_multipliers,
-            job=secrets.token_hex(16) if key is None else _name_of_noise(key),
+            job=secrets.token_hex(16) if key is None else name_of_noise(key),
             note=self._note,
         )
 
@@ -271,6 +271,6 @@ def _owner_indices(plan: Plan, owners: Owners | Sequence[str | int] | np.ndarray
     return places[inverse]
 
 
-def _name_of_noise(key: int) -> str:
+def name_of_noise(key: int) -> str:
     """Return a job id that stands for the noise of a key: two jobs with the same noise are the same job."""
     return "key-" + blake2b(str(key).encode(), digest_size=16, person=b"inosgm noise").hexdigest()

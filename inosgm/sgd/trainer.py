@@ -1,51 +1,47 @@
-"""INO-SGD: train a model with the released sums of clipped, ordered gradients."""
+"""INO-SGD: train a model, watch every owner, stop and go on at any moment."""
 
 import os
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.optim import Optimizer
-from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
+from torch.optim.lr_scheduler import LRScheduler
 
 from inosgm import _validate
-from inosgm._validate import Array
 from inosgm.accounting import ACCOUNTANTS
 from inosgm.clipping import Clipping, ScaleClipped
-from inosgm.contributions import Contributions
 from inosgm.cost import LedgerHook
 from inosgm.ledger import Ledger
-from inosgm.mechanism import INOSGM, Release
+from inosgm.mechanism import name_of_noise
 from inosgm.orders import Descending, Order
 from inosgm.owners import Owners
 from inosgm.plan import AlreadySpent, Plan
+from inosgm.records import records_in
 from inosgm.sgd.batches import as_data, batch_of
 from inosgm.sgd.curve import LearningCurve
+from inosgm.sgd.descent import Descent
 from inosgm.sgd.diagnostics import Diagnostics, diagnose
-from inosgm.sgd.gradients import Engine, engine_for, fix_in_place
-from inosgm.sgd.gradients.base import Gradients
-from inosgm.sgd.logical import LogicalBatch, Score, parts_of
-from inosgm.sgd.losses import per_record
+from inosgm.sgd.gradients import Engine
+from inosgm.sgd.logical import Score
 from inosgm.sgd.metrics import Evaluation
 from inosgm.sgd.predictions import evaluated
 from inosgm.sgd.progress import StepProgress
-from inosgm.sgd.randomness import repeatable
 from inosgm.sgd.run import Checkpoint, Run, key_of_revision
 from inosgm.sgd.runlog import RunLog
 from inosgm.tails import NoTail, Tail
 
 
-class Trainer(INOSGM):
+class Trainer(Descent):
     """Trains a model by INO-SGD: contributions are gradients, scores are losses, the optimizer comes after the noise.
 
     `tail=NoTail()` gives IDP-SGD, a plan of `plan_uniform` gives DP-SGD: three methods, one code path. The optimizer
     and the schedule only post-process released sums, so any will do.
 
-    **Guarantee.** That of `INOSGM`, for the model and everything computed from it, with the data it was trained on.
+    **Guarantee.** That of `INOSGM`, for the model and everything computed from it, about the data it was trained on.
     It assumes that the loss of a record depends on that record and the model alone: what mixes records is refused, by
     kind and by trial on made-up records. Held-out records get no protection, nor do numbers that are marked private.
 
@@ -70,6 +66,10 @@ class Trainer(INOSGM):
         charge_steps: As for `INOSGM`; the steps between checkpoints, or all of the plan, if not given.
         note: What the ledger says about it.
 
+    Raises:
+        TypeError: for a model, an optimizer, a schedule or a loss that cannot be trained with.
+        ValueError: for owners that are not the plan's, and for parameters that the optimizer does not know.
+
     >>> from inosgm import LinearTail, Owners, plan_sample
     >>> x, y = torch.randn(200, 4, generator=torch.Generator().manual_seed(0)), torch.arange(200) % 2
     >>> owners = Owners(of_record=["a", "b"] * 100, epsilon={"a": 1.0, "b": 5.0}, delta=1e-5)
@@ -78,8 +78,8 @@ class Trainer(INOSGM):
     >>> trainer = Trainer(plan, model, nn.CrossEntropyLoss(), torch.optim.SGD(model.parameters(), lr=0.1),
     ...                   tail=LinearTail(plan.tail_length(0.4)))
     >>> curve = trainer.fit(x, y, progress=False)
-    >>> trainer.evaluate(x, y).records
-    200
+    >>> trainer.released, trainer.evaluate(x, y).records
+    (10, 200)
     """
 
     def __init__(
@@ -104,74 +104,39 @@ class Trainer(INOSGM):
         charge_steps: int | None = None,
         note: str = "",
     ) -> None:
-        _validate.instance("plan", plan, Plan, "make one with plan_sample or plan_scale")
-        _validate.instance("model", model, nn.Module, "a torch module")
-        _validate.instance("optimizer", optimizer, Optimizer, "make one such as torch.optim.SGD(model.parameters())")
-        owners = plan.owners if owners is None else owners
-        if owners is None:
-            raise ValueError("owners must be given: this plan was made by hand or read from a file")
-        if fix:
-            fix_in_place(model, optimizer)
-        _require_fitting(model, optimizer, schedule)
-        self.model, self.optimizer, self.schedule = model, optimizer, schedule
-        self._loss, self._score, self._chosen, self._autocast = per_record(loss), score, engine, autocast
-        self._most = None if max_physical_batch is None else _validate.count("max_physical_batch", max_physical_batch)
-        if self._most == 0:
-            raise ValueError("max_physical_batch must be at least 1: leave it out for no limit")
-        self._engine: Engine | None = None
-        self._tail_for = tail if not isinstance(tail, Tail) and callable(tail) else None
-        self._pays_all = charge_steps is None
+        self._begun_with, self._secret = plan, key
         self._revision = self._first = 0
         self._curve = LearningCurve()
         super().__init__(
             plan,
-            owners,
-            tail=self._tail_for(plan) if self._tail_for else tail,  # type: ignore[arg-type]
+            model,
+            loss,
+            optimizer,
+            owners=owners,
+            tail=tail,
+            score=score,
+            schedule=schedule,
+            max_physical_batch=max_physical_batch,
+            autocast=autocast,
+            fix=fix,
+            engine=engine,
+            charge_steps=charge_steps,
             order=order,
             clipping=clipping,
             key=key,
             ledger=ledger,
-            charge_steps=plan.steps if charge_steps is None else charge_steps,
             note=note,
         )
 
     @property
     def steps_done(self) -> int:
-        """How many steps of the run were done, under this plan and under those that it was revised from."""
+        """How many steps were done, under this plan and under those that it was revised from."""
         return self._first + self._released
 
     @property
-    def engine(self) -> Engine | None:
-        """How gradients are computed; known once data was seen."""
-        return self._engine
-
-    def contributions(self, batch: Any) -> Gradients:
-        """Return the gradients of a batch of inputs and targets."""
-        return self._ready(batch).gradients(*batch_of(batch, np.arange(len(batch[1])), self._like()))
-
-    def scores(self, batch: Any) -> Array:
-        """Return the losses of a batch, or what `score` makes of them."""
-        positions = np.arange(len(batch[1]))
-        return self._measured(batch, positions, self._released)[1]
-
-    def step(self, *data: Any) -> Release:
-        """Release the noisy sum of one batch and let the optimizer use it.
-
-        Args:
-            data: Inputs and targets, or one map-style data set of such pairs.
-
-        Returns:
-            What was released: one tensor per trainable parameter, a sum.
-        """
-        release = self.release(as_data(data))
-        assert self._engine is not None, "a release has chosen an engine"
-        for parameter, total in zip(self._engine.parameters, release.value, strict=True):
-            parameter.grad = (total / self._plan.expected_batch).to(parameter.dtype)
-        self.optimizer.step()
-        self.optimizer.zero_grad(set_to_none=True)
-        if self.schedule is not None:
-            self.schedule.step()
-        return release
+    def curve(self) -> LearningCurve:
+        """The evaluations by step."""
+        return self._curve
 
     def fit(
         self,
@@ -192,8 +157,8 @@ class Trainer(INOSGM):
             held_out: Inputs, targets and, for per-owner curves, the owner of each record: records that need no
                 protection.
             evaluate_every: Steps between evaluations; a tenth of the plan if not given.
-            diagnostics: Also log how owners' gradients disagree, on the held-out records and, as private, on those of
-                the training data.
+            diagnostics: Also log how owners' gradients disagree: on the held-out records, and on the training data in
+                the private part of the log.
             run: A directory for checkpoints, log and ledger. Training goes on from what is there, and a run that was
                 killed at any moment ends as if it had not been (on a CPU, with the same number of threads).
             checkpoint_every: Steps between checkpoints; a twentieth of the plan if not given.
@@ -201,31 +166,36 @@ class Trainer(INOSGM):
 
         Returns:
             The evaluations by step.
+
+        Raises:
+            BlockingIOError: while another process trains in the same directory.
+            ValueError: for a directory that holds another run, and for arguments that cannot be.
         """
         records = as_data(data)
+        every = _interval("checkpoint_every", checkpoint_every, self._plan.steps, 20)
+        often = _interval("evaluate_every", evaluate_every, self._plan.steps, 10)
+        end = None if steps is None else _validate.count("steps", steps)
         with ExitStack() as stack:
-            place = None if run is None else stack.enter_context(Run(run))
-            every = max(1, -(-self._plan.steps // 20)) if checkpoint_every is None else checkpoint_every
-            every = _validate.count("checkpoint_every", every, least=1)
-            if place is not None:
-                self._go_on(place, every)
-            end = self._plan.steps if steps is None else self._released + _validate.count("steps", steps)
-            end = min(end, self._plan.steps)
-            often = max(1, -(-self._plan.steps // 10)) if evaluate_every is None else evaluate_every
-            often = _validate.count("evaluate_every", often, least=1)
-            log = None if place is None else stack.enter_context(RunLog(place.path, after=self.steps_done))
+            place = log = None
+            if run is not None:
+                place = stack.enter_context(Run(run))
+                self._go_on(place)
+                log = stack.enter_context(RunLog(place.path, after=self.steps_done))
+                if self._asked_charge_steps is None:
+                    self._charge_steps = every
+                if place.latest() is None:
+                    self._save(place)
             bar = stack.enter_context(StepProgress(self._plan, start=self._released, enabled=progress))
-            look = partial(self._look, records, held_out, diagnostics, log, bar)
-            if held_out is not None and self.steps_done not in self._curve.steps:
-                look()
-            if place is not None and place.latest() is None:
-                self._save(place)
+            end = self._plan.steps if end is None else min(self._released + end, self._plan.steps)
+            look = held_out is not None
+            if look and self.steps_done not in self._curve.steps:
+                self._look(records, held_out, diagnostics, log, bar)
             while self._released < end:
                 self.step(*data)
                 bar.advance(self._released)
                 last = self._released == end
-                if held_out is not None and (last or self._released % often == 0):
-                    look()
+                if look and (last or self._released % often == 0):
+                    self._look(records, held_out, diagnostics, log, bar)
                 if place is not None and (last or self._released % every == 0):
                     self._save(place)
             if place is not None and self._released == self._plan.steps:
@@ -239,8 +209,7 @@ class Trainer(INOSGM):
             data: Inputs and targets, or one map-style data set of such pairs.
             owners: The owner of each record, for numbers by owner.
         """
-        like = next(self.model.parameters())
-        return evaluated(self.model, self._loss, as_data(data), owners, like, self._most or 1024, self._autocast)
+        return evaluated(self.model, self._loss, as_data(data), owners, self._like(), self._most or 1024)
 
     def diagnose(self, *data: Any, owners: Any = None) -> Diagnostics:
         """Say how owners' gradients disagree, and where the order of a batch can act.
@@ -252,70 +221,153 @@ class Trainer(INOSGM):
         records = as_data(data)
         engine, private = self._ready(records), owners is None
         labels = np.array(self._plan.labels)[self._owners] if owners is None else owners
-        positions = np.arange(len(records[1]) if isinstance(records, tuple) else len(records))
-        inputs, targets = batch_of(records, positions, self._like())
-        return diagnose(engine, inputs, targets, labels, self._plan, private=private, max_physical_batch=self._most)
+        batch = batch_of(records, np.arange(records_in(records)), self._like())
+        return diagnose(engine, *batch, labels, self._plan, private=private, max_physical_batch=self._most or 1024)
 
-    def revise(
-        self, owners: Owners, *data: Any, run: str | os.PathLike[str] | None = None, checkpoint_every: int | None = None
-    ) -> Plan:
-        """Go on with new budgets: a new plan for the steps that remain, or a step back for who has spent too much.
+    def revise(self, owners: Owners, *data: Any, run: str | os.PathLike[str] | None = None) -> Plan:
+        """Go on with new budgets: a new plan for the steps that remain, after a step back if somebody has spent more.
 
-        An owner that now grants less than was spent takes the run back to the last step that it pays for; from the
-        checkpoint before it the steps up to there are repeated, bit for bit. What came later is deleted from the run,
-        and no longer charged: nobody must have used it.
+        An owner that now grants less than was spent takes the run back to the last step that it pays for. With the
+        training data, steps are repeated up to there from the checkpoint before; without, that checkpoint is where
+        the run goes on. What came later is deleted from the run and no longer charged, so nobody must have used it.
 
         Args:
             owners: The same owners with the budgets that hold now. They must not be chosen by what was released.
-            data: The training data, to repeat steps with. Without it the run goes back to a checkpoint.
-            run: The directory of the run.
+            data: The training data, to repeat steps with.
+            run: The directory of the run, from whose latest checkpoint to go on.
 
         Returns:
             The plan that is followed from now on.
 
         Raises:
-            AlreadySpent: when the run would have to go back and has no directory to go back in.
+            AlreadySpent: when the run would have to go back and has no directory, or not so far to go.
         """
         if run is None:
-            return self._switch(self._plan.revise(self._released, owners), owners)
+            plan = self._plan.revise(self._released, owners)
+            self._switch(plan, owners, self._revision + 1)
+            return plan
         with Run(run) as place:
-            self._go_on(place, checkpoint_every)
+            self._go_on(place)
             try:
                 plan = self._plan.revise(self._released, owners)
             except AlreadySpent as refusal:
-                self._go_back(place, refusal, as_data(data) if data else None)
+                self._go_back(place, refusal, data)
                 plan = self._plan.revise(self._released, owners)
-            self._revision = place.revisions() - 1
-            place.save_plan(self._revision + 1, plan)
-            self._switch(plan, owners)
+            self._undo_later(place)
+            revision = place.revisions()
+            place.save_plan(revision, plan)
+            self._switch(plan, owners, revision)
             self._save(place)
         return plan
 
-    def _follow(self, plan: Plan, key: int | None, released: int = 0) -> None:
-        super()._follow(plan, key, released)
-        if self._tail_for is not None:
-            self._tail = self._tail_for(plan)
-        if self._pays_all:
-            self._charge_steps = plan.steps
+    def _look(self, records: Any, held_out: Any, diagnostics: bool, log: RunLog | None, bar: StepProgress) -> None:
+        """Evaluate on held-out records, and write it down."""
+        *public, owners = held_out if isinstance(held_out, tuple) and len(held_out) == 3 else (*_both(held_out), None)
+        found = self.evaluate(*public, owners=owners)
+        self._curve.append(self.steps_done, found)
+        bar.evaluated(found)
+        if log is None:
+            return
+        rate = float(self.optimizer.param_groups[0]["lr"])
+        log.write(self.steps_done, evaluation=found, learning_rate=rate, epsilon=bar.epsilon(self._released))
+        if diagnostics:
+            if owners is not None:
+                log.write(self.steps_done, diagnostics=self.diagnose(*public, owners=owners))
+            log.write_private(self.steps_done, diagnostics=self.diagnose(*_both(records)))
 
-    def _measured(self, data: Any, positions: np.ndarray, step: int) -> tuple[Contributions, Array]:
-        engine, like = self._ready(data), self._like()
-        parts = [
-            repeatable(partial(batch_of, data, some, like), self._key, step, number, like.device)
-            for number, some in enumerate(parts_of(positions, self._most))
-        ]
-        batch = LogicalBatch(engine, parts, self._score)
-        return batch, batch.scores
+    def _go_on(self, place: Run) -> None:
+        """Take everything from the latest checkpoint of a run, or begin one."""
+        if self._ledger is None:
+            self._ledger = self._own_ledger(place)
+        latest = place.latest()
+        if latest is None:
+            if self._released:
+                raise ValueError(f"a run begins with the first step, and this trainer has made {self.steps_done}")
+            self._secret = place.key() if self._secret is None else self._secret
+            place.save_plan(0, self._plan)
+            self._follow(self._plan, self._secret)
+            return
+        if place.plan(0) != self._begun_with:
+            raise ValueError(f"{place.path} holds a run with another plan: choose another directory, or `revise` that")
+        self._load(place, latest)
 
-    def _ready(self, data: Any) -> Engine:
-        """Choose the engine when data is first seen, before anything is drawn or charged."""
-        if self._engine is None:
-            if self._chosen is not None:
-                self._engine = self._chosen(self.model, self._loss, autocast=self._autocast)
-            else:
-                inputs, targets = batch_of(data, np.zeros(1, dtype=np.int64), self._like())
-                self._engine = engine_for(self.model, self._loss, inputs, targets, autocast=self._autocast)
-        return self._engine
+    def _load(self, place: Run, checkpoint: Checkpoint) -> None:
+        """Go on from a checkpoint."""
+        plan, released = place.plan(checkpoint.revision), checkpoint.step - checkpoint.first
+        if self._secret is None and released < plan.steps:
+            self._secret = place.key()
+        key = None if self._secret is None else key_of_revision(self._secret, checkpoint.revision)
+        if key is not None and name_of_noise(key) != checkpoint.job:
+            raise ValueError(f"key must be the one that the run in {place.path} was begun with")
+        if isinstance(self._ledger, Ledger) and checkpoint.ledger:
+            self._ledger.check(checkpoint.ledger)
+        self.model.load_state_dict(dict(checkpoint.model))
+        self.optimizer.load_state_dict(dict(checkpoint.optimizer))
+        if self.schedule is not None and checkpoint.schedule is not None:
+            self.schedule.load_state_dict(dict(checkpoint.schedule))
+        self._revision, self._first = checkpoint.revision, checkpoint.first
+        self._curve = LearningCurve.from_json(checkpoint.curve)
+        self._follow(plan, key, released)
 
-    def _like(self) -> Tensor:
-        return next(parameter for parameter in self.model.parameters() if parameter.requires_grad)
+    def _save(self, place: Run) -> None:
+        place.save(
+            Checkpoint(
+                step=self.steps_done,
+                revision=self._revision,
+                first=self._first,
+                job=self._cost.job,
+                ledger=self._ledger.head() if isinstance(self._ledger, Ledger) else "",
+                curve=self._curve.to_json(),
+                model=self.model.state_dict(),
+                optimizer=self.optimizer.state_dict(),
+                schedule=None if self.schedule is None else self.schedule.state_dict(),
+            )
+        )
+
+    def _own_ledger(self, place: Run) -> Ledger:
+        """Open the ledger of a run that was given none."""
+        path, plan = place.path / "ledger", self._begun_with
+        if plan.epsilon is None or plan.delta is None or plan.accountant is None:
+            raise ValueError("a run needs a ledger, or a plan with budgets to make one from")
+        labels = np.array(plan.labels)[self._owners]
+        epsilon, delta = (dict(zip(plan.labels, values.tolist(), strict=True)) for values in (plan.epsilon, plan.delta))
+        owners = None if path.exists() else Owners(of_record=labels, epsilon=epsilon, delta=delta)
+        return Ledger(path, owners=owners, accountant=ACCOUNTANTS[plan.accountant])
+
+    def _go_back(self, place: Run, refusal: AlreadySpent, data: tuple[Any, ...]) -> None:
+        """Go back to the last step that everybody pays for, and delete from the run what came later."""
+        before = int(sum(segment.steps.max() for segment in self._begun_with.past))
+        target = refusal.last_step - before
+        checkpoint = place.latest(at_most=target) if target >= 0 else None
+        if checkpoint is None:
+            raise refusal
+        self._load(place, checkpoint)
+        self._charge_steps = 1
+        while data and self.steps_done < target:
+            self.step(*data)
+        self._save(place)
+        place.drop_after(self.steps_done)
+        RunLog(place.path, after=self.steps_done).close()
+
+    def _undo_later(self, place: Run) -> None:
+        """Take back what was charged for steps that the run no longer contains."""
+        if isinstance(self._ledger, Ledger) and self._secret is not None:
+            for revision in range(self._revision, place.revisions()):
+                job = name_of_noise(key_of_revision(self._secret, revision))
+                self._ledger.undo(job, self._released if revision == self._revision else 0)
+
+    def _switch(self, plan: Plan, owners: Owners, revision: int) -> None:
+        """Follow a revised plan from here on."""
+        if isinstance(self._ledger, Ledger):
+            self._ledger.grant(owners)
+        self._first, self._revision = self.steps_done, revision
+        self._follow(plan, None if self._secret is None else key_of_revision(self._secret, revision))
+
+
+def _interval(name: str, value: int | None, steps: int, parts: int) -> int:
+    """Return a number of steps between events; a part of all steps if none is given."""
+    return -(-steps // parts) if value is None else _validate.count(name, value, least=1)
+
+
+def _both(records: Any) -> tuple[Any, ...]:
+    return records if isinstance(records, tuple) else (records,)
