@@ -42,7 +42,9 @@ class LogicalBatch:
         self._engine, self._parts, self._score = engine, parts, score
         self._device = engine.parameters[0].device
         self._whole: Gradients | None = None
-        none = torch.zeros(0, dtype=torch.float64, device=self._device)  # an empty batch has no parts, and no model runs
+        none = torch.zeros(
+            0, dtype=torch.float64, device=self._device
+        )  # an empty batch has no parts, and no model runs
         norms, scores = zip((none, none), *(self._measured(part) for part in parts), strict=True)
         self._sizes = [int(some.shape[0]) for some in norms[1:]]
         precision = torch.finfo(torch.promote_types(engine.parameters[0].dtype, torch.float32))
