@@ -108,7 +108,7 @@ def evaluation(
     (0.67, {'cat': 0.5, 'dog': 1.0}, 'b', 0.5)
     """
     loss = _losses(losses)
-    labels, owner = _owners(owners, loss.size)
+    labels, owner = ((), np.empty(0, np.int64)) if owners is None else index_owners(owners, loss.size)
     named, right, kind = _answers(predictions, targets, classes, loss.size)
     by_owner = dict(zip(labels, _by_owner(owner, len(labels), loss, right, kind), strict=True))
     accuracies = [(found.accuracy, label) for label, found in by_owner.items() if found.accuracy is not None]
@@ -130,19 +130,36 @@ def evaluation(
 
 
 def predicted(outputs: Any, targets: Any) -> np.ndarray | None:
-    """Return the likeliest class of each record, or None where the outputs are no scores of classes.
+    """Return the class that each record is held for, or None where the targets are no classes.
 
-    They are, if every record has one score per class (two at least) and a whole number as its target.
+    Of several outputs per record the largest says the class, a whole number. A single one is taken for the logit of
+    class 1 against class 0, and its sign says the class.
 
     >>> predicted(np.array([[0.1, 0.9], [0.8, 0.2]]), np.array([1, 1]))
     array([1, 0])
+    >>> predicted(np.array([-2.0, 3.0]), np.array([0.0, 1.0]))
+    array([0, 1])
     """
-    if not hasattr(outputs, "shape"):
+    if not (hasattr(outputs, "shape") and hasattr(targets, "shape")):
         return None
     scores, true = np.asarray(outputs), np.asarray(targets)
-    if scores.ndim != 2 or scores.shape[1] < 2 or true.ndim != 1 or true.dtype.kind not in "iub":
-        return None
-    return np.asarray(scores.argmax(axis=1))
+    records = scores.shape[0] if scores.ndim in (1, 2) else -1
+    if scores.ndim == 2 and scores.shape[1] > 1:
+        whole = true.shape == (records,) and true.dtype.kind in "iub"
+        return np.asarray(scores.argmax(axis=1)) if whole else None
+    paired = true.shape in ((records,), (records, 1))
+    return (scores.reshape(-1) > 0).astype(np.int64) if paired and np.isin(true, (0, 1)).all() else None
+
+
+def index_owners(owners: Any, records: int) -> tuple[tuple[Label, ...], np.ndarray]:
+    """Return the sorted labels of owners with a record, and the position of each record's owner among them."""
+    if isinstance(owners, Owners):
+        labels, index = owners.labels, owners.of_record
+    else:
+        labels, index = _index_labels("owners", owners)
+    if index.size != records:
+        raise ValueError(f"owners must hold one label per record: got {index.size} for {records} records")
+    return labels, index
 
 
 def _losses(values: Any) -> np.ndarray:
@@ -151,19 +168,6 @@ def _losses(values: Any) -> np.ndarray:
     if array.ndim != 1 or not array.size:
         raise ValueError(f"losses must be one number per record, of at least one record, got shape {array.shape}")
     return np.where(np.isfinite(array), array, np.nan)
-
-
-def _owners(owners: Any, records: int) -> tuple[tuple[Label, ...], np.ndarray]:
-    """Return the sorted labels and the position of each record's owner among them."""
-    if owners is None:
-        return (), np.empty(0, dtype=np.int64)
-    if isinstance(owners, Owners):
-        labels, index = owners.labels, owners.of_record
-    else:
-        labels, index = _index_labels("owners", owners)
-    if index.size != records:
-        raise ValueError(f"owners must hold one label per record: got {index.size} for {records} losses")
-    return labels, index
 
 
 def _answers(
