@@ -154,7 +154,7 @@ def test_takes_what_the_engine_takes(case):
 
     plain = diagnose(Naive(model, cross_entropy), (x, y), owners, PLAN, private=False)
     of_record = Owners(of_record=owners, epsilon=1.0, delta=1e-5)
-    for inputs in ((x,), [x], {"x": x}, x.numpy()):
+    for inputs in ((x,), {"x": x}, x.numpy()):
         again = diagnose(Naive(Named(), cross_entropy), (inputs, y.numpy()), of_record, PLAN, private=False)
         np.testing.assert_array_equal(again.condition, plain.condition)
 
@@ -215,7 +215,7 @@ def test_refusals(case, monkeypatch):
         (dict(private="yes"), TypeError, "private must be of type bool, got 'yes': say True for training records"),
     ]:
         with pytest.raises(error, match=message):
-            diagnose(engine, (**{**dict(inputs=x, targets=y), owners=owners, plan=PLAN, private=True), **change})
+            diagnose(engine, **{**dict(data=(x, y), owners=owners, plan=PLAN, private=True), **change})
     monkeypatch.setattr(diagnostics, "MOST_OWNERS", 2)
     with pytest.raises(ValueError, match="at most 2 to be compared in pairs, got 3: pass the records of those"):
         diagnose(engine, (x, y), owners, PLAN, private=True)
