@@ -198,7 +198,7 @@ def _numbers(found: dict[Arm, Results]) -> list[list[Any]]:
 
 
 def _figure(design: Design, plan: str, found: dict[Arm, Results], file: Path) -> None:
-    """Draw every owner's recall over training: IDP-SGD against INO-SGD with the longest tail, mean and one deviation."""
+    """Draw every owner's recall over training: IDP-SGD against INO-SGD with the longest tail."""
     accountants = [accountant for name, accountant in design.plans if name == plan]
     labels = list(_recalls(next(filter(None, found.values()))[0]))
     with mpl.rc_context({"font.size": 8, "svg.hashsalt": "study", "svg.fonttype": "none"}):
@@ -231,17 +231,18 @@ def _lines(axes: Sequence[Any], results: Results, labels: list[Any], colour: str
     """Draw mean and one standard deviation over seeds, an axis for each owner."""
     steps = results[0]["curve"]["steps"]
     for axis, label in zip(axes, labels, strict=True):
-        curves = np.array(
-            [
-                [row["accuracy"] for found in one["curve"]["evaluations"] for row in found["by_owner"] if row["owner"] == label]
-                for one in results
-            ]
-        )
+        curves = np.array([_curve(one, label) for one in results])
         mean, deviation = curves.mean(axis=0), curves.std(axis=0, ddof=min(1, len(curves) - 1))
         axis.plot(steps, mean, color=colour, linewidth=1.4)
         axis.fill_between(steps, mean - deviation, mean + deviation, color=colour, alpha=0.2, linewidth=0)
         axis.set_ylim(-0.02, 1.02)
         axis.grid(alpha=0.3)
+
+
+def _curve(found: dict[str, Any], label: Any) -> list[float]:
+    """Return an owner's recall at every evaluation of a run."""
+    rows = (row for one in found["curve"]["evaluations"] for row in one["by_owner"])
+    return [row["accuracy"] for row in rows if row["owner"] == label]
 
 
 def _table(rows: list[list[str]]) -> str:
