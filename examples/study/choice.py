@@ -24,6 +24,7 @@ def finals(design: Design, arm: Arm, out: Path) -> list[Case]:
 
 
 def all_finals(design: Design, out: Path) -> list[Case]:
-    """Return the runs that count, seed by seed, so that arms stay comparable if time runs out."""
-    by_arm = [finals(design, arm, out) for arm in design.arms()]
-    return [case for of_seed in zip(*by_arm, strict=True) for case in of_seed]
+    """Return the runs that count, seed by seed, so that arms stay comparable if time runs out; untuned ones last."""
+    tuned = [finals(design, arm, out) for arm in design.arms()]
+    untuned = [design.untuned(arm) for arm in design.arms()]
+    return [case for kind in (tuned, untuned) for of_seed in zip(*kind, strict=True) for case in of_seed]
