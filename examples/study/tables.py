@@ -1,5 +1,6 @@
 """Tables of results: mean and standard deviation over seeds."""
 
+import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -7,6 +8,7 @@ import numpy as np
 
 from examples.study.cases import Arm, Case, Design
 from examples.study.choice import criterion
+from inosgm.sgd import LearningCurve
 
 Result = dict[str, Any]
 Results = list[Result]
@@ -23,6 +25,16 @@ def recalls(evaluation: Result) -> dict[Any, float]:
     return {row["owner"]: row["accuracy"] for row in evaluation["by_owner"]}
 
 
+def _worst_along(found: Result) -> float:
+    """Return the least recall of an owner, on average over the evaluations after the first step."""
+    return float(np.mean([min(recalls(one).values()) for one in found["curve"]["evaluations"][1:]]))
+
+
+def _drops(found: Result) -> float:
+    """Return how many owners had an initial drop."""
+    return len(LearningCurve.from_json(json.dumps(found["curve"])).initial_drops())
+
+
 def _acted_on(found: Result) -> float:
     """Return the share of held-out records that were learnt and still clipped halfway."""
     halfway = found["diagnostics"][0]
@@ -34,8 +46,11 @@ MEASURES: dict[str, Callable[[Result], float]] = {
     "balanced": lambda found: last(found)["balanced_accuracy"],
     "worst owner": lambda found: min(recalls(last(found)).values()),
     "spread": lambda found: last(found)["spread"],
+    "worst, all along": _worst_along,
+    "initial drops": _drops,
     "learnt and clipped": _acted_on,
 }
+COMPARED = ("accuracy", "balanced", "worst owner", "spread", "worst, all along")
 
 
 def ends(found: dict[Arm, Results]) -> str:
@@ -59,13 +74,12 @@ def owners(found: dict[Arm, Results]) -> str:
 
 def differences(design: Design, found: dict[Arm, Results]) -> str:
     """Compare INO-SGD with IDP-SGD seed by seed: the mean difference and its standard error."""
-    names = [name for name in MEASURES if name != "learnt and clipped"]
-    rows = [["plan", "accountant", "INO-SGD minus IDP-SGD", *names]]
+    rows = [["plan", "accountant", "INO-SGD minus IDP-SGD", *COMPARED]]
     for plan, accountant in design.plans:
         base = found[Arm(plan=plan, accountant=accountant)]
         for tail in design.tails:
             arm = Arm(plan=plan, accountant=accountant, tail=tail)
-            gaps = (_gap(found[arm], base, MEASURES[name]) for name in names)
+            gaps = (_gap(found[arm], base, MEASURES[name]) for name in COMPARED)
             rows.append([*_named(arm)[:2], f"tail {tail:g}", *gaps])
     return _markdown(rows)
 
