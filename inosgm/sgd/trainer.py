@@ -188,7 +188,7 @@ class Trainer(Descent):
             bar = stack.enter_context(StepProgress(self._plan, start=self._released, enabled=progress))
             end = self._plan.steps if end is None else min(self._released + end, self._plan.steps)
             look = held_out is not None
-            if look and self.steps_done not in self._curve.steps:
+            if look and not self._curve.steps:
                 self._look(records, held_out, diagnostics, log, bar)
             while self._released < end:
                 self.step(*data)
