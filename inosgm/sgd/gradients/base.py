@@ -70,8 +70,8 @@ class Engine(ABC):
             losses, _ = self.run(rows(inputs, kept), rows(targets, kept))
             self._draws = not same_state(state, random_state(self.device))
             if not self._draws:
-                total = weights[kept].to(losses.dtype) @ losses
-                return list(torch.autograd.grad(total, self.parameters, materialize_grads=True))
+                shares = weights[kept].to(losses.dtype)
+                return list(torch.autograd.grad(losses, self.parameters, shares, materialize_grads=True))
             set_random_state(self.device, state)
         # random numbers belong to places in a batch: no record may be left out before they are drawn
         return self.gradients(inputs, targets).weighted_sum(weights)
