@@ -6,7 +6,16 @@ import torch.nn.functional as F
 from gradient_models import ENTROPY, MODELS, LastStep, Named, case, codes, images, labels, naive, pair
 from torch import nn
 
-from inosgm.sgd.gradients import BookKeeping, Functional, OneByOne, choice, engine_for, fixed
+from inosgm.sgd.gradients import (
+    BookKeeping,
+    Functional,
+    OneByOne,
+    choice,
+    engine_for,
+    fixed,
+    random_state,
+    set_random_state,
+)
 from inosgm.sgd.losses import per_record
 
 FUNCTIONAL = [
@@ -107,6 +116,20 @@ def test_dropout_is_silenced_for_the_comparison():
     layers = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.5, batch_first=True)
     model = nn.Sequential(layers, nn.Flatten(), nn.Linear(48, 3))
     assert kind_of(model, ENTROPY, *images(6, 8)) is Functional
+
+
+@pytest.mark.parametrize("kind", [BookKeeping, Functional, OneByOne])
+def test_a_second_pass_bounds_what_the_first_one_measured(kind):
+    """The norm of a weighted gradient is the weighted norm, also where dropout draws and records are left out."""
+    model = nn.Sequential(nn.Linear(4, 64), nn.Dropout(0.5), nn.Linear(64, 3))
+    (x, y), engine = images(4), kind(model, ENTROPY)
+    for record in range(5):
+        state = random_state(engine.device)
+        norms = engine.gradients(x, y).norms()
+        set_random_state(engine.device, state)
+        total = engine.weighted_sum(x, y, torch.eye(5, dtype=torch.float64)[record] / norms[record])
+        norm = torch.sqrt(sum(part.double().square().sum() for part in total))
+        torch.testing.assert_close(norm, torch.ones((), dtype=torch.float64), rtol=1e-5, atol=0)
 
 
 def test_randomness_that_cannot_be_silenced():

@@ -1,4 +1,5 @@
 import copy
+from functools import partial
 
 import pytest
 import torch
@@ -206,8 +207,16 @@ def test_errors(engine):
     with pytest.raises(ValueError, match="none has requires_grad"):
         engine(nn.Linear(2, 2).requires_grad_(False), ENTROPY)
     gradients = engine(nn.Linear(4, 3), ENTROPY).gradients(*images(4))
-    with pytest.raises(ValueError, match="one per record"):
-        gradients.weighted_sum(torch.ones(4))
+    for asked in (gradients.weighted_sum, partial(engine(nn.Linear(4, 3), ENTROPY).weighted_sum, *images(4))):
+        with pytest.raises(ValueError, match=r"one number per record: got \(4,\) for 5 records"):
+            asked(torch.ones(4))
+
+
+def test_losses_without_a_gradient(engine):
+    made = engine(nn.Linear(4, 3), lambda outputs, targets: targets.float())
+    x, y = images(4)
+    assert not made.gradients(x, y).norms().any()
+    assert not any(part.any() for part in made.weighted_sum(x, y, WEIGHTS))
 
 
 def test_what_cannot_be_mapped(engine):

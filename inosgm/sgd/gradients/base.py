@@ -67,7 +67,9 @@ class Engine(ABC):
             ValueError: when weights are not one number per record.
         """
         if weights.shape != (size(inputs),):
-            raise ValueError(f"weights must be one per record: got {tuple(weights.shape)} for {size(inputs)}")
+            raise ValueError(
+                f"weights must be one number per record: got {tuple(weights.shape)} for {size(inputs)} records"
+            )
         kept = weights.nonzero()[:, 0]
         if not len(kept):
             return [torch.zeros_like(parameter) for parameter in self.parameters]
@@ -76,8 +78,7 @@ class Engine(ABC):
             losses, _ = self.run(rows(inputs, kept), rows(targets, kept))
             self._draws = not same_state(state, random_state(self.device))
             if not self._draws:
-                shares = weights[kept].to(losses.dtype)
-                return list(torch.autograd.grad(losses, self.parameters, shares, materialize_grads=True))
+                return self.backward(losses, weights[kept].to(losses.dtype))
             set_random_state(self.device, state)
         # random numbers belong to places in a batch: no record may be left out before they are drawn
         return self.gradients(inputs, targets).weighted_sum(weights)
@@ -87,6 +88,12 @@ class Engine(ABC):
         with torch.enable_grad(), self._precision():
             outputs = apply(self._model, self._laid_out(inputs))
             return self._loss(outputs, targets), outputs
+
+    def backward(self, losses: Tensor, weights: Tensor) -> list[Tensor]:
+        """Return the gradient of the weighted sum of losses, which is 0 where they do not depend on a parameter."""
+        if not losses.requires_grad:
+            return [torch.zeros_like(parameter) for parameter in self.parameters]
+        return list(torch.autograd.grad(losses, self.parameters, weights, materialize_grads=True))
 
     def _laid_out(self, inputs: Any) -> Any:
         """Return the inputs in the memory layout that suits the engine."""
