@@ -159,6 +159,29 @@ def test_models_and_losses_that_mix_are_refused():
         engine_for(nn.Linear(4, 3), contrastive, *images(4))
 
 
+def test_models_and_losses_that_know_one_precision_only():
+    class Single(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear = nn.Linear(4, 3)
+
+        def forward(self, x):
+            return self.linear(x.float())
+
+    assert kind_of(Single(), ENTROPY, *images(4)) is BookKeeping
+    weighted = per_record(nn.CrossEntropyLoss(weight=torch.tensor([1.0, 2.0, 3.0])))
+    assert kind_of(nn.Linear(4, 3), weighted, *images(4)) is BookKeeping
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_rounding_that_switches_units_does_not_decide(seed):
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        blocks = [layer for _ in range(8) for layer in (nn.Conv2d(8, 8, 3, padding=1), nn.GroupNorm(8, 8), nn.ReLU())]
+        model = nn.Sequential(nn.Conv2d(3, 8, 3), *blocks, nn.Flatten(), nn.Linear(288, 3))
+    assert kind_of(model, ENTROPY, *images(3, 8, 8)) is BookKeeping
+
+
 def test_what_the_model_raises_is_explained():
     with pytest.raises(RuntimeError) as info:
         engine_for(nn.Linear(5, 3), ENTROPY, *images(4))
@@ -191,11 +214,13 @@ def test_no_trace_is_left():
     model[1].eval()
     model[0].weight.grad = torch.ones(8, 4)
     before, state = copy.deepcopy(model), torch.get_rng_state()
+    places = [parameter.data_ptr() for parameter in model.parameters()]
     modes = [module.training for module in model.modules()]
     engine_for(model, ENTROPY, *images(4))
     assert torch.equal(state, torch.get_rng_state())
     assert modes == [module.training for module in model.modules()]
     assert all(map(torch.equal, model.state_dict().values(), before.state_dict().values()))
+    assert places == [parameter.data_ptr() for parameter in model.parameters()]
     assert torch.equal(model[0].weight.grad, torch.ones(8, 4))
     assert model[2].weight.grad is None
     assert not any(module._forward_hooks for module in model.modules())

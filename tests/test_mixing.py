@@ -154,6 +154,18 @@ def test_states_that_change_are_found():
     assert not seen.any()
 
 
+def test_outputs_that_are_not_floats():
+    class Labelled(nn.Linear):
+        def forward(self, x):
+            outputs = super().forward(x)
+            return {"outputs": outputs, "label": outputs.argmax(1), "sure": outputs > 0.5, "none": None}
+
+    def loss(outputs, targets):
+        return ENTROPY(outputs["outputs"], targets)
+
+    assert mixes_records(Labelled(4, 3), loss, *images(4)) is None
+
+
 def test_not_a_number_is_the_same_as_itself():
     model = Apply(lambda x: (x - 0.5).log())
     assert mixes_records(model, ENTROPY, *images(4)) is None
@@ -278,6 +290,13 @@ def test_fixing_in_place_keeps_the_optimizer_in_step():
     assert not torch.equal(before, model["norms"][1].weight)
 
 
+def test_fixing_draws_nothing():
+    model = nn.Sequential(nn.LSTM(4, 6), nn.BatchNorm1d(6))
+    state = torch.get_rng_state()
+    fixed(model)
+    assert torch.equal(state, torch.get_rng_state())
+
+
 def test_parameters_that_are_not_trained_stay_out_of_the_optimizer():
     model = normed()
     optimizer = torch.optim.Adam(model[0].parameters())
@@ -306,8 +325,8 @@ def test_an_optimizer_that_has_stepped_is_refused():
 def test_shared_parameters_are_refused():
     model = nn.Sequential(nn.LayerNorm(8), nn.BatchNorm1d(8))
     model[0].weight = model[1].weight
-    with pytest.raises(ValueError, match="shares its parameter 'weight'"):
+    with pytest.raises(ValueError, match="shares the parameter 'weight' of a BatchNorm1d"):
         fix_in_place(model, torch.optim.SGD(model.parameters()))
-    with pytest.raises(ValueError, match="shares its parameter 'weight'"):
+    with pytest.raises(ValueError, match="shares the parameter 'weight' of a BatchNorm1d"):
         fixed(model)
     assert isinstance(model[1], nn.BatchNorm1d)

@@ -1,7 +1,9 @@
 """Putting layers that training with privacy can handle in the place of those that it cannot."""
 
 import copy
+from collections import Counter
 
+import torch
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.instancenorm import _InstanceNorm
@@ -58,16 +60,18 @@ def _replacements(model: nn.Module) -> dict[nn.Module, nn.Module]:
     """Return what replaces which layer."""
     mixing = {module for _, module in mixing_layers(model)}
     replaced: dict[nn.Module, nn.Module] = {}
-    for module in model.modules():
-        if module in mixing and type(module) in _NORMS:
-            replaced[module] = _like(module, _norm(module))
-        elif _is_slow(module):
-            replaced[module] = _like(module, _of_opacus(module))
-    lost = {id(parameter) for old in replaced for parameter in old.parameters()}
-    for module in model.modules():
-        for name, parameter in module.named_parameters(recurse=False):
-            if id(parameter) in lost and module not in replaced:
-                raise ValueError(f"model shares its parameter {name!r} with a layer to replace: untie them first")
+    with torch.random.fork_rng([]):  # new layers draw parameters, which are then overwritten
+        for module in model.modules():
+            if module in mixing and type(module) in _NORMS:
+                replaced[module] = _like(module, _norm(module))
+            elif _is_slow(module):
+                replaced[module] = _like(module, _of_opacus(module))
+    uses = Counter(id(parameter) for module in model.modules() for parameter in module.parameters(recurse=False))
+    for module in replaced:
+        for name, parameter in module.named_parameters():
+            if uses[id(parameter)] > 1:
+                kind = type(module).__name__
+                raise ValueError(f"model shares the parameter {name!r} of a {kind} to replace: untie it first")
     return replaced
 
 

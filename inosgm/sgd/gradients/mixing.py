@@ -126,9 +126,10 @@ def _differing(one: tuple[Any, Tensor], other: tuple[Any, Tensor], place: int, p
     records = one[1].shape[0]
     for whose, mine, theirs in zip(("the model", "the loss"), one, other, strict=True):
         for a, b in zip(tree_leaves(mine), tree_leaves(theirs), strict=True):
-            if isinstance(a, Tensor) and a.shape[:1] == (records,):
+            if isinstance(a, Tensor) and a.shape[:1] == (records,) and a.numel():
                 tolerance = torch.finfo(a.dtype).eps ** power if a.is_floating_point() else 0.0
-                scale = a[place].abs().nan_to_num(0, 0).max() + 1e-3
-                if not torch.allclose(a[place] / scale, b[place] / scale, rtol=0, atol=tolerance, equal_nan=True):
+                a, b = a[place].detach().double(), b[place].detach().double()
+                scale = float(a.abs().nan_to_num(0, 0).max()) + 1e-3
+                if not torch.allclose(a, b, rtol=0, atol=tolerance * scale, equal_nan=True):
                     return whose
     return None
