@@ -108,7 +108,7 @@ def evaluation(
     (0.67, {'cat': 0.5, 'dog': 1.0}, 'b', 0.5)
     """
     loss = _losses(losses)
-    labels, owner = _owners(owners, loss.size)
+    labels, owner = ((), np.empty(0, np.int64)) if owners is None else index_owners(owners, loss.size)
     named, right, kind = _answers(predictions, targets, classes, loss.size)
     by_owner = dict(zip(labels, _by_owner(owner, len(labels), loss, right, kind), strict=True))
     accuracies = [(found.accuracy, label) for label, found in by_owner.items() if found.accuracy is not None]
@@ -137,12 +137,23 @@ def predicted(outputs: Any, targets: Any) -> np.ndarray | None:
     >>> predicted(np.array([[0.1, 0.9], [0.8, 0.2]]), np.array([1, 1]))
     array([1, 0])
     """
-    if not hasattr(outputs, "shape"):
+    if not (hasattr(outputs, "shape") and hasattr(targets, "shape")):
         return None
     scores, true = np.asarray(outputs), np.asarray(targets)
     if scores.ndim != 2 or scores.shape[1] < 2 or true.ndim != 1 or true.dtype.kind not in "iub":
         return None
     return np.asarray(scores.argmax(axis=1))
+
+
+def index_owners(owners: Any, records: int) -> tuple[tuple[Label, ...], np.ndarray]:
+    """Return the sorted labels of owners with a record, and the position of each record's owner among them."""
+    if isinstance(owners, Owners):
+        labels, index = owners.labels, owners.of_record
+    else:
+        labels, index = _index_labels("owners", owners)
+    if index.size != records:
+        raise ValueError(f"owners must hold one label per record: got {index.size} for {records} records")
+    return labels, index
 
 
 def _losses(values: Any) -> np.ndarray:
@@ -151,19 +162,6 @@ def _losses(values: Any) -> np.ndarray:
     if array.ndim != 1 or not array.size:
         raise ValueError(f"losses must be one number per record, of at least one record, got shape {array.shape}")
     return np.where(np.isfinite(array), array, np.nan)
-
-
-def _owners(owners: Any, records: int) -> tuple[tuple[Label, ...], np.ndarray]:
-    """Return the sorted labels and the position of each record's owner among them."""
-    if owners is None:
-        return (), np.empty(0, dtype=np.int64)
-    if isinstance(owners, Owners):
-        labels, index = owners.labels, owners.of_record
-    else:
-        labels, index = _index_labels("owners", owners)
-    if index.size != records:
-        raise ValueError(f"owners must hold one label per record: got {index.size} for {records} losses")
-    return labels, index
 
 
 def _answers(
