@@ -14,8 +14,10 @@ if TYPE_CHECKING:
     from inosgm.accounting import Segment as Segment
     from inosgm.certifier import Certificate as Certificate
     from inosgm.certifier import certify as certify
+    from inosgm.clipping import AutomaticClipping as AutomaticClipping
     from inosgm.clipping import Clipping as Clipping
     from inosgm.clipping import ClipToShare as ClipToShare
+    from inosgm.clipping import PerSampleAdaptive as PerSampleAdaptive
     from inosgm.clipping import ScaleClipped as ScaleClipped
     from inosgm.contributions import Concatenated as Concatenated
     from inosgm.contributions import Contributions as Contributions
@@ -53,7 +55,7 @@ if TYPE_CHECKING:
 _ROOMS = {
     "accounting": ["PLD", "RDP", "Segment"],
     "certifier": ["Certificate", "certify"],
-    "clipping": ["ClipToShare", "Clipping", "ScaleClipped"],
+    "clipping": ["AutomaticClipping", "ClipToShare", "Clipping", "PerSampleAdaptive", "ScaleClipped"],
     "contributions": ["Concatenated", "Contributions", "Dense"],
     "cost": ["Cost"],
     "ledger": ["BudgetExceeded", "Charge", "JobMismatch", "Ledger", "LedgerDamaged"],

@@ -9,7 +9,7 @@ import numpy as np
 from inosgm import _validate
 from inosgm._attacks import Attack, Batch, MadeUp, OnData, RowSum, climb
 from inosgm._validate import Array
-from inosgm.clipping import Clipping, ClipToShare, ScaleClipped
+from inosgm.clipping import Clipping, ClipToShare, PerSampleAdaptive, ScaleClipped
 from inosgm.contributions import Dense
 from inosgm.mechanism import INOSGM, clipped_ordered_sum
 from inosgm.orders import Ascending, Descending, Order, OwnerFirst, RandomOrder
@@ -112,7 +112,7 @@ def _sum_of(mechanism: INOSGM) -> RowSum:
 
 
 def built_in_mechanisms() -> dict[str, dict[str, INOSGM]]:
-    """Return, for every built-in tail, a mechanism with each order (ScaleClipped) and one with ClipToShare."""
+    """Return, for every built-in tail, a mechanism with each order (ScaleClipped) and each other clipping."""
 
     class Rows(INOSGM):
         def contributions(self, batch: Array) -> Array:
@@ -137,6 +137,7 @@ def built_in_mechanisms() -> dict[str, dict[str, INOSGM]]:
         "RandomOrder": (RandomOrder(0), ScaleClipped()),
         "OwnerFirst": (OwnerFirst(), ScaleClipped()),
         "Descending, ClipToShare": (Descending(), ClipToShare()),
+        "Descending, PerSampleAdaptive": (Descending(), PerSampleAdaptive()),
     }
     return {
         tail_name: {

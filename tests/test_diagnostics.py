@@ -7,6 +7,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from inosgm import Owners, Plan
+from inosgm.records import gather
 from inosgm.sgd import diagnostics
 from inosgm.sgd.diagnostics import diagnose
 from inosgm.sgd.gradients.base import Engine, Gradients, apply
@@ -23,7 +24,10 @@ class Rows(Gradients):
 
     def weighted_sum(self, weights):
         return [
-            sum(weight.to(part.dtype) * part for weight, part in zip(weights, parts, strict=True) if weight)
+            sum(
+                (w.to(part.dtype) * part for w, part in zip(weights, parts, strict=True) if w),
+                torch.zeros_like(parts[0]),
+            )
             for parts in zip(*self._rows, strict=True)
         ]
 
@@ -34,11 +38,13 @@ class Naive(Engine):
     largest = 0
 
     def gradients(self, inputs, targets):
+        self.largest = max(self.largest, len(targets))
         outputs = apply(self._model, inputs)
-        losses = self._loss(outputs, targets)
-        self.largest = max(self.largest, len(losses))
-        rows = [torch.autograd.grad(loss, self.parameters, retain_graph=True) for loss in losses]
-        return Rows(losses, outputs, rows)
+        rows = []
+        for k in range(len(targets)):  # forward too, or a NaN would spread
+            loss = self._loss(apply(self._model, gather(inputs, np.array([k]))), targets[k : k + 1])
+            rows.append(torch.autograd.grad(loss.sum(), self.parameters))
+        return Rows(self._loss(outputs, targets), outputs, rows)
 
     def weighted_sum(self, inputs, targets, weights):
         return self.gradients(inputs, targets).weighted_sum(weights)

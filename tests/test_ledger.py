@@ -992,6 +992,33 @@ def test_a_ledger_in_memory_does_not_survive_a_fork():
         ledger.charge(cost())
 
 
+def test_steps_that_nobody_saw_are_taken_back_and_stay_bound(make):
+    ledger = make(ROOMY)
+    ledger.charge(cost(steps=10, job="one"))
+    ledger.charge(cost(steps=3, job="other"))
+    spent = ledger.spent()
+    ledger.bind("one", 7, "a sum")
+    ledger.undo("one", 4)
+    assert [row[2] for row in ledger.segments("a")] == [7]
+    assert ledger.spent()["a"] < spent["a"]
+    ledger.undo("one", 4)
+    ledger.undo("never charged", 0)
+    ledger.charge(cost(steps=10, job="one"))
+    assert ledger.spent() == spent
+    with pytest.raises(JobMismatch, match="another sum"):
+        ledger.bind("one", 7, "another sum")
+    assert json.loads(ledger.to_json())["undone"][0]["steps"] == 6
+    assert "-6" in ledger.report()
+
+
+def test_all_steps_taken_back_cost_nothing(make):
+    ledger = make(ROOMY)
+    ledger.charge(cost(steps=10, job="one"))
+    ledger.undo("one", 0)
+    assert ledger.spent() == {"a": 0.0, "b": 0.0}
+    assert ledger.past(ROOMY) == ()
+
+
 def test_noise_is_bound_only_where_it_is_paid_for(make):
     ledger = make(ROOMY)
     ledger.charge(cost(job="x", steps=2))

@@ -10,6 +10,7 @@ from scipy import stats
 
 from inosgm import (
     INOSGM,
+    AutomaticClipping,
     BetaTail,
     ClipToShare,
     Concatenated,
@@ -18,6 +19,7 @@ from inosgm import (
     HardTail,
     LinearTail,
     OwnerFirst,
+    PerSampleAdaptive,
     Plan,
     RandomOrder,
     ScaleClipped,
@@ -102,7 +104,9 @@ def test_micro_batches_give_the_same():
     np.testing.assert_allclose(split, whole, atol=1e-7)
 
 
-@pytest.mark.parametrize("clipping", [ScaleClipped(), ClipToShare()])
+@pytest.mark.parametrize(
+    "clipping", [ScaleClipped(), ClipToShare(), AutomaticClipping(), PerSampleAdaptive(), AutomaticClipping(1e-50)]
+)
 def test_long_and_broken_contributions_stay_within_their_share(clipping):
     long = np.array([[1e30], [-3e4], [np.inf], [np.nan], [0.5], [1e308]])
     sensitivities = np.array([1.0, 2.0, 1.0, 1.0, 1.0, 7e-16])
@@ -113,6 +117,17 @@ def test_long_and_broken_contributions_stay_within_their_share(clipping):
         )  # fmt: skip
         assert abs(value[0]) <= LinearTail(4.0).W(sensitivities[k]) * (1 + 1e-12)
     assert Rows(plan(), OWNERS).release(np.where(DATA > 1, np.nan, DATA)).value.shape == (2,)
+
+
+def test_adaptive_clipping_follows_the_rule_of_its_paper():
+    norms, bounds, rho = np.array([0.0, 0.01, 3.0, np.nan]), np.full(4, 2.0), np.array([1.0, 1.0, 0.5, 1.0])
+    automatic = AutomaticClipping(0.5).factors(norms, bounds, rho)
+    np.testing.assert_allclose(automatic, [4.0, 2 / 0.51, 0.5 * 2 / 3.5, 0.0])
+    adaptive = PerSampleAdaptive(0.5).factors(norms, bounds, rho)
+    np.testing.assert_allclose(adaptive, [2.0, 2 / (0.01 + 0.5 / 0.51), 0.5 * 2 / (3 + 0.5 / 3.5), 0.0])
+    for kind in (AutomaticClipping, PerSampleAdaptive):
+        with pytest.raises(ValueError, match="stability must be"):
+            kind(0.0)
 
 
 def test_clip_to_share_keeps_short_contributions_whole():

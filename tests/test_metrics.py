@@ -128,15 +128,27 @@ def test_what_is_no_evaluation_is_refused():
             Evaluation.from_dict(bad)
 
 
-def test_predicted_only_where_outputs_are_scores_of_classes():
+def test_predicted_where_targets_are_classes():
     scores = torch.tensor([[0.0, 2.0, 1.0], [3.0, 0.0, 0.0]])
     assert predicted(scores, torch.tensor([1, 2])).tolist() == [1, 0]
+    logits = torch.tensor([-1.0, 2.0])
+    for outputs in (logits, logits[:, None]):
+        for targets in (torch.tensor([1, 1]), torch.tensor([0.0, 1.0]), torch.tensor([[0.0], [1.0]])):
+            assert predicted(outputs, targets).tolist() == [0, 1]
+    assert predicted(scores[:0], torch.tensor([], dtype=torch.int64)).tolist() == []
+
+
+def test_predicted_is_none_where_targets_are_no_classes():
+    scores = torch.tensor([[0.0, 2.0, 1.0], [3.0, 0.0, 0.0]])
     for outputs, targets in [
         (scores, torch.tensor([0.5, 0.5])),
-        (scores[:, :1], torch.tensor([0, 1])),
-        (scores[:, 0], torch.tensor([0, 1])),
+        (scores[:, :1], torch.tensor([0.5, 0.5])),
+        (scores[:, 0], torch.tensor([1, 2])),
         (scores, torch.zeros(2, 3, dtype=torch.int64)),
+        (scores[:, :, None], torch.zeros(2, 1, dtype=torch.int64)),
+        (torch.tensor(1.0), torch.tensor(1)),
         ((scores, scores), torch.tensor([1, 2])),
+        (scores, (torch.tensor([1, 2]),)),
     ]:
         assert predicted(outputs, targets) is None
 

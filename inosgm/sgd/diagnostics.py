@@ -187,7 +187,7 @@ def _look(
         clipped += int(long.sum())
         knows = knows and answers is not None
         if answers is not None:
-            learnt += int((long & (answers == _numpy(true))).sum())
+            learnt += int((long & (answers == _numpy(true).reshape(-1))).sum())
     return total, clipped, learnt if knows else None
 
 

@@ -42,7 +42,9 @@ class LogicalBatch:
         self._engine, self._parts, self._score = engine, parts, score
         self._device = engine.parameters[0].device
         self._whole: Gradients | None = None
-        none = torch.zeros(0, dtype=torch.float64, device=self._device)  # an empty batch has no parts, and no model runs
+        none = torch.zeros(
+            0, dtype=torch.float64, device=self._device
+        )  # an empty batch has no parts, and no model runs
         norms, scores = zip((none, none), *(self._measured(part) for part in parts), strict=True)
         self._sizes = [int(some.shape[0]) for some in norms[1:]]
         precision = torch.finfo(torch.promote_types(engine.parameters[0].dtype, torch.float32))
@@ -60,19 +62,17 @@ class LogicalBatch:
             return self._whole.weighted_sum(shares)
         total = [torch.zeros_like(parameter) for parameter in self._engine.parameters]
         for part, share in zip(self._parts, shares.split(self._sizes), strict=True):
-            gradients, _ = self._run(part)  # the same path as for the norms: other masks of dropout, other gradients
-            for whole, some in zip(total, gradients.weighted_sum(share), strict=True):
+            with seeded(part.seed, self._device):  # as for the norms: other masks of dropout, other gradients
+                sums = self._engine.weighted_sum(*part.fetch(), share)
+            for whole, some in zip(total, sums, strict=True):
                 whole += some
         return total
 
-    def _run(self, part: Part) -> tuple[Gradients, Any]:
-        with seeded(part.seed, self._device):
-            inputs, targets = part.fetch()
-            return self._engine.gradients(inputs, targets), targets
-
     def _measured(self, part: Part) -> tuple[Tensor, Tensor]:
         """Return norms and scores of one part, and keep its book-keeping if it is the only one."""
-        gradients, targets = self._run(part)
+        with seeded(part.seed, self._device):
+            inputs, targets = part.fetch()
+            gradients = self._engine.gradients(inputs, targets)
         if len(self._parts) == 1:
             self._whole = gradients
         losses = gradients.losses

@@ -130,19 +130,25 @@ def evaluation(
 
 
 def predicted(outputs: Any, targets: Any) -> np.ndarray | None:
-    """Return the likeliest class of each record, or None where the outputs are no scores of classes.
+    """Return the class that each record is held for, or None where the targets are no classes.
 
-    They are, if every record has one score per class (two at least) and a whole number as its target.
+    Of several outputs per record the largest says the class, a whole number. A single one is taken for the logit of
+    class 1 against class 0, and its sign says the class.
 
     >>> predicted(np.array([[0.1, 0.9], [0.8, 0.2]]), np.array([1, 1]))
     array([1, 0])
+    >>> predicted(np.array([-2.0, 3.0]), np.array([0.0, 1.0]))
+    array([0, 1])
     """
     if not (hasattr(outputs, "shape") and hasattr(targets, "shape")):
         return None
     scores, true = np.asarray(outputs), np.asarray(targets)
-    if scores.ndim != 2 or scores.shape[1] < 2 or true.ndim != 1 or true.dtype.kind not in "iub":
-        return None
-    return np.asarray(scores.argmax(axis=1))
+    records = scores.shape[0] if scores.ndim in (1, 2) else -1
+    if scores.ndim == 2 and scores.shape[1] > 1:
+        whole = true.shape == (records,) and true.dtype.kind in "iub"
+        return np.asarray(scores.argmax(axis=1)) if whole else None
+    paired = true.shape in ((records,), (records, 1))
+    return (scores.reshape(-1) > 0).astype(np.int64) if paired and np.isin(true, (0, 1)).all() else None
 
 
 def index_owners(owners: Any, records: int) -> tuple[tuple[Label, ...], np.ndarray]:

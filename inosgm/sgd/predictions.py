@@ -52,4 +52,8 @@ def _predicted(outputs: Any, targets: Any) -> Tensor | None:
 
 
 def _numpy(parts: list[Any]) -> np.ndarray:
-    return torch.cat([part.flatten().cpu() for part in parts]).to(torch.float64 if parts[0].is_floating_point() else torch.int64).numpy()
+    return (
+        torch.cat([part.flatten().cpu() for part in parts])
+        .to(torch.float64 if parts[0].is_floating_point() else torch.int64)
+        .numpy()
+    )

@@ -8,6 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from inosgm.sgd.gradients.batches import rows
+from inosgm.sgd.gradients.randomness import random_state, same_state, set_random_state
+
 PerRecordLoss = Callable[[Any, Any], Tensor]
 """(outputs, targets) -> one loss per record."""
 
@@ -46,16 +49,44 @@ class Engine(ABC):
         self.parameters = tuple(parameter for parameter in model.parameters() if parameter.requires_grad)
         if not self.parameters:
             raise ValueError("model must have a parameter to train: none has requires_grad")
+        self.device = self.parameters[0].device
+        self._draws = False
 
     @abstractmethod
     def gradients(self, inputs: Any, targets: Any) -> Gradients:
         """Return the gradients of a batch, which may hold no record at all."""
 
+    def weighted_sum(self, inputs: Any, targets: Any, weights: Tensor) -> list[Tensor]:
+        """Return the weighted sum of the gradients where nobody needs their norms; weight 0 leaves a record out.
+
+        A model that draws random numbers must draw here what it drew when the norms were taken, or the weights bound
+        other gradients than these: give torch's generator the state that it had before `gradients`.
+        """
+        if not self._draws:
+            state = random_state(self.device)
+            kept = weights.nonzero()[:, 0]
+            if not len(kept):
+                return [torch.zeros_like(parameter) for parameter in self.parameters]
+            losses, _ = self.run(rows(inputs, kept), rows(targets, kept))
+            self._draws = not same_state(state, random_state(self.device))
+            if not self._draws:
+                total = weights[kept].to(losses.dtype) @ losses
+                return list(torch.autograd.grad(total, self.parameters, materialize_grads=True))
+            set_random_state(self.device, state)
+        # random numbers belong to places in a batch: no record may be left out before they are drawn
+        return self.gradients(inputs, targets).weighted_sum(weights)
+
+    def run(self, inputs: Any, targets: Any) -> tuple[Tensor, Any]:
+        """Return the losses and the outputs of a batch, ready for a backward pass."""
+        with torch.enable_grad(), self._precision():
+            outputs = apply(self._model, inputs)
+            return self._loss(outputs, targets), outputs
+
     def _precision(self) -> AbstractContextManager[Any]:
         """Return the context in which the model runs."""
         if self._autocast is None:
             return nullcontext()
-        return torch.autocast(self.parameters[0].device.type, dtype=self._autocast)
+        return torch.autocast(self.device.type, dtype=self._autocast)
 
 
 def apply(model: Callable[..., Any], inputs: Any) -> Any:

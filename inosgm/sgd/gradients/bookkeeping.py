@@ -1,0 +1,308 @@
+"""Book-keeping: per-record norms and the weighted gradient from one forward and one backward pass."""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.graph import GradientEdge, get_gradient_edge
+from torch.overrides import TorchFunctionMode
+
+from inosgm._tree import tree_leaves, tree_map
+from inosgm.sgd.gradients.base import Engine, Gradients, PerRecordLoss, apply
+from inosgm.sgd.gradients.layers import Rule, has_own_rule, rules_for
+from inosgm.sgd.gradients.per_record import PerRecord, total
+
+
+class NotPerRecord(ValueError):
+    """A layer was used in a way that hides its records from book-keeping; another engine can serve the model."""
+
+
+class BookKeeping(Engine):
+    """Keeps what each layer was given and the slopes of what it returned; gradients and norms follow from them.
+
+    Each layer is served by Gram matrices or by instantiated gradients, whichever takes fewer operations for its shape,
+    and no gradient is computed twice. Hooks live on the model for one forward pass; nothing else is changed.
+
+    **Guarantee.** Norms are not below the truth beyond float roundings of a single sum: what cancellation between
+    positions could hide is added. A parameter that is used outside of its layer, and a layer whose tensors do not
+    begin with the record, are refused with NotPerRecord, never served wrongly.
+
+    Args:
+        model: A module whose trainable parameters belong to layers with a rule: see `unsupported`.
+        loss: Takes outputs and targets, gives one loss per record.
+        autocast: The precision of the forward pass; norms and sums are in float32 or better all the same.
+
+    Raises:
+        NotPerRecord: for a model with a layer that has no rule.
+
+    >>> model = nn.Linear(2, 1, bias=False)
+    >>> engine = BookKeeping(model, lambda outputs, targets: outputs[:, 0] * targets)
+    >>> gradients = engine.gradients(torch.tensor([[3.0, 4.0], [0.0, 2.0]]), torch.tensor([1.0, 2.0]))
+    >>> gradients.norms()
+    tensor([5., 4.], dtype=torch.float64)
+    >>> gradients.weighted_sum(torch.tensor([1.0, 0.5]))
+    [tensor([[3., 6.]])]
+    """
+
+    def __init__(self, model: nn.Module, loss: PerRecordLoss, *, autocast: torch.dtype | None = None) -> None:
+        super().__init__(model, loss, autocast=autocast)
+        reason = self.unsupported(model)
+        if reason is not None:
+            raise NotPerRecord(reason)
+        every = [(module, rules_for(module)) for module in model.modules()]
+        self._rules = [(module, rules) for module, rules in every if rules and not isinstance(rules, str)]
+        self._checked: set[bool] = set()
+
+    @classmethod
+    def unsupported(cls, model: nn.Module) -> str | None:
+        """Return why book-keeping cannot serve a model, naming the first layer without a rule, or None if it can."""
+        every = [(name, module, rules_for(module)) for name, module in model.named_modules()]
+        served = {id(p) for _, module, rules in every if not isinstance(rules, str) for p in _own(module, rules)}
+        for name, module, rules in every:
+            own = module.parameters(recurse=False)  # DPLSTM lists parameters of its cells as its own
+            if isinstance(rules, str) and any(p.requires_grad and id(p) not in served for p in own):
+                return f"book-keeping cannot serve {name or 'the model'} ({type(module).__name__}): {rules}"
+        return None
+
+    def gradients(self, inputs: Any, targets: Any) -> Gradients:
+        """Return the gradients of a batch, which may hold no record at all.
+
+        Raises:
+            NotPerRecord: when a layer was used in a way that hides its records.
+            ValueError: when the loss does not give one number per record.
+        """
+        n = _records(inputs)
+        if not n:
+            return self._of_nothing(inputs, targets)
+        tape = _Tape(n)
+        outputs, losses = self._forward(tape, _detached(inputs), targets)
+        if losses.shape != (n,):
+            raise ValueError(f"loss must give one number per record: got shape {tuple(losses.shape)} for {n} records")
+        tape.play_back(losses)
+        parts = [tape.parts.get(parameter) for parameter in self.parameters]
+        return _Kept(self.parameters, losses.detach(), _detached(outputs), tape.squares.sqrt(), parts)
+
+    def weighted_sum(self, inputs: Any, targets: Any, weights: Tensor) -> list[Tensor]:
+        """Return the weighted sum of the gradients by one plain backward; weight 0 leaves a record out.
+
+        Raises:
+            ValueError: when weights are not one number per record.
+        """
+        weights = _paired(weights, _records(inputs), self.parameters[0].device)
+        kept = weights.nonzero()[:, 0]
+        if not kept.numel():
+            return [torch.zeros_like(parameter) for parameter in self.parameters]
+        if kept.numel() < weights.numel():
+            inputs, targets, weights = tree_map(lambda leaf: _pick(leaf, kept), (inputs, targets, weights))
+        with self._precision():
+            losses = self._loss(apply(self._model, _laid_out(self._model, inputs)), targets)
+        if not losses.requires_grad:
+            return [torch.zeros_like(parameter) for parameter in self.parameters]
+        value = (losses * weights.to(losses.dtype)).sum()
+        return list(torch.autograd.grad(value, self.parameters, allow_unused=True, materialize_grads=True))
+
+    def _forward(self, tape: "_Tape", inputs: Any, targets: Any) -> tuple[Any, Tensor]:
+        """Run the model with hooks on its layers; the first time in a mode, count the uses of each parameter."""
+        model, uses = self._model, _Uses(self.parameters)
+        unchecked = model.training not in self._checked
+        handles = []
+        try:
+            for module, rules in self._rules:
+                hook = partial(tape.record, rules)
+                handles.append(module.register_forward_hook(hook, prepend=True, with_kwargs=True))
+            if unchecked:
+                with self._precision(), uses:
+                    outputs = apply(model, _laid_out(model, inputs))
+                    losses = self._loss(outputs, targets)
+            else:
+                with self._precision():
+                    outputs = apply(model, _laid_out(model, inputs))
+                    losses = self._loss(outputs, targets)
+        finally:
+            for handle in handles:
+                handle.remove()
+        if unchecked:
+            self._check(uses.counts, tape)
+            self._checked.add(model.training)
+        return outputs, losses
+
+    def _check(self, uses: Counter[nn.Parameter], tape: "_Tape") -> None:
+        """Refuse a parameter that something else than its layers used: its gradient would be incomplete."""
+        foreign = {id(p) for module, rules in self._rules if not has_own_rule(module) for p in _own(module, rules)}
+        for name, parameter in self._model.named_parameters():
+            if uses[parameter] > tape.calls[parameter] and id(parameter) not in foreign:
+                raise NotPerRecord(f"parameter {name} is used outside of its layer, where book-keeping cannot see it")
+
+    def _of_nothing(self, inputs: Any, targets: Any) -> Gradients:
+        """Return the gradients of no record, with outputs in the form that a record would have."""
+        one_input, one_target = tree_map(_one_of_zeros, (inputs, targets))  # many models cannot reshape no records
+        with torch.no_grad(), self._precision():
+            outputs = apply(self._model, one_input)
+            losses = self._loss(outputs, one_target)
+        empty = tree_map(lambda leaf: leaf[:0] if isinstance(leaf, Tensor) else leaf, outputs)
+        norms = torch.zeros(0, dtype=torch.float64, device=losses.device)
+        return _Kept(self.parameters, losses[:0], empty, norms, [None] * len(self.parameters))
+
+
+@dataclass(eq=False)
+class _Call:
+    """One call of a layer: what it was given, and the versions of that, which change when it is overwritten."""
+
+    module: nn.Module
+    rules: Mapping[str, Rule]
+    inputs: tuple[Tensor, ...]
+    versions: tuple[int, ...]
+
+
+@dataclass(eq=False)
+class _Tape:
+    """What the layers did in one forward pass, and what follows from it in the backward pass."""
+
+    records: int
+    parts: dict[nn.Parameter, PerRecord] = field(default_factory=dict)
+    calls: Counter[nn.Parameter] = field(default_factory=Counter)
+    _waiting: dict[nn.Parameter, list[PerRecord]] = field(default_factory=dict)
+    _ends: list[GradientEdge] = field(default_factory=list)
+    _squares: list[Tensor] = field(default_factory=list)
+
+    @property
+    def squares(self) -> Tensor:
+        """The squared norm of each record's gradient."""
+        return torch.stack(self._squares).sum(0)
+
+    def record(self, rules: Mapping[str, Rule], module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
+        """Note a call of a layer and wait for the slopes of its output: a forward hook."""
+        for parameter in _own(module, rules):
+            self.calls[parameter] += 1
+        if not isinstance(output, Tensor) or not output.requires_grad:
+            return  # inside of no_grad: no gradient comes from here
+        inputs = tuple(given for given in (*args, *kwargs.values()) if isinstance(given, Tensor))
+        if not any(given.requires_grad for given in inputs):
+            self._ends.append(get_gradient_edge(output))  # the backward pass may stop here
+        kept = tuple(given.detach() for given in inputs)
+        call = _Call(module, rules, kept, tuple(given._version for given in kept))
+        hook = partial(self._receive, call)  # gets the slopes of the output as it is now, whatever overwrites it later
+        output.register_hook(hook)  # type: ignore[no-untyped-call]
+
+    def play_back(self, losses: Tensor) -> None:
+        """Run the backward pass; weight gradients are not among what is asked of it."""
+        self._squares.append(losses.new_zeros(self.records, dtype=torch.float64))
+        ends, self._ends = self._ends, []  # they hold the graph, whose hooks hold this tape
+        if losses.requires_grad and ends:
+            torch.autograd.grad(losses.sum(), ends, allow_unused=True)
+        for parameter in list(self._waiting):  # some output of its layers led nowhere
+            self._settle(parameter)
+
+    def _receive(self, call: _Call, slopes: Tensor) -> None:
+        """Turn the inputs and slopes of a call into gradients of its parameters: a tensor hook."""
+        self._check(call, slopes)
+        for name, rule in call.rules.items():
+            parameter = call.module.get_parameter(name)
+            waiting = self._waiting.setdefault(parameter, [])
+            waiting.append(rule(call.module, call.inputs, slopes))
+            if len(waiting) == self.calls[parameter]:
+                self._settle(parameter)
+        call.inputs = ()
+
+    def _settle(self, parameter: nn.Parameter) -> None:
+        """Add up what all calls said about a parameter, and keep it in its cheapest form."""
+        part = total(self._waiting.pop(parameter)).cheapest()
+        self.parts[parameter] = part
+        self._squares.append(part.squares())
+
+    def _check(self, call: _Call, slopes: Tensor) -> None:
+        kind = type(call.module).__name__
+        if not call.inputs:
+            raise RuntimeError(f"a {kind} was differentiated twice: book-keeping serves one backward pass per batch")
+        for tensor in (*call.inputs, slopes):
+            if tensor.ndim < 1 + (tensor is slopes) or tensor.shape[0] != self.records:
+                raise NotPerRecord(
+                    f"a {kind} works on a tensor of shape {tuple(tensor.shape)}, which does not begin with the "
+                    f"{self.records} records of the batch"
+                )
+        if call.versions != tuple(given._version for given in call.inputs):
+            raise NotPerRecord(f"what a {kind} was given was overwritten in place, so its gradient is lost")
+
+
+class _Uses(TorchFunctionMode):
+    """Counts how often a parameter is given to a function of torch that returns a tensor."""
+
+    def __init__(self, parameters: Iterable[nn.Parameter]) -> None:
+        super().__init__()
+        self._parameters = {id(parameter) for parameter in parameters}
+        self.counts: Counter[nn.Parameter] = Counter()
+
+    def __torch_function__(
+        self, function: Callable[..., Any], types: Any, args: Sequence[Any] = (), kwargs: Any = None
+    ) -> Any:
+        result = function(*args, **(kwargs or {}))
+        if isinstance(result, Tensor | tuple | list):
+            for leaf in tree_leaves((list(args), kwargs or {})):
+                if isinstance(leaf, nn.Parameter) and id(leaf) in self._parameters:
+                    self.counts[leaf] += 1
+        return result
+
+
+@dataclass(frozen=True, eq=False)
+class _Kept(Gradients):
+    """Gradients of a batch in the forms that the layers were best served with."""
+
+    parameters: tuple[nn.Parameter, ...]
+    losses: Tensor
+    outputs: Any
+    _norms: Tensor
+    _parts: list[PerRecord | None]
+
+    def norms(self) -> Tensor:
+        """Return the norm of each record's gradient over all parameters, in float64."""
+        return self._norms
+
+    @torch.no_grad()
+    def weighted_sum(self, weights: Tensor) -> list[Tensor]:
+        """Return the sum of weights_k g_k, one tensor per trainable parameter; weight 0 leaves a record out."""
+        weights, parts = _paired(weights, self._norms.shape[0], self._norms.device), self._parts
+        finite = self._norms.isfinite()
+        if not bool(finite.all()):  # 0 * nan is nan: such records must not be there at all
+            kept = finite.nonzero()[:, 0]
+            weights, parts = weights[kept], [part and part.take(kept) for part in parts]
+        return [
+            torch.zeros_like(parameter) if part is None else part.weighted_sum(weights).to(parameter.dtype)
+            for parameter, part in zip(self.parameters, parts, strict=True)
+        ]
+
+
+def _own(module: nn.Module, rules: Mapping[str, Rule]) -> list[nn.Parameter]:
+    return [module.get_parameter(name) for name in rules]
+
+
+def _records(inputs: Any) -> int:
+    """Count the records of a batch by its first tensor."""
+    return int(next(leaf.shape[0] for leaf in tree_leaves(inputs) if isinstance(leaf, Tensor)))
+
+
+def _detached(tree: Any) -> Any:
+    return tree_map(lambda leaf: leaf.detach() if isinstance(leaf, Tensor) else leaf, tree)
+
+
+def _laid_out(model: nn.Module, inputs: Any) -> Any:
+    return inputs
+
+
+def _pick(leaf: Any, kept: Tensor) -> Any:
+    return leaf[kept] if isinstance(leaf, Tensor) else leaf
+
+
+def _one_of_zeros(leaf: Any) -> Any:
+    return leaf.new_zeros((1, *leaf.shape[1:])) if isinstance(leaf, Tensor) else leaf
+
+
+def _paired(weights: Any, records: int, device: torch.device) -> Tensor:
+    """Return weights as a tensor with one number per record."""
+    result = torch.as_tensor(weights, device=device)
+    if result.shape != (records,):
+        raise ValueError(f"weights must be one number per record: got {tuple(result.shape)} for {records} records")
+    return result

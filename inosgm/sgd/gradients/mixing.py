@@ -1,0 +1,130 @@
+"""Models and losses that mix the records of a batch, which no clipping can make private: found before training."""
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.instancenorm import _InstanceNorm
+from torch.nn.parameter import is_lazy
+
+from inosgm._tree import tree_leaves, tree_map
+from inosgm.sgd.gradients.base import PerRecordLoss, apply
+from inosgm.sgd.gradients.batches import made_up, rows, telling_size
+from inosgm.sgd.gradients.trial import quieted, trial
+
+
+def refuse_mixing(model: nn.Module) -> None:
+    """Raise if a layer of the model is known to mix the records of a batch, or to remember them, in training mode.
+
+    A normalisation that keeps to evaluation mode when model.train() is called (because its `train` says so) and has
+    statistics of its own treats records apart, and is fine.
+
+    Raises:
+        ValueError: naming the layer and what to put in its place.
+
+    >>> refuse_mixing(nn.Sequential(nn.Linear(2, 8), nn.BatchNorm1d(8)))
+    Traceback (most recent call last):
+    ...
+    ValueError: model must treat records apart, but its layer '1' (BatchNorm1d) ... replace it by GroupNorm(1, 8), ...
+    """
+    if any(is_lazy(tensor) for tensor in (*model.parameters(), *model.buffers())):
+        raise ValueError(
+            "model has lazy layers that do not know their sizes yet: call it once on a made-up batch first"
+        )
+    mixing = mixing_layers(model)
+    if not mixing:
+        return
+    path, module = mixing[0]
+    how = "scales a record by its batch" if isinstance(module, _BatchNorm) else "keeps statistics of the records"
+    further = f" (so do {len(mixing) - 1} more)" if len(mixing) > 1 else ""
+    raise ValueError(
+        f"model must treat records apart, but its layer {path!r} ({type(module).__name__}) {how}{further}: replace it "
+        f"by {_instead(module)}, or have that done by fix=True"
+    )
+
+
+def mixing_layers(model: nn.Module) -> list[tuple[str, nn.Module]]:
+    """List the layers, by their paths, that mix or remember records when the model is in training mode."""
+    with trial(model):
+        return [(path, module) for path, module in model.named_modules() if _mixes(module)]
+
+
+def groups(module: _BatchNorm) -> int:
+    """Return how many groups a GroupNorm needs to stand in for a BatchNorm: as many as Opacus takes, one without axes.
+
+    A record of BatchNorm1d may be a single number per feature, which a group of one feature would turn into 0.
+    """
+    return 1 if isinstance(module, nn.BatchNorm1d) else math.gcd(32, module.num_features)
+
+
+def mixes_records(model: nn.Module, loss: PerRecordLoss, inputs: Any, targets: Any) -> str | None:
+    """Try whether a model in training mode, or its loss, mixes the records of a batch, and say how if so.
+
+    On made-up records, of which only the form is that of inputs and targets: what is said about a record must be the
+    same beside other records; the same alone, where random numbers can be switched off; and no buffer may change.
+    A model that passes is not proven to treat records apart.
+    """
+    with trial(model):
+        generator = torch.Generator().manual_seed(0)
+        records = telling_size((inputs, targets), model.parameters())
+        batch, others = (made_up((inputs, targets), records, generator) for _ in range(2))
+        before = [(name, buffer.clone()) for name, buffer in model.named_buffers()]
+        expected = _said(model, loss, batch)
+        for name, buffer in before:
+            if not torch.equal(buffer, model.get_buffer(name)):
+                return f"the model changes its buffer {name!r} as it runs: a state that is never released"
+        for place in range(records):
+            whose = _differing(expected, _said(model, loss, _beside(batch, others, place)), place, 0.9)
+            if whose:
+                return f"{whose} says something else about a record beside other records"
+        with quieted(model, lambda: _said(model, loss, batch)) as quiet:
+            together, alone = (_said(model, loss, records) for records in (batch, rows(batch, slice(1))))
+            whose = _differing(together, alone, 0, 0.5)  # sums of other lengths are rounded differently
+            if quiet and whose:
+                return f"{whose} says something else about a record when it is alone"
+    return None
+
+
+def _mixes(module: nn.Module) -> bool:
+    if isinstance(module, _BatchNorm):
+        return module.training or module.running_mean is None
+    return isinstance(module, _InstanceNorm) and module.training and module.running_mean is not None
+
+
+def _instead(module: nn.Module) -> str:
+    if isinstance(module, _BatchNorm):
+        return f"GroupNorm({groups(module)}, {module.num_features})"
+    return f"{type(module).__name__}({module.num_features}, track_running_stats=False)"
+
+
+def _said(model: nn.Module, loss: PerRecordLoss, batch: Any) -> tuple[Any, Tensor]:
+    """Return outputs and losses, with the same random numbers each time."""
+    torch.manual_seed(0)
+    outputs = apply(model, batch[0])
+    return outputs, loss(outputs, batch[1])
+
+
+def _beside(batch: Any, others: Any, place: int) -> Any:
+    """Return the record at a place of a batch, with other records at all other places."""
+
+    def swap(column: Tensor, other: Tensor) -> Tensor:
+        swapped = other.clone()
+        swapped[place] = column[place]
+        return swapped
+
+    return tree_map(swap, batch, others)
+
+
+def _differing(one: tuple[Any, Tensor], other: tuple[Any, Tensor], place: int, power: float) -> str | None:
+    """Name what differs about the record at a place by more than the given power of the precision."""
+    records = one[1].shape[0]
+    for whose, mine, theirs in zip(("the model", "the loss"), one, other, strict=True):
+        for a, b in zip(tree_leaves(mine), tree_leaves(theirs), strict=True):
+            if isinstance(a, Tensor) and a.shape[:1] == (records,):
+                tolerance = torch.finfo(a.dtype).eps ** power if a.is_floating_point() else 0.0
+                scale = a[place].abs().nan_to_num(0, 0).max() + 1e-3
+                if not torch.allclose(a[place] / scale, b[place] / scale, rtol=0, atol=tolerance, equal_nan=True):
+                    return whose
+    return None

@@ -1,0 +1,241 @@
+"""The gradients of one parameter, one per record, in the form that is cheapest to keep: rows, or what makes them.
+
+Throughout, `inputs` are what a layer was given and `slopes` the derivatives of the loss by what it returned. A layer
+that works on T positions of a record (pixels, words, steps of time) has inputs (n, T, d) and slopes (n, T, p).
+"""
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+import torch
+from torch import Tensor
+
+CHUNK = 2**21
+"""Bytes of scratch memory that a rule uses at a time: what fits a processor's cache."""
+
+TOUCH = 24
+"""Multiplications in the time that one number of a large array takes to be written and read back."""
+
+
+class PerRecord(ABC):
+    """The gradients of one parameter."""
+
+    @abstractmethod
+    def squares(self) -> Tensor:
+        """Return the squared norm of each record's gradient in float64, never below the truth but for roundings."""
+
+    @abstractmethod
+    def weighted_sum(self, weights: Tensor) -> Tensor:
+        """Return the sum of weights_k g_k."""
+
+    @abstractmethod
+    def rows(self) -> Tensor:
+        """Return all gradients, the record first."""
+
+    @abstractmethod
+    def take(self, kept: Tensor) -> "PerRecord":
+        """Return the gradients of some records."""
+
+    def cheapest(self) -> "PerRecord":
+        """Return the form that gives squares and a weighted sum in the fewest operations."""
+        return self
+
+
+@dataclass(frozen=True, eq=False)
+class Rows(PerRecord):
+    """Gradients held as they are: (n, ...)."""
+
+    values: Tensor
+
+    def squares(self) -> Tensor:
+        """Return the sum of squares of each row."""
+        return _squares(_dense(self.values).flatten(1))
+
+    def weighted_sum(self, weights: Tensor) -> Tensor:
+        """Multiply weights and rows in whatever order the rows lie in memory."""
+        dense = _dense(self.values)
+        total = (weights.to(dense.dtype) @ dense.flatten(1)).view(dense.shape[1:])
+        return total.permute(_inverse(_memory_order(self.values)))
+
+    def rows(self) -> Tensor:
+        """Return them."""
+        return self.values
+
+    def take(self, kept: Tensor) -> "Rows":
+        """Pick rows."""
+        return Rows(self.values[kept])
+
+
+@dataclass(frozen=True, eq=False)
+class Outer(PerRecord):
+    """Gradients of a matrix, sum_t slopes_t inputs_t^T: inputs (n, T, d), slopes (n, T, p)."""
+
+    inputs: Tensor
+    slopes: Tensor
+
+    @classmethod
+    def joined(cls, parts: Sequence[Any]) -> Self:
+        """Return the sum of several: more positions."""
+        return cls(torch.cat([part.inputs for part in parts], 1), torch.cat([part.slopes for part in parts], 1))
+
+    def squares(self) -> Tensor:
+        """Return sum_{t,s} (inputs_t . inputs_s)(slopes_t . slopes_s), which never holds a gradient."""
+        n, positions, _ = self.inputs.shape
+        if positions == 1:
+            return _squares(self.inputs[:, 0]) * _squares(self.slopes[:, 0])
+        result = self.inputs.new_empty(n, dtype=torch.float64)
+        for part in chunks(n, 2 * positions**2 * 4):
+            result[part] = gram_squares(wide(self.inputs[part]), wide(self.slopes[part]))
+        return result
+
+    def weighted_sum(self, weights: Tensor) -> Tensor:
+        """Return one product of matrices."""
+        inputs, slopes = wide(self.inputs), wide(self.slopes)
+        slopes = slopes * weights.to(slopes.dtype)[:, None, None]
+        return slopes.flatten(0, 1).T @ inputs.flatten(0, 1)
+
+    def rows(self) -> Tensor:
+        """Return one product of matrices per record."""
+        return torch.bmm(wide(self.slopes).transpose(1, 2), wide(self.inputs))
+
+    def take(self, kept: Tensor) -> "Outer":
+        """Pick records."""
+        return Outer(self.inputs[kept], self.slopes[kept])
+
+    def cheapest(self) -> PerRecord:
+        """Make rows unless Gram matrices are smaller work."""
+        if prefer_gram(self.inputs.shape[1], self.inputs.shape[2], self.slopes.shape[2]):
+            return self
+        return Rows(self.rows())
+
+
+@dataclass(frozen=True, eq=False)
+class Lookups(PerRecord):
+    """Gradients of a table from which each record took rows: indices (n, T), slopes (n, T, d); no (n, size, d)."""
+
+    indices: Tensor
+    slopes: Tensor
+    size: int
+
+    @classmethod
+    def joined(cls, parts: Sequence[Any]) -> Self:
+        """Return the sum of several: more lookups."""
+        indices, slopes = (torch.cat([getattr(part, name) for part in parts], 1) for name in ("indices", "slopes"))
+        return cls(indices, slopes, parts[0].size)
+
+    def squares(self) -> Tensor:
+        """Add what a record says about the same row of the table, then square."""
+        n = self.indices.shape[0]
+        distinct, places = torch.unique(self._keys(), return_inverse=True)
+        slopes = wide(self.slopes).flatten(0, 1)
+        sums = slopes.new_zeros(distinct.numel(), slopes.shape[1]).index_add_(0, places, slopes)
+        result = slopes.new_zeros(n, dtype=torch.float64)
+        return result.index_add_(0, torch.div(distinct, self.size, rounding_mode="floor"), _squares(sums))
+
+    def weighted_sum(self, weights: Tensor) -> Tensor:
+        """Add the weighted slopes to the rows that were taken."""
+        slopes = wide(self.slopes)
+        slopes = (slopes * weights.to(slopes.dtype)[:, None, None]).flatten(0, 1)
+        return slopes.new_zeros(self.size, slopes.shape[1]).index_add_(0, self.indices.flatten(), slopes)
+
+    def rows(self) -> Tensor:
+        """Return a whole table per record."""
+        n, slopes = self.indices.shape[0], wide(self.slopes).flatten(0, 1)
+        table = slopes.new_zeros(n * self.size, slopes.shape[1])
+        return table.index_add_(0, self._keys(), slopes).view(n, self.size, -1)
+
+    def take(self, kept: Tensor) -> "Lookups":
+        """Pick records."""
+        return Lookups(self.indices[kept], self.slopes[kept], self.size)
+
+    def _keys(self) -> Tensor:
+        """Return one number for each pair of a record and a row of the table."""
+        records = torch.arange(self.indices.shape[0], device=self.indices.device)
+        return (records[:, None] * self.size + self.indices).flatten()
+
+
+def total(parts: Sequence[PerRecord]) -> PerRecord:
+    """Return the sum of the gradients that a parameter gets from several uses."""
+    if len(parts) == 1:
+        return parts[0]
+    for kind in (Outer, Lookups):
+        if all(isinstance(part, kind) for part in parts):
+            return kind.joined(parts)
+    rows = parts[0].rows()
+    for part in parts[1:]:
+        rows = rows + part.rows()
+    return Rows(rows)
+
+
+def prefer_gram(positions: int, width: int, height: int) -> bool:
+    """Say whether Gram matrices are less work for T positions than making height x width gradients.
+
+    Both ways multiply T * height * width numbers, one for the weighted sum, the other for the rows; beside that, one
+    multiplies T^2 (height + width) numbers, the other writes each row and reads it twice.
+    """
+    return positions == 1 or positions**2 * (height + width) < 2 * TOUCH * height * width
+
+
+def gram_squares(inputs: Tensor, slopes: Tensor) -> Tensor:
+    """Return sum_{t,s} (a_t . a_s)(g_t . g_s), plus the rounding error that it may have.
+
+    Where the positions of a record cancel, the sum is a small difference of large numbers. A dot product of d numbers
+    is off by at most d u |a_t||a_s|, u being half a unit in the last place, so the whole sum by at most
+    (d + p + 1) u (sum_t |a_t||g_t|)^2; added to the result, it keeps a record from looking shorter than it is.
+    """
+    first, second = torch.bmm(inputs, inputs.transpose(1, 2)), torch.bmm(slopes, slopes.transpose(1, 2))
+    lengths = (_diagonal(first) * _diagonal(second)).sqrt().sum(1)
+    computed = (first * second).sum((1, 2), dtype=torch.float64)
+    width = inputs.shape[2] + slopes.shape[2] + 1
+    return computed.clamp(min=0) + width * _half_unit(inputs) * lengths.square()
+
+
+def chunks(records: int, bytes_each: int) -> Iterator[slice]:
+    """Split records so that each part needs little scratch memory."""
+    size = max(1, CHUNK // max(1, bytes_each))
+    return (slice(begin, begin + size) for begin in range(0, records, size))
+
+
+def _diagonal(grams: Tensor) -> Tensor:
+    return grams.diagonal(dim1=1, dim2=2).double()
+
+
+def _half_unit(values: Tensor) -> float:
+    """Return half a unit in the last place of what products of these matrices are computed in."""
+    if values.dtype == torch.float64:
+        return 2.0**-53
+    return {"highest": 2.0**-24, "high": 2.0**-11}.get(torch.get_float32_matmul_precision(), 2.0**-8)
+
+
+def _squares(rows: Tensor) -> Tensor:
+    """Return the squared length of each row in float64; what underflows counts as the least number."""
+    rows = wide(rows)
+    norms: Tensor = torch.linalg.vector_norm(rows, dim=1).double()
+    return norms.square() + rows.shape[1] * torch.finfo(rows.dtype).tiny
+
+
+def wide(values: Tensor) -> Tensor:
+    """Return values in float32 or better."""
+    return values if values.dtype in (torch.float32, torch.float64) else values.float()
+
+
+def _memory_order(values: Tensor) -> list[int]:
+    """Return the axes of one record from the outermost to the innermost in memory."""
+    return sorted(range(values.ndim - 1), key=lambda axis: -values.stride(axis + 1))
+
+
+def _inverse(order: Sequence[int]) -> list[int]:
+    return sorted(range(len(order)), key=lambda place: order[place])
+
+
+def _dense(values: Tensor) -> Tensor:
+    """Return values with the axes of a record as they lie in memory, so that flattening copies nothing."""
+    return values.permute(0, *(axis + 1 for axis in _memory_order(values)))
+
+
+def volume(sizes: Sequence[int]) -> int:
+    """Return the product of sizes."""
+    return math.prod(sizes)
