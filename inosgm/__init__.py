@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from inosgm.planning import plan_sample as plan_sample
     from inosgm.planning import plan_scale as plan_scale
     from inosgm.planning import plan_uniform as plan_uniform
+    from inosgm.sgd import Trainer as Trainer
     from inosgm.tails import BetaTail as BetaTail
     from inosgm.tails import HardTail as HardTail
     from inosgm.tails import LinearTail as LinearTail
@@ -63,6 +64,7 @@ _ROOMS = {
     "orders": ["Ascending", "Descending", "Order", "OwnerFirst", "RandomOrder"],
     "owners": ["Owners"],
     "planning": ["AlreadySpent", "Plan", "plan_blend", "plan_sample", "plan_scale", "plan_uniform"],
+    "sgd": ["Trainer"],
     "tails": ["BetaTail", "HardTail", "LinearTail", "NoTail", "StepTail", "TableTail", "Tail"],
     "weights": ["importance_weights", "ordered_sum"],
 }

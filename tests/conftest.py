@@ -1,8 +1,25 @@
 import os
+from pathlib import Path
 
+import pytest
 from hypothesis import settings
 
 settings.register_profile("inosgm", deadline=None, derandomize=True, max_examples=100)
 settings.load_profile("inosgm")
 
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")  # virtual machines may claim AMX and crash on bfloat16
+
+SHARED_DATA = Path(os.environ.get("INOSGM_DATA") or Path(__file__).parents[2] / "shared" / "data")
+
+
+def pytest_collection_modifyitems(items):
+    if not SHARED_DATA.is_dir():
+        for item in items:
+            if item.get_closest_marker("shared_data"):
+                item.add_marker(pytest.mark.skip(reason="no ../shared/data, and INOSGM_DATA names no directory"))
+
+
+@pytest.fixture
+def shared_data():
+    """The directory of real data files, for tests marked `shared_data`."""
+    return SHARED_DATA

@@ -180,11 +180,14 @@ def test_a_log_whose_replacement_was_interrupted_is_whole(tmp_path):
         assert [row["step"] for row in log.rows()] == [0, 10]
 
 
-def test_after_zero_steps_only_the_beginning_is_kept(tmp_path):
+@pytest.mark.parametrize(("after", "kept"), [(-1, []), (0, [0]), (9, [0]), (10, [0, 10]), (None, [0, 10])])
+def test_after_a_step_nothing_is_kept(after, kept, tmp_path):
     undisturbed(tmp_path, [0, 10])
-    with RunLog(tmp_path, after=0) as log:
-        assert [row["step"] for row in log.rows()] == [0]
-    assert {step for step, _, _ in scalars(tmp_path)} == {0}
+    with RunLog(tmp_path, after=after) as log:
+        assert [row["step"] for row in log.rows()] == [row["step"] for row in log.private_rows()] == kept
+    assert sorted({step for step, _, _ in scalars(tmp_path)}) == kept
+    with pytest.raises(ValueError, match="after must be a whole number >= -1, got -2"):
+        RunLog(tmp_path, after=-2)
 
 
 def test_rows_survive_kill_9(tmp_path):

@@ -2,9 +2,10 @@
 
 import gzip
 import math
+import zipfile
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import IO
 
 import numpy as np
 
@@ -28,9 +29,17 @@ def need(dataset: str, folder: Path, names: Sequence[str], *, packed: bool = Fal
     return [path for path in found.values() if path is not None]
 
 
-def opened(path: Path) -> IO[bytes]:
-    """Open a file, through gzip if its name says so."""
-    return gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb")  # type: ignore[return-value]
+def read(path: Path) -> bytes:
+    """Read a file, through gzip if its name says so.
+
+    Raises:
+        ValueError: if it is packed and damaged.
+    """
+    content = path.read_bytes()
+    try:
+        return gzip.decompress(content) if path.suffix == ".gz" else content
+    except (EOFError, gzip.BadGzipFile, zlib.error):
+        raise ValueError(f"{path} must be a whole gzip file, and is not: copy it again") from None
 
 
 def read_idx(path: Path) -> np.ndarray:
@@ -39,8 +48,7 @@ def read_idx(path: Path) -> np.ndarray:
     Raises:
         ValueError: if the header is another one, or does not say how long the file is.
     """
-    with opened(path) as file:
-        content = file.read()
+    content = read(path)
     axes = content[3] if len(content) > 3 else 0
     if content[:3] != b"\0\0\x08" or not axes or len(content) < 4 + 4 * axes:
         raise ValueError(f"{path} must be an idx file of unsigned bytes: it does not begin like one")
@@ -68,13 +76,17 @@ def read_npz(path: Path, names: Sequence[str]) -> list[np.ndarray]:
     """Read some arrays of an npz file.
 
     Raises:
-        ValueError: for an array that is missing, or that could only be unpickled.
+        ValueError: for an array that is missing, damaged, or could only be unpickled.
     """
-    with np.load(path, allow_pickle=False) as arrays:
-        missing = [name for name in names if name not in arrays.files]
-        if missing:
-            raise ValueError(f"{path} must hold the array {missing[0]!r}, it has only {', '.join(arrays.files)}")
-        return [arrays[name] for name in names]
+    try:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
+            found = {name: arrays[name] for name in names if name in arrays.files}
+    except (ValueError, TypeError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+        raise ValueError(f"{path} must be an npz file of plain arrays: {error}") from None
+    missing = [name for name in names if name not in found]
+    if missing:
+        raise ValueError(f"{path} must hold the array {missing[0]!r}")
+    return list(found.values())
 
 
 def scaled(pixels: np.ndarray) -> np.ndarray:

@@ -57,8 +57,8 @@ def cifar100(root: Path) -> Dataset:
     train, test, fine, coarse = need("cifar100", root / "cifar100" / "cifar-100-binary", names, note=PICKLED)
     classes, groups = (path.read_text(encoding="utf-8").split() for path in (fine, coarse))
     (labels, x), (labels_test, x_test) = read_cifar(train, labels=2), read_cifar(test, labels=2)
-    pairs = np.unique(np.concatenate([labels, labels_test]), axis=0)
-    if len(pairs) != len(classes) or np.any(pairs[:, 1] != np.arange(len(classes))) or pairs[:, 0].max() >= len(groups):
+    pairs = np.unique(np.concatenate([labels, labels_test])[:, ::-1], axis=0)  # (class, category), by class
+    if pairs[:, 0].tolist() != list(range(len(classes))) or pairs[:, 1].max() >= len(groups):
         raise ValueError(f"{train} must hold every class of {fine.name}, each in one category of {coarse.name}")
     return Dataset(
         name="cifar100",
@@ -67,7 +67,7 @@ def cifar100(root: Path) -> Dataset:
         x_test=scaled(x_test),
         y_test=labels_test[:, 1],
         classes=tuple(classes),
-        categories=tuple(groups[group] for group in pairs[:, 0]),
+        categories=tuple(groups[group] for group in pairs[:, 1]),
     )
 
 

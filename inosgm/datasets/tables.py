@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from inosgm.datasets.dataset import Dataset, held_out
-from inosgm.datasets.files import find, need, opened
+from inosgm.datasets.files import find, need, read
 
 CTG_RANGES = {
     "LB": (110, 160),  # baseline of the fetal heart rate: what FIGO calls normal, in beats per minute
@@ -78,8 +78,7 @@ def within(values: np.ndarray, ranges: np.ndarray) -> np.ndarray:
 def cardiotocography(root: Path) -> Dataset:
     """Read the 2,126 fetal cardiotocograms of 21 features, every fifth of a class held out."""
     (path,) = need("cardiotocography", root / "cardiotocography", ["ctg.csv"])
-    with opened(path) as file:
-        columns = _columns(path, file.read().decode(), (*CTG_RANGES, "NSP"))
+    columns = _columns(path, read(path).decode(), (*CTG_RANGES, "NSP"))
     x = np.stack([_numbers(path, name, columns[name]) for name in CTG_RANGES], axis=1)
     labels = _numbers(path, "NSP", columns["NSP"]).astype(np.int64) - 1
     classes = ("normal", "suspicious", "pathological")
@@ -95,8 +94,7 @@ def adult(root: Path) -> Dataset:
     folder = root / "adult"
     table = find(folder, "adult.csv.gz", "adult.csv")
     if table is not None:
-        with opened(table) as file:
-            columns = _columns(table, file.read().decode(), (*ADULT_COLUMNS, "income", "split"))
+        columns = _columns(table, read(table).decode(), (*ADULT_COLUMNS, "income", "split"))
         test = np.array(columns["split"]) == "test"
     else:
         note = ", or adult.csv.gz with a header and a column split (train, test)"

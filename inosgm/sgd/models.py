@@ -46,9 +46,9 @@ def make(name: str, *, classes: int, input_shape: Sequence[int], seed: int | Non
         inspect.signature(function).bind(**arguments)
     except TypeError as error:
         raise ValueError(f"model {name} does not take these options: {error}") from None
-    state = np.random.SeedSequence(None if seed is None else _validate.count("seed", seed)).generate_state(2)
+    state = np.random.SeedSequence(None if seed is None else _validate.count("seed", seed)).generate_state(1, np.uint64)
     with torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(int.from_bytes(state.tobytes(), "little") >> 1)
+        torch.default_generator.manual_seed(int(state[0]))
         model = function(**arguments)
     if not isinstance(model, nn.Module):
         raise TypeError(f"model {name} must return a torch.nn.Module, got a {type(model).__name__}")
@@ -81,7 +81,7 @@ def mlp(
 def mnist_cnn(*, classes: int, input_shape: Shape) -> nn.Module:
     """Return the tanh network of Papernot et al. (2021) for MNIST: two convolutions, 26,010 parameters."""
     features = nn.Sequential(
-        nn.Conv2d(input_shape[0], 16, 8, stride=2, padding=3),
+        nn.Conv2d(_channels("mnist_cnn", input_shape), 16, 8, stride=2, padding=3),
         nn.Tanh(),
         nn.MaxPool2d(2, stride=1),
         nn.Conv2d(16, 32, 4, stride=2),
@@ -95,12 +95,19 @@ def mnist_cnn(*, classes: int, input_shape: Shape) -> nn.Module:
 def cifar_cnn(*, classes: int, input_shape: Shape) -> nn.Module:
     """Return the tanh network of Papernot et al. (2021) for CIFAR: six convolutions, 550,570 parameters."""
     layers: list[nn.Module] = []
-    channels = input_shape[0]
+    channels = _channels("cifar_cnn", input_shape)
     for width in (32, 64, 128):
         layers += [nn.Conv2d(channels, width, 3, padding=1), nn.Tanh()]
         layers += [nn.Conv2d(width, width, 3, padding=1), nn.Tanh(), nn.MaxPool2d(2)]
         channels = width
     return _classifier(nn.Sequential(*layers, nn.Flatten()), "cifar_cnn", input_shape, 128, classes)
+
+
+def _channels(name: str, input_shape: Shape) -> int:
+    """Return how many channels images have, if they are images."""
+    if len(input_shape) != 3:
+        raise ValueError(f"input_shape must be that of images (channels, rows, columns) for {name}, got {input_shape}")
+    return input_shape[0]
 
 
 def _classifier(features: nn.Sequential, name: str, input_shape: Shape, width: int, classes: int) -> nn.Module:
@@ -149,10 +156,13 @@ def resnet18(*, classes: int, input_shape: Shape, large_images: bool = False) ->
         large_images: Begin as for ImageNet, with a 7x7 convolution of stride 2 and a pooling; otherwise with a 3x3
             convolution, for images of 32 x 32 pixels.
     """
-    first: list[nn.Module] = [nn.Conv2d(input_shape[0], 64, 3, padding=1, bias=False), nn.GroupNorm(32, 64), nn.ReLU()]
+    channels = _channels("resnet18", input_shape)
     if large_images:
-        first[0] = nn.Conv2d(input_shape[0], 64, 7, stride=2, padding=3, bias=False)
-        first.append(nn.MaxPool2d(3, stride=2, padding=1))
+        convolution = nn.Conv2d(channels, 64, 7, stride=2, padding=3, bias=False)
+        pooling: nn.Module = nn.MaxPool2d(3, stride=2, padding=1)
+    else:
+        convolution, pooling = nn.Conv2d(channels, 64, 3, padding=1, bias=False), nn.Identity()
+    first = [convolution, nn.GroupNorm(32, 64), nn.ReLU(), pooling]
     blocks = []
     channels = 64
     for width, stride in ((64, 1), (128, 2), (256, 2), (512, 2)):
@@ -210,6 +220,8 @@ MODELS: dict[str, Callable[..., nn.Module]] = {
 def _imported(path: str) -> Callable[..., nn.Module]:
     """Return a function by its import path."""
     module, _, attribute = path.partition(":")
+    if not module or module.startswith("."):
+        raise ValueError(f"model must be named as package.module:function, from the top, got {path!r}")
     try:
         function = getattr(import_module(module), attribute)
     except ModuleNotFoundError as error:

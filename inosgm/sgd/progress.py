@@ -44,7 +44,7 @@ class StepProgress:
     def epsilon(self, step: int) -> dict[str, float] | None:
         """Return the least and the most epsilon that any owner has spent after some steps, what came before included.
 
-        They are those of the next of 20 equally spaced steps of the plan, so never too small, and exact there. None
+        They are those of the next of 20 evenly spread steps of the plan, so never too small, and exact there. None
         if the plan knows no budgets.
 
         >>> plan = Plan(sample_rates=[0.1], sensitivities=[1], sizes=[100], noise_scale=4, steps=40,
@@ -55,9 +55,9 @@ class StepProgress:
         """
         if self._plan.epsilon is None:
             return None
-        steps = self._plan.steps
-        point = -(-_validate.count("step", step) * POINTS // steps)  # rounded up
-        at = -(-point * steps // POINTS)
+        steps, points = self._plan.steps, min(POINTS, self._plan.steps)
+        point = -(-_validate.count("step", step) * points // steps)  # rounded up, as is the step there
+        at = -(-point * steps // points)
         if at not in self._known:
             spent = self._plan.spent(at)
             self._known[at] = {"least": float(spent.min()), "most": float(spent.max())}

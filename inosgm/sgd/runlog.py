@@ -30,7 +30,8 @@ class RunLog:
 
     Args:
         directory: Where the files are; it is made if it is not there.
-        after: The step that a resumed run goes on from: later rows are dropped, in TensorBoard too. None keeps all.
+        after: The step that a resumed run goes on from: later rows are dropped, in TensorBoard too; -1 drops all. None
+            keeps all.
 
     Raises:
         ValueError: for files that are no log.
@@ -46,7 +47,7 @@ class RunLog:
     """
 
     def __init__(self, directory: str | PathLike[str], *, after: int | None = None) -> None:
-        after = None if after is None else _validate.count("after", after)
+        after = None if after is None else _validate.count("after", after, least=-1)
         self._directory = Path(directory)
         self._directory.mkdir(parents=True, exist_ok=True)
         self._public = _Rows(self._directory / "log.jsonl", after)

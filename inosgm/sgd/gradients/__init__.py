@@ -1,6 +1,7 @@
 """Per-record gradients of a model, as fast as the model allows."""
 
 from inosgm.sgd.gradients.base import Engine, Gradients, PerRecordLoss
+from inosgm.sgd.gradients.bookkeeping import BookKeeping
 from inosgm.sgd.gradients.choice import engine_for
 from inosgm.sgd.gradients.fixes import fix_in_place, fixed
 from inosgm.sgd.gradients.functional import Functional
@@ -9,6 +10,7 @@ from inosgm.sgd.gradients.one_by_one import OneByOne
 from inosgm.sgd.gradients.randomness import random_state, set_random_state
 
 __all__ = [
+    "BookKeeping",
     "Engine",
     "Functional",
     "Gradients",

@@ -86,25 +86,6 @@ class BookKeeping(Engine):
         parts = [tape.parts.get(parameter) for parameter in self.parameters]
         return _Kept(self.parameters, losses.detach(), _detached(outputs), tape.squares.sqrt(), parts)
 
-    def weighted_sum(self, inputs: Any, targets: Any, weights: Tensor) -> list[Tensor]:
-        """Return the weighted sum of the gradients by one plain backward; weight 0 leaves a record out.
-
-        Raises:
-            ValueError: when weights are not one number per record.
-        """
-        weights = _paired(weights, _records(inputs), self.parameters[0].device)
-        kept = weights.nonzero()[:, 0]
-        if not kept.numel():
-            return [torch.zeros_like(parameter) for parameter in self.parameters]
-        if kept.numel() < weights.numel():
-            inputs, targets, weights = tree_map(lambda leaf: _pick(leaf, kept), (inputs, targets, weights))
-        with self._precision():
-            losses = self._loss(apply(self._model, _laid_out(self._model, inputs)), targets)
-        if not losses.requires_grad:
-            return [torch.zeros_like(parameter) for parameter in self.parameters]
-        value = (losses * weights.to(losses.dtype)).sum()
-        return list(torch.autograd.grad(value, self.parameters, allow_unused=True, materialize_grads=True))
-
     def _forward(self, tape: "_Tape", inputs: Any, targets: Any) -> tuple[Any, Tensor]:
         """Run the model with hooks on its layers; the first time in a mode, count the uses of each parameter."""
         model, uses = self._model, _Uses(self.parameters)

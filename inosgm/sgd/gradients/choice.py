@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from inosgm.sgd.gradients.base import Engine, Gradients, PerRecordLoss
 from inosgm.sgd.gradients.batches import made_up, telling_size
+from inosgm.sgd.gradients.bookkeeping import BookKeeping
 from inosgm.sgd.gradients.functional import Functional
 from inosgm.sgd.gradients.mixing import mixes_records, refuse_mixing
 from inosgm.sgd.gradients.one_by_one import OneByOne
@@ -56,7 +57,7 @@ def _fastest(model: nn.Module, loss: PerRecordLoss, like: Any, autocast: torch.d
         plain = OneByOne(model, loss)
         with quieted(model, lambda: plain.run(*batch)) as quiet:
             expected = plain.gradients(*batch)
-            kinds: tuple[type[Engine], ...] = (Functional,)
+            kinds: tuple[type[Engine], ...] = (BookKeeping, Functional)
             for kind in kinds:
                 try:
                     # other random numbers cannot be compared; a function mapped over records is right by construction

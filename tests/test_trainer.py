@@ -1,0 +1,384 @@
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+from torch.nn import functional as F
+from torch.utils.data import Dataset, TensorDataset
+
+from inosgm import (
+    AutomaticClipping,
+    BudgetExceeded,
+    ClipToShare,
+    Descending,
+    HardTail,
+    Ledger,
+    LinearTail,
+    NoTail,
+    Owners,
+    Plan,
+    RandomOrder,
+    certify,
+    importance_weights,
+    plan_scale,
+    plan_uniform,
+)
+from inosgm.noise import streams
+from inosgm.sampling import PoissonSampler
+from inosgm.sgd import BookKeeping, Functional, OneByOne, Trainer
+
+N = 60
+DRAWN = np.random.default_rng(0)
+X, Y = DRAWN.normal(size=(N, 6)).astype(np.float32), DRAWN.integers(0, 3, size=N)
+LABELS = np.where(Y == 0, "strict", "open")
+OWNERS = Owners(of_record=LABELS, epsilon={"strict": 1.0, "open": 8.0}, delta=1e-5)
+
+
+def plan(steps=5, noise_scale=1e-9, rate=0.5, **more):
+    sizes = [int((LABELS == label).sum()) for label in ("open", "strict")]
+    return Plan(
+        sample_rates=[rate, rate / 2], sensitivities=[0.7, 0.2], sizes=sizes, labels=["open", "strict"],
+        noise_scale=noise_scale, steps=steps, **more,
+    )  # fmt: skip
+
+
+def network(seed=0, kind=None):
+    torch.manual_seed(seed)
+    return (kind or (lambda: nn.Sequential(nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, 3))))()
+
+
+def trainer(the_plan=None, model=None, optimizer=torch.optim.SGD, loss=None, lr=0.5, **more):
+    model = network() if model is None else model
+    more = {"owners": LABELS, "key": 3, **more}
+    loss = nn.CrossEntropyLoss() if loss is None else loss
+    return Trainer(the_plan or plan(), model, loss, optimizer(model.parameters(), lr=lr), **more)
+
+
+def parameters_of(model):
+    return torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
+
+
+def naive_gradients(model, positions):
+    losses, rows = [], []
+    for x, y in zip(torch.from_numpy(X[positions]).double(), torch.from_numpy(Y[positions]), strict=True):
+        loss = F.cross_entropy(model(x[None]), y[None])
+        losses.append(loss.item())
+        rows.append(torch.cat([part.flatten() for part in torch.autograd.grad(loss, list(model.parameters()))]).numpy())
+    return np.array(losses), np.array(rows).reshape(len(rows), -1)
+
+
+@pytest.mark.parametrize("most", [None, 7, 1])
+@pytest.mark.parametrize("engine", [None, BookKeeping, Functional, OneByOne])
+@pytest.mark.parametrize("tail", [NoTail(), LinearTail(4.0), HardTail(3.0)])
+def test_a_step_releases_the_weighted_sum_of_clipped_gradients(tail, engine, most):
+    made = trainer(model=network().double(), tail=tail, engine=engine, max_physical_batch=most)
+    the_plan, index = made.plan, (LABELS == "strict").astype(int)
+    positions = PoissonSampler(the_plan.sample_rates, index).draw(streams(3, 0)[0])
+    losses, gradients = naive_gradients(made.model, positions)
+    bounds = the_plan.sensitivities[index[positions]]
+    rho = importance_weights(losses, bounds, tail, ids=positions)
+    clipped = gradients * np.minimum(1, bounds / np.linalg.norm(gradients, axis=1))[:, None]
+    value = torch.cat([part.flatten() for part in made.step(X, Y).value]).numpy()
+    np.testing.assert_allclose(value, rho @ clipped, atol=1e-7)
+    assert positions.size > 20
+
+
+def test_the_sum_is_divided_by_a_public_constant_and_given_to_the_optimizer():
+    made, by_hand = trainer(optimizer=torch.optim.Adam), network()
+    optimizer = torch.optim.Adam(by_hand.parameters(), lr=0.5)
+    for _ in range(3):
+        value = made.step(X, Y).value
+        for parameter, total in zip(by_hand.parameters(), value, strict=True):
+            parameter.grad = total / made.plan.expected_batch
+        optimizer.step()
+    assert torch.equal(parameters_of(made.model), parameters_of(by_hand))
+
+
+def test_a_schedule_makes_a_step_after_each_step():
+    model = network()
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0, momentum=0.9)
+    schedule = torch.optim.lr_scheduler.StepLR(optimizer, 2, gamma=0.1)
+    made = Trainer(plan(), model, F.cross_entropy, optimizer, owners=LABELS, schedule=schedule)
+    made.fit(X, Y, progress=False)
+    assert optimizer.param_groups[0]["lr"] == pytest.approx(0.01)
+
+
+class Pairs(Dataset):
+    def __len__(self):
+        return N
+
+    def __getitem__(self, index):
+        return torch.from_numpy(X[index]), int(Y[index])
+
+
+def test_all_forms_of_data_give_the_same_bits(tmp_path):
+    np.save(tmp_path / "x.npy", X)
+    mapped = np.load(tmp_path / "x.npy", mmap_mode="r")
+    forms = {
+        "numpy": (X, Y),
+        "torch": (torch.from_numpy(X), torch.from_numpy(Y)),
+        "float64": (X.astype(np.float64), Y.astype(np.uint8)),
+        "memory-mapped": (mapped, Y),
+        "dataset": (Pairs(),),
+        "tensors": (TensorDataset(torch.from_numpy(X), torch.from_numpy(Y)),),
+        "pair": ((X, Y),),
+    }
+    found = {}
+    for name, data in forms.items():
+        made = trainer(tail=LinearTail(4.0))
+        made.fit(*data, progress=False)
+        found[name] = parameters_of(made.model)
+    assert all(torch.equal(found["numpy"], other) for other in found.values()), found
+
+
+class TwoInputs(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.left, self.right = nn.Linear(4, 3), nn.Linear(2, 3)
+
+    def forward(self, left, right):
+        return self.left(left) + self.right(right)
+
+
+@pytest.mark.parametrize("columns", [(X[:, :4], X[:, 4:]), {"left": X[:, :4], "right": X[:, 4:]}])
+def test_models_of_several_inputs(columns):
+    made = trainer(model=network(kind=TwoInputs))
+    made.fit(columns, Y, progress=False)
+    assert made.evaluate(columns, Y, owners=LABELS).records == N
+
+
+def test_three_methods_are_one_code_path():
+    budgets = dict(steps=3, expected_batch=20, clip_norm=0.5)
+    for made_plan, tail in (
+        (plan_uniform(OWNERS, **budgets), NoTail()),
+        (plan_scale(OWNERS, **budgets), NoTail()),
+        (plan_scale(OWNERS, **budgets), lambda p: LinearTail(p.tail_length(0.4))),
+    ):
+        model = network()
+        made = Trainer(made_plan, model, F.cross_entropy, torch.optim.SGD(model.parameters(), lr=0.1), tail=tail)
+        curve = made.fit(X, Y, held_out=(X, Y, LABELS), progress=False)
+        assert curve.steps == (0, 1, 2, 3)
+        assert set(curve.owners) == {"open", "strict"}
+        assert type(made.engine) is BookKeeping
+
+
+class Reshaped(nn.Module):
+    """Fails on a batch of no records, as much code does."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(6, 3)
+
+    def forward(self, x):
+        return self.layer(x.view(x.shape[0], -1))
+
+
+def test_empty_batches_release_noise_alone():
+    made = trainer(plan(rate=1e-9, noise_scale=1.0, steps=20), model=network(kind=Reshaped))
+    values = [torch.cat([part.flatten() for part in made.step(X, Y).value]) for _ in range(20)]
+    assert 0.7 < torch.cat(values).std() < 1.3  # 420 normals: outside by chance once in 1e15
+    assert made.released == 20
+
+
+def test_broken_records_are_left_out():
+    broken = X.copy()
+    broken[::3] = np.nan
+    broken[1::3, 0] = 1e38
+    for most in (None, 5):
+        made = trainer(tail=LinearTail(4.0), max_physical_batch=most)
+        made.fit(broken, Y, progress=False)
+        assert parameters_of(made.model).isfinite().all()
+
+
+class Dropping(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer, self.drop = nn.Linear(6, 3), nn.Dropout(0.5)
+
+    def forward(self, x):
+        return self.layer(self.drop(x))
+
+
+@pytest.mark.parametrize("engine", [BookKeeping, Functional, OneByOne])
+def test_masks_are_the_same_when_norms_are_taken_and_when_gradients_are_summed(engine):
+    """A record alone in its part: its clipped gradient is exactly C long, if both passes saw the same mask."""
+    model = network(kind=Dropping)
+    bounds = Plan(sample_rates=[1.0], sensitivities=[1e-3], sizes=[2], noise_scale=1e-30, steps=30)
+    for most in (None, 1):
+        made = trainer(bounds, model=model, owners=[0, 0], engine=engine, max_physical_batch=most)
+        same = np.repeat(X[:1], 2, axis=0)
+        for _ in range(30):
+            total = torch.cat([part.flatten() for part in made.release((same, Y[:1].repeat(2))).value])
+            assert total.norm() <= 2e-3 * (1 + 1e-5)
+            assert total.norm() >= 1e-3 or most is None
+            assert total.norm() >= 1.4e-3 * 0.5
+
+
+def test_random_numbers_of_the_user_are_left_alone():
+    torch.manual_seed(5)
+    expected = torch.rand(3)
+    torch.manual_seed(5)
+    trainer(model=network(kind=Dropping), key=1)
+    torch.manual_seed(5)
+    made = trainer(model=network(0, Dropping))
+    torch.manual_seed(5)
+    made.fit(X, Y, progress=False)
+    assert torch.equal(torch.rand(3), expected)
+
+
+def test_nothing_is_left_on_the_model():
+    model = network()
+    made = trainer(model=model)
+    made.fit(X, Y, progress=False)
+    for module in model.modules():
+        assert not module._forward_hooks
+        assert not module._forward_pre_hooks
+        assert not module._backward_hooks
+        assert module.training
+    assert all(parameter.grad is None and parameter.requires_grad for parameter in model.parameters())
+    model.eval()
+    made.evaluate(X, Y)
+    assert not model.training
+
+
+def test_a_score_of_ones_own():
+    seen = []
+
+    def score(outputs, targets, losses):
+        seen.append(outputs.shape)
+        return -losses
+
+    loss_first = trainer(tail=HardTail(4.0))
+    loss_last = trainer(tail=HardTail(4.0), score=score)
+    assert not torch.equal(loss_first.step(X, Y).value[0], loss_last.step(X, Y).value[0])
+    assert seen[0][1] == 3
+    with pytest.raises(ValueError, match="score must give one number per record"):
+        trainer(score=lambda outputs, targets, losses: losses.sum()).step(X, Y)
+
+
+@settings(max_examples=8, deadline=None)
+@given(st.sampled_from([NoTail(), LinearTail(3.0), HardTail(2.0)]), st.sampled_from([None, 3]), st.integers(0, 9))
+def test_no_record_moves_the_sum_by_more_than_its_sensitivity(tail, most, seed):
+    made = trainer(tail=tail, max_physical_batch=most, model=network(seed))
+    assert certify(made, (X, Y), evaluations=60, seed=seed).holds(1e-4)
+
+
+@pytest.mark.parametrize("clipping", [ClipToShare(), AutomaticClipping()])
+def test_other_clippings_and_orders(clipping):
+    made = trainer(tail=LinearTail(3.0), clipping=clipping, order=RandomOrder(1))
+    assert certify(made, (X, Y), evaluations=60).holds(1e-4)
+
+
+def test_the_certifier_sees_through_a_loss_that_mixes_records():
+    def contrast(outputs, targets):
+        return F.cross_entropy(outputs - outputs.mean(0), targets, reduction="none")
+
+    made = trainer(loss=contrast, engine=OneByOne)
+    with pytest.raises(ValueError, match="apart"):
+        trainer(loss=contrast).step(X, Y)
+    made.fit(X, Y, progress=False)  # record by record there is nothing to mix
+
+
+def refused(error, message, *data, **more):
+    ledger = Ledger(owners=OWNERS)
+    made = trainer(plan(noise_scale=5.0), ledger=ledger, key=None, **more)
+    with pytest.raises(error, match=message):
+        made.step(*(data or (X, Y)))
+    assert ledger.history() == ()
+    assert made.released == 0
+
+
+def test_what_cannot_be_trained_is_refused_before_anything_is_spent():
+    refused(ValueError, "BatchNorm1d", model=nn.Sequential(nn.Linear(6, 3), nn.BatchNorm1d(3)))
+    refused(ValueError, "one loss per record|one number per record", loss=lambda outputs, targets: outputs.sum())
+    refused(ValueError, "one record per owner", X[:10], Y[:10])
+    refused(ValueError, "equally long", X, Y[:10])
+    refused(TypeError, "data must be inputs and targets", X)
+    refused(RuntimeError, "shape", X[:, :3], Y)
+
+
+def test_wrong_arguments_are_named():
+    model, other = network(), network()
+    sgd = torch.optim.SGD
+    with pytest.raises(ValueError, match="owners must be given"):
+        Trainer(plan(), model, F.cross_entropy, sgd(model.parameters()))
+    with pytest.raises(ValueError, match="does not update '0.weight'"):
+        trainer(model=model, optimizer=lambda parameters, lr: sgd(list(parameters)[2:], lr))
+    with pytest.raises(ValueError, match="does not update"):
+        trainer(model=model, optimizer=lambda parameters, lr: sgd(other.parameters(), lr))
+    with pytest.raises(ValueError, match="parameters of the model only"):
+        trainer(model=model, optimizer=lambda ps, lr: sgd([*ps, *other.parameters()], lr))
+    with pytest.raises(TypeError, match="closure"):
+        trainer(model=model, optimizer=torch.optim.LBFGS)
+    optimizer = sgd(model.parameters(), lr=1.0)
+    plateau = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer)
+    with pytest.raises(TypeError, match="spend budget"):
+        Trainer(plan(), model, F.cross_entropy, optimizer, owners=LABELS, schedule=plateau)
+    foreign = torch.optim.lr_scheduler.StepLR(sgd(other.parameters(), lr=1.0), 1)
+    with pytest.raises(ValueError, match="belong to the optimizer"):
+        Trainer(plan(), model, F.cross_entropy, optimizer, owners=LABELS, schedule=foreign)
+    with pytest.raises(ValueError, match="max_physical_batch"):
+        trainer(max_physical_batch=0)
+    for parameter in model.parameters():
+        parameter.requires_grad_(False)
+    with pytest.raises(ValueError, match="none has requires_grad"):
+        trainer(model=model)
+
+
+def test_frozen_parameters_stay():
+    model = network()
+    model[0].requires_grad_(False)
+    before = model[0].weight.clone()
+    made = trainer(model=model)
+    made.fit(X, Y, progress=False)
+    assert torch.equal(model[0].weight, before)
+    assert len(made.engine.parameters) == 2
+
+
+def test_fix_replaces_what_mixes_records():
+    model = nn.Sequential(nn.Linear(6, 4), nn.BatchNorm1d(4), nn.ReLU(), nn.Linear(4, 3))
+    made = trainer(model=model, fix=True)
+    made.fit(X, Y, progress=False)
+    assert isinstance(model[1], nn.GroupNorm)
+
+
+def test_training_pays_once_and_never_more_than_is_granted():
+    made_plan = plan_scale(OWNERS, steps=4, expected_batch=20, clip_norm=0.5)
+    ledger = Ledger(owners=OWNERS)
+    made = trainer(made_plan, ledger=ledger, key=None)
+    made.fit(X, Y, progress=False)
+    assert [charge.steps for charge in ledger.history()] == [4]
+    with pytest.raises(RuntimeError, match="all 4 steps"):
+        made.step(X, Y)
+    with pytest.raises(BudgetExceeded):
+        trainer(made_plan, ledger=ledger, key=None).step(X, Y)
+
+
+def test_regression_and_binary_losses():
+    target = X[:, :1]
+    model = nn.Linear(6, 1)
+    made = trainer(model=model, loss=nn.MSELoss())
+    made.fit(X, target, progress=False)
+    found = made.evaluate(X, target, owners=LABELS)
+    assert found.accuracy is None
+    assert found.by_owner["open"].loss > 0
+    binary = (Y == 0).astype(np.float32)[:, None]
+    made = trainer(model=nn.Linear(6, 1), loss=nn.BCEWithLogitsLoss())
+    made.fit(X, binary, progress=False)
+    assert 0 <= made.evaluate(X, binary).accuracy <= 1
+
+
+def test_half_precision_forward():
+    made = trainer(autocast=torch.bfloat16)
+    exact = trainer()
+    half, whole = (torch.cat([part.flatten() for part in one.step(X, Y).value]) for one in (made, exact))
+    assert half.dtype == torch.float32
+    assert not torch.equal(half, whole)
+    torch.testing.assert_close(half, whole, rtol=0.1, atol=0.1)
+
+
+def test_diagnostics_of_training_data_are_marked_private():
+    made = trainer()
+    assert made.diagnose(X, Y).private
+    assert not made.diagnose(X, Y, owners=LABELS).private
