@@ -28,6 +28,7 @@ def train(
     run: RunOption = None,
     data_dir: DataOption = None,
     seed: SeedOption = None,
+    steps: Annotated[int | None, typer.Option(help="Make so many steps now; else all that are left.")] = None,
     changes: SetOption = None,
     quiet: QuietOption = False,
 ) -> None:
@@ -40,7 +41,7 @@ def train(
         typer.echo(training.plan.report())
     if training.begun_at:
         typer.echo(f"going on from step {training.begun_at} of the run in {config.run}")
-    result = runs.train(training, progress=not quiet)
+    result = runs.train(training, steps=steps, progress=not quiet)
     typer.echo(f"after {result.steps_done} steps")
     typer.echo(result.report())
     typer.echo(f"written to {config.run}")

@@ -41,9 +41,7 @@ def problems(refusal: ValidationError, model: type[BaseModel], unions: Sequence[
             found.append(([*place, "kind"], _rule(error)))
         else:
             found.append((place, _rule(error)))
-    lines = [
-        f"{'.'.join(place)}: {text}" for place, text in found if text != "missing" or tuple(place) not in meant
-    ]
+    lines = [f"{'.'.join(place)}: {text}" for place, text in found if text != "missing" or tuple(place) not in meant]
     return list(dict.fromkeys(lines))
 
 

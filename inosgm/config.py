@@ -35,7 +35,9 @@ Options = dict[str, Any]
 
 def _epsilon(value: Any) -> Any:
     """Check what owners grant: one number, a list of numbers, or a mapping from owner to number."""
-    rows = value if isinstance(value, Mapping) else dict(enumerate(value if isinstance(value, list | tuple) else [value]))
+    rows = (
+        value if isinstance(value, Mapping) else dict(enumerate(value if isinstance(value, list | tuple) else [value]))
+    )
     for owner, number in rows.items():
         who = f" for {owner!r}" if rows is value else ""
         if isinstance(number, bool) or not isinstance(number, int | float):

@@ -46,7 +46,9 @@ def require_same(config: TrainingConfig) -> None:
         return
     other = differences(TrainingConfig.from_yaml(folder / NAME), config, names=("there", "here"))
     if other:
-        raise ValueError(f"run: {folder} holds a run of another configuration, which differs in {other}: take another one")
+        raise ValueError(
+            f"run: {folder} holds a run of another configuration, which differs in {other}: take another one"
+        )
 
 
 def remember(config: TrainingConfig) -> None:

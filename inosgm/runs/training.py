@@ -75,7 +75,7 @@ class Result(Evaluated):
     training: Training
 
 
-def train(run: TrainingConfig | Training, *, progress: bool = False) -> Result:
+def train(run: TrainingConfig | Training, *, steps: int | None = None, progress: bool = False) -> Result:
     """Train what a configuration describes, or go on with it where its run directory says.
 
     The run directory then holds the configuration (`config.yaml`), the plan, checkpoints, the log, the ledger, and at
@@ -83,6 +83,7 @@ def train(run: TrainingConfig | Training, *, progress: bool = False) -> Result:
 
     Args:
         run: A configuration, or what `build` made of it.
+        steps: How many steps to make now; all that are left if not given.
         progress: Show how far training has got.
 
     Raises:
@@ -98,6 +99,7 @@ def train(run: TrainingConfig | Training, *, progress: bool = False) -> Result:
     curve = trainer.fit(
         training.dataset.x,
         training.dataset.y,
+        steps=steps,
         held_out=training.held_out,
         evaluate_every=config.training.evaluate_every,
         checkpoint_every=config.training.checkpoint_every,
@@ -140,7 +142,9 @@ def evaluate(run: TrainingConfig | str | os.PathLike[str], *, dataset: Dataset |
     return Evaluated(plan=plan, step=step, steps_done=checkpoint.step, evaluation=found)
 
 
-def revise(config: TrainingConfig, epsilon: dict[str | int, float], delta: dict[str | int, float] | None = None) -> Training:
+def revise(
+    config: TrainingConfig, epsilon: dict[str | int, float], delta: dict[str | int, float] | None = None
+) -> Training:
     """Give owners of a run new budgets: it goes on with a new plan, after a step back if somebody has spent more.
 
     Args:
