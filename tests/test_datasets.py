@@ -353,13 +353,15 @@ class TestOpenML:
         with pytest.raises(ValueError, match=message):
             openml.from_bunch(self.bunch(**changes), "openml:toys")
 
-    def test_no_network(self, monkeypatch):
-        def fail(**which):
+    @pytest.mark.parametrize("name", ["toys", "61"])
+    def test_no_network(self, monkeypatch, tmp_path, name):
+        def fail(request):
             raise URLError("no route")
 
-        monkeypatch.setattr(openml, "fetch_openml", fail)
-        with pytest.raises(ConnectionError, match=r"openml:toys could not be fetched .*no route.*must be reachable"):
-            load("openml:toys")
+        monkeypatch.setattr("sklearn.datasets._openml.urlopen", fail)
+        message = rf"openml:{name} could not be fetched .*no route.*must be reachable"
+        with pytest.raises(ConnectionError, match=message):
+            load(f"openml:{name}", tmp_path)
 
 
 @pytest.mark.shared_data

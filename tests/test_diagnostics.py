@@ -74,7 +74,7 @@ def case():
 
 def test_agrees_with_the_plain_computation(case):
     model, x, y, owners = case
-    found = diagnose(Naive(model, cross_entropy), x, y, owners, PLAN, private=True, max_physical_batch=7)
+    found = diagnose(Naive(model, cross_entropy), (x, y), owners, PLAN, private=True, max_physical_batch=7)
     assert found.labels == ("blue", "green", "red")
     assert found.records.tolist() == [20, 10, 10]
     sums, pulls = {}, {}
@@ -118,7 +118,7 @@ def test_opposed_owners_put_the_more_private_one_at_risk():
     nn.init.zeros_(model.weight)
     engine = Naive(model, lambda outputs, targets: (outputs[:, 0] - targets) ** 2)
     x, y = np.ones((6, 1), np.float32), np.array([5, 5, 5, -5, -5, -5], np.float32)
-    found = diagnose(engine, x, y, ["red"] * 3 + ["blue"] * 3, PLAN, private=False)
+    found = diagnose(engine, (x, y), ["red"] * 3 + ["blue"] * 3, PLAN, private=False)
     pulls = {"blue": 0.5 * 200 * 3.0, "red": 0.1 * 100 * 0.2}
     np.testing.assert_allclose(found.cosines, [[1, -1], [-1, 1]])
     np.testing.assert_allclose(found.condition[1, 0], 1 - pulls["blue"] / pulls["red"])
@@ -134,8 +134,8 @@ def test_opposed_owners_put_the_more_private_one_at_risk():
 def test_micro_batches_change_nothing_and_bound_the_batch(case):
     model, x, y, owners = case
     engine, whole = Naive(model, cross_entropy), Naive(model, cross_entropy)
-    small = diagnose(engine, x, y, owners, PLAN, private=False, max_physical_batch=3)
-    large = diagnose(whole, x, y, owners, PLAN, private=False)
+    small = diagnose(engine, (x, y), owners, PLAN, private=False, max_physical_batch=3)
+    large = diagnose(whole, (x, y), owners, PLAN, private=False)
     assert (engine.largest, whole.largest) == (3, 20)
     np.testing.assert_allclose(small.condition, large.condition, rtol=1e-4)
     np.testing.assert_array_equal(small.clipped, large.clipped)
@@ -152,10 +152,10 @@ def test_takes_what_the_engine_takes(case):
         def forward(self, x):
             return self.inner(x)
 
-    plain = diagnose(Naive(model, cross_entropy), x, y, owners, PLAN, private=False)
+    plain = diagnose(Naive(model, cross_entropy), (x, y), owners, PLAN, private=False)
     of_record = Owners(of_record=owners, epsilon=1.0, delta=1e-5)
-    for inputs in ((x,), [x], {"x": x}, x.numpy()):
-        again = diagnose(Naive(Named(), cross_entropy), inputs, y.numpy(), of_record, PLAN, private=False)
+    for inputs in ((x,), {"x": x}, x.numpy()):
+        again = diagnose(Naive(Named(), cross_entropy), (inputs, y.numpy()), of_record, PLAN, private=False)
         np.testing.assert_array_equal(again.condition, plain.condition)
 
 
@@ -163,9 +163,9 @@ def test_a_gradient_that_is_not_finite_is_left_out(case):
     model, x, y, owners = case
     broken = x.clone()
     broken[1] = torch.nan
-    found = diagnose(Naive(model, cross_entropy), broken, y, owners, PLAN, private=False)
+    found = diagnose(Naive(model, cross_entropy), (broken, y), owners, PLAN, private=False)
     keep = np.arange(40) != 1
-    without = diagnose(Naive(model, cross_entropy), x[keep], y[keep], owners[keep], PLAN, private=False)
+    without = diagnose(Naive(model, cross_entropy), (x[keep], y[keep]), owners[keep], PLAN, private=False)
     np.testing.assert_allclose(found.condition, without.condition, rtol=1e-5)
     np.testing.assert_allclose(found.clipped * found.records, without.clipped * without.records)
 
@@ -173,7 +173,7 @@ def test_a_gradient_that_is_not_finite_is_left_out(case):
 def test_a_sum_of_zero_pulls_nobody(case):
     model, x, y, owners = case
     engine = Naive(model, lambda outputs, targets: 0.0 * cross_entropy(outputs, targets))
-    found = diagnose(engine, x, y, owners, PLAN, private=False)
+    found = diagnose(engine, (x, y), owners, PLAN, private=False)
     assert not found.cosines.any()
     assert (found.condition == 1).all()
     assert found.at_risk == ()
@@ -181,7 +181,7 @@ def test_a_sum_of_zero_pulls_nobody(case):
 
 def test_private_numbers_are_not_shown_unless_asked_for(case):
     model, x, y, owners = case
-    found = diagnose(Naive(model, cross_entropy), x, y, owners, PLAN, private=True)
+    found = diagnose(Naive(model, cross_entropy), (x, y), owners, PLAN, private=True)
     shown = found.report(show_private=True)
     assert shown.startswith("PRIVATE")
     assert "red" in shown
@@ -190,13 +190,13 @@ def test_private_numbers_are_not_shown_unless_asked_for(case):
         assert "red" not in text
         assert f"{found.lengths[0]:.4g}" not in text
     assert found.to_dict()["private"] is True
-    open_ones = diagnose(Naive(model, cross_entropy), x, y, owners, PLAN, private=False)
+    open_ones = diagnose(Naive(model, cross_entropy), (x, y), owners, PLAN, private=False)
     assert open_ones.report() == "\n".join(shown.splitlines()[1:])
 
 
 def test_to_dict_is_json(case):
     model, x, y, owners = case
-    found = diagnose(Naive(model, cross_entropy), x, y, owners, PLAN, private=False)
+    found = diagnose(Naive(model, cross_entropy), (x, y), owners, PLAN, private=False)
     values = json.loads(json.dumps(found.to_dict(), allow_nan=False))
     assert values["labels"] == ["blue", "green", "red"]
     assert values["condition"] == found.condition.tolist()
@@ -209,13 +209,13 @@ def test_refusals(case, monkeypatch):
     for change, error, message in [
         (dict(owners=["pink"] * 40), ValueError, r"those that have records in the plan .*, got 'pink'"),
         (dict(owners=["red"] * 39), ValueError, "one label per record: got 39 for 40 records"),
-        (dict(targets=y[:9]), ValueError, "equally long"),
-        (dict(inputs=x[:0], targets=y[:0], owners=[]), ValueError, "at least one record"),
+        (dict(data=(x, y[:9])), ValueError, "equally long"),
+        (dict(data=(x[:0], y[:0]), owners=[]), ValueError, "at least one record"),
         (dict(max_physical_batch=0), ValueError, "max_physical_batch must be a whole number >= 1"),
         (dict(private="yes"), TypeError, "private must be of type bool, got 'yes': say True for training records"),
     ]:
         with pytest.raises(error, match=message):
-            diagnose(engine, **{**dict(inputs=x, targets=y, owners=owners, plan=PLAN, private=True), **change})
+            diagnose(engine, **{**dict(data=(x, y), owners=owners, plan=PLAN, private=True), **change})
     monkeypatch.setattr(diagnostics, "MOST_OWNERS", 2)
     with pytest.raises(ValueError, match="at most 2 to be compared in pairs, got 3: pass the records of those"):
-        diagnose(engine, x, y, owners, PLAN, private=True)
+        diagnose(engine, (x, y), owners, PLAN, private=True)

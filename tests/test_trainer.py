@@ -11,7 +11,6 @@ from inosgm import (
     AutomaticClipping,
     BudgetExceeded,
     ClipToShare,
-    Descending,
     HardTail,
     Ledger,
     LinearTail,
@@ -36,7 +35,7 @@ OWNERS = Owners(of_record=LABELS, epsilon={"strict": 1.0, "open": 8.0}, delta=1e
 
 
 def plan(steps=5, noise_scale=1e-9, rate=0.5, **more):
-    sizes = [int((LABELS == label).sum()) for label in ("open", "strict")]
+    sizes = [int((label == LABELS).sum()) for label in ("open", "strict")]
     return Plan(
         sample_rates=[rate, rate / 2], sensitivities=[0.7, 0.2], sizes=sizes, labels=["open", "strict"],
         noise_scale=noise_scale, steps=steps, **more,
@@ -291,7 +290,7 @@ def refused(error, message, *data, **more):
 
 def test_what_cannot_be_trained_is_refused_before_anything_is_spent():
     refused(ValueError, "BatchNorm1d", model=nn.Sequential(nn.Linear(6, 3), nn.BatchNorm1d(3)))
-    refused(ValueError, "one loss per record|one number per record", loss=lambda outputs, targets: outputs.sum())
+    refused(ValueError, "per record", loss=lambda outputs, targets: outputs.sum())
     refused(ValueError, "one record per owner", X[:10], Y[:10])
     refused(ValueError, "equally long", X, Y[:10])
     refused(TypeError, "data must be inputs and targets", X)
@@ -303,7 +302,7 @@ def test_wrong_arguments_are_named():
     sgd = torch.optim.SGD
     with pytest.raises(ValueError, match="owners must be given"):
         Trainer(plan(), model, F.cross_entropy, sgd(model.parameters()))
-    with pytest.raises(ValueError, match="does not update '0.weight'"):
+    with pytest.raises(ValueError, match=r"does not update '0\.weight'"):
         trainer(model=model, optimizer=lambda parameters, lr: sgd(list(parameters)[2:], lr))
     with pytest.raises(ValueError, match="does not update"):
         trainer(model=model, optimizer=lambda parameters, lr: sgd(other.parameters(), lr))

@@ -107,7 +107,7 @@ class RDP(_OfHistories):
         return best_epsilon(segments, delta, places)[0] if closely else epsilon_at_each(segments, delta, places)
 
 
-ACCOUNTANTS: dict[str, Accountant] = {"pld": PLD(), "rdp": RDP()}
+ACCOUNTANTS: dict[str, PLD | RDP] = {"pld": PLD(), "rdp": RDP()}
 """Accountants by the name that plans keep."""
 
 

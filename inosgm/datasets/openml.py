@@ -1,5 +1,6 @@
 """Data sets of openml.org, through scikit-learn, where there is a network."""
 
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ from inosgm.datasets.dataset import Dataset, held_out
 
 
 def openml(name: str, root: Path | None) -> Dataset:
-    """Fetch a data set by its number or by its name (its first version), and keep a copy in the data directory.
+    """Fetch a data set by its number or by its name (its first version); scikit-learn keeps a copy, in `root` if given.
 
     Raises:
         ConnectionError: if openml.org cannot be reached.
@@ -18,7 +19,11 @@ def openml(name: str, root: Path | None) -> Dataset:
     """
     which = {"data_id": int(name)} if name.isdigit() else {"name": name, "version": 1}
     try:
-        bunch = fetch_openml(**which, as_frame=True, parser="pandas", n_retries=0, data_home=root and root / "openml")
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "A network error occurred")  # the error below says it, and what to do
+            bunch = fetch_openml(
+                **which, as_frame=True, parser="pandas", n_retries=1, delay=0.1, data_home=root and root / "openml"
+            )
     except OSError as error:
         raise ConnectionError(
             f"openml:{name} could not be fetched ({error}): openml.org must be reachable; "

@@ -49,7 +49,7 @@ class ByClass(Rule):
 
 @dataclass(frozen=True)
 class OnePerClass(Rule):
-    """As many owners as classes, 0, 1, ..., with epsilons evenly spaced: owner n holds class n.
+    """As many owners as classes, 0, 1, ...: owner n holds class n.
 
     Args:
         epsilons: What each owner grants.
@@ -62,17 +62,14 @@ class OnePerClass(Rule):
     shuffled: bool = False
 
     def owners(self, labels: np.ndarray, seed: int | None) -> Owners:
-        """Return the owners, in turn for the records that are given away: with equal classes everybody gets back
-        what it gave.
-        """
+        """Return the owners; records given away go round, so that with equal classes everybody gets as many back."""
         of_record = self.groups(labels, seed).copy()
-        if not self.given_away:
-            return _granting(of_record, dict(enumerate(self.epsilons)))
-        n, generator = len(self.epsilons), generator_of(seed, "shares")
-        for label in range(n):
-            members = generator.permutation(np.flatnonzero(labels == label))
-            given = members[: round(self.given_away * members.size)]
-            of_record[given] = (label + 1 + np.arange(given.size) % (n - 1)) % n
+        if self.given_away:
+            n, generator = len(self.epsilons), generator_of(seed, "shares")
+            for label in range(n):
+                members = generator.permutation(np.flatnonzero(labels == label))
+                given = members[: round(self.given_away * members.size)]
+                of_record[given] = (label + 1 + np.arange(given.size) % (n - 1)) % n
         return _granting(of_record, dict(enumerate(self.epsilons)))
 
     def groups(self, labels: np.ndarray, seed: int | None) -> np.ndarray:
@@ -89,7 +86,7 @@ class OnePerRecord(Rule):
     Args:
         means: The mean epsilon of each class.
         spread: Half the width of a uniform distribution, or the standard deviation of a normal one.
-        normal: Which of them. Normal draws below `least` are drawn again: nobody can grant less than nothing.
+        normal: Which of them. What is below `least` is drawn again: nobody can grant less than nothing.
         least: The smallest epsilon.
         names: What held-out records of class 0, 1, ... are counted as.
     """

@@ -165,15 +165,15 @@ def _evenly(low: float, high: float, number: int) -> tuple[float, ...]:
 _DIGITS = ("digits 0-4",) * 5 + ("digits 5-9",) * 5
 _FISH_VEHICLES = ("fish",) * 5 + ("vehicles_1",) * 5
 _COUNTRIES = tuple("Russian" if name == "Russian" else "others" for name in NATIONALITIES)
-_IMAGES: dict[str, Any] = {"dataset": "cifar10", "classes": 10, "method": "scale", "model": "cifar_cnn"}
-_PAIR: dict[str, Any] = {
+_CIFAR10: dict[str, Any] = {"dataset": "cifar10", "classes": 10, "method": "scale", "model": "cifar_cnn"}
+_CIFAR100_FV: dict[str, Any] = {
     "dataset": "cifar100",
     "classes": 10,
     "method": "sample",
     "model": "cifar_cnn",
     "categories": ("fish", "vehicles_1"),
 }
-_THIRDS: dict[str, Any] = {"dataset": "mnist", "classes": 10, "method": "sample", "model": "mnist_cnn"}
+_MNIST: dict[str, Any] = {"dataset": "mnist", "classes": 10, "method": "sample", "model": "mnist_cnn"}
 
 MN = Setting(
     name="MN",
@@ -198,37 +198,37 @@ CM = Setting(
     name="CM",
     about="CIFAR-10, ten owners, one per class: epsilon 0.5 to 5 (more private).",
     rule=OnePerClass(_evenly(0.5, 5, 10)),
-    **_IMAGES,
+    **_CIFAR10,
 )
 CL = Setting(
     name="CL",
     about="CIFAR-10, ten owners, one per class: epsilon 6 to 15 (less private).",
     rule=OnePerClass(_evenly(6, 15, 10)),
-    **_IMAGES,
+    **_CIFAR10,
 )
 CR = Setting(
     name="CR",
     about="As CM, but each owner holds a random class: the hardness of a class averages out over seeds.",
     rule=OnePerClass(_evenly(0.5, 5, 10), shuffled=True),
-    **_IMAGES,
+    **_CIFAR10,
 )
 CS = Setting(
     name="CS",
     about="CIFAR-10, every record its own owner: epsilon uniform within 0.25 of the mean of its class, 0.5 to 5.",
     rule=OnePerRecord(_evenly(0.5, 5, 10), spread=0.25, normal=False, names=[f"class {i}" for i in range(10)]),
-    **_IMAGES,
+    **_CIFAR10,
 )
 COL = Setting(
     name="COL",
     about="As CM, but owners hold 90 % of a class and 10 % of the others (less overlap).",
     rule=OnePerClass(_evenly(0.5, 5, 10), given_away=0.1),
-    **_IMAGES,
+    **_CIFAR10,
 )
 COM = Setting(
     name="COM",
     about="As CM, but owners hold 70 % of a class and 30 % of the others (more overlap).",
     rule=OnePerClass(_evenly(0.5, 5, 10), given_away=0.3),
-    **_IMAGES,
+    **_CIFAR10,
 )
 CH = Setting(
     name="CH",
@@ -243,20 +243,20 @@ CF = Setting(
     name="CF",
     about="Five classes of fish (epsilon 1) and five of vehicles (epsilon 5) of CIFAR-100.",
     rule=ByClass(_FISH_VEHICLES, {"fish": 1.0, "vehicles_1": 5.0}),
-    **_PAIR,
+    **_CIFAR100_FV,
 )
 CFS = Setting(
     name="CFS",
     about="As CF, every record its own owner: epsilon normal around 1 or 5, deviation 0.5, at least 0.1.",
     rule=OnePerRecord((1.0,) * 5 + (5.0,) * 5, spread=0.5, normal=True, names=_FISH_VEHICLES),
-    **_PAIR,
+    **_CIFAR100_FV,
 )
 CFN = Setting(
     name="CFN",
     about="As CF, with 10 % of the training classes flipped at random.",
     rule=CF.rule,
     flipped=0.1,
-    **_PAIR,
+    **_CIFAR100_FV,
 )
 CA = Setting(
     name="CA",
@@ -290,13 +290,13 @@ IDP_34_43_23 = Setting(
     name="IDP_34_43_23",
     about="MNIST, 34 %, 43 % and 23 % of the records at random: epsilon 1, 2 and 3 (of the IDP-SGD paper).",
     rule=Split((0.34, 0.43, 0.23), (1.0, 2.0, 3.0)),
-    **_THIRDS,
+    **_MNIST,
 )
 IDP_54_37_9 = Setting(
     name="IDP_54_37_9",
     about="MNIST, 54 %, 37 % and 9 % of the records at random: epsilon 1, 2 and 3 (of the IDP-SGD paper).",
     rule=Split((0.54, 0.37, 0.09), (1.0, 2.0, 3.0)),
-    **_THIRDS,
+    **_MNIST,
 )
 
 SETTINGS = {

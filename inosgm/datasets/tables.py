@@ -1,7 +1,8 @@
 """Tables from files: cardiotocography and adult, scaled by constants that are written here.
 
-A mean or a maximum of the data would be a release that nobody pays for. The ranges below are public: round numbers from
-what the columns measure, which stay the same whatever the file holds.
+A mean or a maximum of the data would be a release that nobody pays for. The ranges below stay the same whatever the
+file holds. They are round numbers, set by hand with these public files known: for data of your own, choose before you
+look.
 """
 
 import csv

@@ -59,12 +59,12 @@ class Descent(INOSGM):
         most = max_physical_batch
         self._most = None if most is None else _validate.count("max_physical_batch", most, least=1)
         self._engine: Engine | None = None
-        self._tail_for = tail if callable(tail) and not isinstance(tail, Tail) else None
+        self._tail_for = None if isinstance(tail, Tail) or not callable(tail) else tail
         self._asked_charge_steps = charge_steps
         super().__init__(
             plan,
             owners,
-            tail=tail if self._tail_for is None else self._tail_for(plan),
+            tail=tail if isinstance(tail, Tail) or not callable(tail) else tail(plan),
             charge_steps=plan.steps if charge_steps is None else charge_steps,
             **settings,
         )

@@ -12,9 +12,11 @@ from inosgm import _validate
 from inosgm.clipping import ScaleClipped
 from inosgm.owners import Label, Owners
 from inosgm.plan import Plan
-from inosgm.records import gather, records_in
+from inosgm.records import records_in
+from inosgm.sgd.batches import batch_of
 from inosgm.sgd.gradients.base import Engine
 from inosgm.sgd.metrics import index_owners, predicted
+from inosgm.sgd.predictions import as_numpy
 
 MOST_OWNERS = 200
 """How many owners are compared: there is a gradient to keep for each, and a number for each pair."""
@@ -98,8 +100,7 @@ class Diagnostics:
 
 def diagnose(
     engine: Engine,
-    inputs: Any,
-    targets: Any,
+    data: Any,
     owners: Owners | Sequence[Label] | np.ndarray,
     plan: Plan,
     *,
@@ -112,8 +113,7 @@ def diagnose(
 
     Args:
         engine: Gives the gradients of the model as it is now.
-        inputs: What the model takes, as arrays or tensors: one, or a tuple, list or dict of them.
-        targets: What the loss takes.
+        data: A tuple of inputs and targets, or a map-style data set.
         owners: Owners, or the label of each record's owner as the plan names it. The records of some owners will do.
         plan: Its clip norms, sample rates and sizes are those of the condition.
         private: True for training records, False for held-out ones.
@@ -124,12 +124,11 @@ def diagnose(
     """
     _validate.instance("private", private, bool, "say True for training records, False for held-out ones")
     size = _validate.count("max_physical_batch", max_physical_batch, least=1)
-    inputs = tuple(inputs) if isinstance(inputs, list) else inputs
-    labels, index = _known_owners(owners, plan, records_in((inputs, targets)))
+    labels, index = _known_owners(owners, plan, records_in(data))
     places = np.array([plan.labels.index(label) for label in labels])
     sums, shares = [], []
     for owner, place in enumerate(places):
-        looked_at = _look(engine, inputs, targets, np.flatnonzero(index == owner), plan.sensitivities[place], size)
+        looked_at = _look(engine, data, np.flatnonzero(index == owner), plan.sensitivities[place], size)
         sums.append(looked_at[0])
         shares.append(looked_at[1:])
     records = np.bincount(index, minlength=len(labels))
@@ -151,7 +150,7 @@ def diagnose(
 def _known_owners(owners: Any, plan: Plan, records: int) -> tuple[tuple[Label, ...], np.ndarray]:
     """Return the owners that have a record, and the position of each record's owner among them."""
     if not records:
-        raise ValueError("inputs must hold at least one record")
+        raise ValueError("data must hold at least one record")
     labels, index = index_owners(owners, records)
     known = dict(zip(plan.labels, plan.sizes, strict=True))
     unknown = [label for label in labels if not known.get(label)]
@@ -169,25 +168,25 @@ def _known_owners(owners: Any, plan: Plan, records: int) -> tuple[tuple[Label, .
 
 
 def _look(
-    engine: Engine, inputs: Any, targets: Any, positions: np.ndarray, clip_norm: float, size: int
+    engine: Engine, data: Any, positions: np.ndarray, clip_norm: float, size: int
 ) -> tuple[list[Tensor], int, int | None]:
     """Return the clipped sum of some records, how many were clipped, and how many of these are predicted right."""
     total, clipped, learnt = [torch.zeros_like(parameter) for parameter in engine.parameters], 0, 0
-    device, knows = engine.parameters[0].device, True
+    knows = True
     for start in range(0, positions.size, size):
         chosen = positions[start : start + size]
-        batch, true = (_tensors(gather(data, chosen), device) for data in (inputs, targets))
-        gradients = engine.gradients(batch, true)
+        inputs, true = batch_of(data, chosen, engine.parameters[0])
+        gradients = engine.gradients(inputs, true)
         norms = gradients.norms()
         bound = torch.full_like(norms, clip_norm)
         shares = gradients.weighted_sum(ScaleClipped().factors(norms, bound, torch.ones_like(norms)))
         total = [part + share.detach() for part, share in zip(total, shares, strict=True)]
         long = (norms > bound).cpu().numpy()
-        answers = predicted(*(_numpy(value) for value in (gradients.outputs, true)))
+        answers = predicted(*(as_numpy(value) for value in (gradients.outputs, true)))
         clipped += int(long.sum())
         knows = knows and answers is not None
         if answers is not None:
-            learnt += int((long & (answers == _numpy(true).reshape(-1))).sum())
+            learnt += int((long & (answers == as_numpy(true).reshape(-1))).sum())
     return total, clipped, learnt if knows else None
 
 
@@ -201,20 +200,3 @@ def _compare(sums: list[list[Tensor]]) -> tuple[np.ndarray, np.ndarray]:
     scale = np.outer(lengths, lengths)
     cosines = np.divide(gram, scale, out=np.zeros_like(gram), where=scale > 0)
     return np.clip(cosines, -1, 1), lengths
-
-
-def _tensors(data: Any, device: torch.device) -> Any:
-    """Return arrays, also in a tuple or dict, as tensors where the model is."""
-    if isinstance(data, tuple):
-        return tuple(_tensors(part, device) for part in data)
-    if isinstance(data, dict):
-        return {name: _tensors(part, device) for name, part in data.items()}
-    return torch.as_tensor(data, device=device)
-
-
-def _numpy(value: Any) -> Any:
-    """Return a tensor as numpy, bfloat16 included, and anything else as it is."""
-    if not isinstance(value, Tensor):
-        return value
-    value = value.detach().cpu()
-    return (value.float() if value.is_floating_point() else value).numpy()

@@ -61,7 +61,7 @@ class LogicalBatch:
         if self._whole is not None:
             return self._whole.weighted_sum(shares)
         total = [torch.zeros_like(parameter) for parameter in self._engine.parameters]
-        for part, share in zip(self._parts, shares.split(self._sizes), strict=True):
+        for part, share in zip(self._parts, torch.split(shares, self._sizes), strict=True):
             with seeded(part.seed, self._device):  # as for the norms: other masks of dropout, other gradients
                 sums = self._engine.weighted_sum(*part.fetch(), share)
             for whole, some in zip(total, sums, strict=True):

@@ -9,11 +9,12 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, Self
 
-from tensorboardX import RecordWriter  # type: ignore[import-untyped]
-from tensorboardX.proto.event_pb2 import Event, SessionLog  # type: ignore[import-untyped]
-from tensorboardX.proto.summary_pb2 import Summary  # type: ignore[import-untyped]
+from tensorboardX import RecordWriter
+from tensorboardX.proto.event_pb2 import Event, SessionLog
+from tensorboardX.proto.summary_pb2 import Summary
 
 from inosgm import _validate
+from inosgm._files import write_durably
 from inosgm.owners import Label
 from inosgm.sgd.metrics import Evaluation
 
@@ -136,19 +137,7 @@ class _Rows:
             ) from None
 
     def _replace(self, content: bytes) -> None:
-        draft = self._path.with_name(self._path.name + ".new")
-        draft.unlink(missing_ok=True)
-        file = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, self._mode)
-        with open(file, "wb") as stream:
-            stream.write(content)
-            stream.flush()
-            os.fsync(stream.fileno())
-        os.replace(draft, self._path)
-        directory = os.open(self._path.parent, os.O_RDONLY)
-        try:
-            os.fsync(directory)
-        finally:
-            os.close(directory)
+        write_durably(self._path, content, mode=self._mode)
 
     def append(self, step: int, row: Mapping[str, Any]) -> None:
         if step < self._last:

@@ -20,15 +20,14 @@ from inosgm.mechanism import name_of_noise
 from inosgm.orders import Descending, Order
 from inosgm.owners import Owners
 from inosgm.plan import AlreadySpent, Plan
-from inosgm.records import records_in
-from inosgm.sgd.batches import as_data, batch_of
+from inosgm.sgd.batches import as_data
 from inosgm.sgd.curve import LearningCurve
 from inosgm.sgd.descent import Descent
 from inosgm.sgd.diagnostics import Diagnostics, diagnose
 from inosgm.sgd.gradients import Engine
 from inosgm.sgd.logical import Score
 from inosgm.sgd.metrics import Evaluation
-from inosgm.sgd.predictions import evaluated
+from inosgm.sgd.predictions import evaluated, evaluating
 from inosgm.sgd.progress import StepProgress
 from inosgm.sgd.run import Checkpoint, Run, key_of_revision
 from inosgm.sgd.runlog import RunLog
@@ -180,7 +179,8 @@ class Trainer(Descent):
             if run is not None:
                 place = stack.enter_context(Run(run))
                 self._go_on(place)
-                log = stack.enter_context(RunLog(place.path, after=self.steps_done))
+                seen = self._curve.steps[-1] if self._curve.steps else -1
+                log = stack.enter_context(RunLog(place.path, after=seen))
                 if self._asked_charge_steps is None:
                     self._charge_steps = every
                 if place.latest() is None:
@@ -188,7 +188,7 @@ class Trainer(Descent):
             bar = stack.enter_context(StepProgress(self._plan, start=self._released, enabled=progress))
             end = self._plan.steps if end is None else min(self._released + end, self._plan.steps)
             look = held_out is not None
-            if look and self.steps_done not in self._curve.steps:
+            if look and not self._curve.steps:
                 self._look(records, held_out, diagnostics, log, bar)
             while self._released < end:
                 self.step(*data)
@@ -219,10 +219,12 @@ class Trainer(Descent):
             owners: The owner of each record, for held-out records.
         """
         records = as_data(data)
-        engine, private = self._ready(records), owners is None
+        engine = self._ready(records)
         labels = np.array(self._plan.labels)[self._owners] if owners is None else owners
-        batch = batch_of(records, np.arange(records_in(records)), self._like())
-        return diagnose(engine, *batch, labels, self._plan, private=private, max_physical_batch=self._most or 1024)
+        with evaluating(self.model):
+            return diagnose(
+                engine, records, labels, self._plan, private=owners is None, max_physical_batch=self._most or 256
+            )
 
     def revise(self, owners: Owners, *data: Any, run: str | os.PathLike[str] | None = None) -> Plan:
         """Go on with new budgets: a new plan for the steps that remain, after a step back if somebody has spent more.
@@ -347,7 +349,7 @@ class Trainer(Descent):
             self.step(*data)
         self._save(place)
         place.drop_after(self.steps_done)
-        RunLog(place.path, after=self.steps_done).close()
+        RunLog(place.path, after=self._curve.steps[-1] if self._curve.steps else -1).close()
 
     def _undo_later(self, place: Run) -> None:
         """Take back what was charged for steps that the run no longer contains."""
