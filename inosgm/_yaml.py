@@ -1,4 +1,4 @@
-"""YAML as its version 1.2 means it, and nothing that runs code: 1e-5 is a number, `no` is a word, a key is there once."""
+"""YAML as its version 1.2 means it, with nothing that runs code: 1e-5 is a number, `no` a word, a key there once."""
 
 import re
 from typing import Any
@@ -22,8 +22,8 @@ class _Loader(yaml.SafeLoader):
 
     def compose_node(self, parent: Any, index: Any) -> Any:
         if self.check_event(yaml.AliasEvent):
-            event = self.peek_event()
-            raise yaml.composer.ComposerError(None, None, "aliases are not read: write it out", event.start_mark)
+            mark = self.peek_event().start_mark  # type: ignore[no-untyped-call]
+            raise yaml.composer.ComposerError(None, None, "aliases are not read: write it out", mark)
         return super().compose_node(parent, index)
 
     def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
@@ -60,7 +60,7 @@ def read(text: str) -> Any:
     {'delta': 1e-05, 'country': 'no', 'steps': 10}
     """
     try:
-        return yaml.load(text, Loader=_Loader)  # noqa: S506
+        return yaml.load(text, Loader=_Loader)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""

@@ -39,7 +39,7 @@ class Comparison:
         rows = []
         for name, found in self.evaluations.items():
             plan, tail = self.configs[name].plan, self.configs[name].tail
-            values = [
+            values: list[list[float | None]] = [
                 [one.accuracy for one in found],
                 [one.balanced_accuracy for one in found],
                 [min(owner.accuracy or 0.0 for owner in one.by_owner.values()) for one in found],
