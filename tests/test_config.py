@@ -67,8 +67,8 @@ def refusal(file, *changes):
         ("owners=MN", "owners: must be a mapping with exactly one of the keys setting, by, csv, fractions, got 'MN'"),
         (
             "owners.setting=MN",
-            "owners: must be a mapping with exactly one of the keys setting, by, csv, fractions, got by, epsilon, delta, "
-            "setting",
+            "owners: must be a mapping with exactly one of the keys setting, by, csv, fractions, got by, epsilon, "
+            "delta, setting",
         ),
         ("owners={setting: MX}", "owners.setting: must be one of MN, "),
         ("owners={setting: MN, delta: 0.1}", "owners.delta: unknown key; there are setting"),
