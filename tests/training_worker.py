@@ -61,6 +61,7 @@ def killed_at(place, count):
 
 if __name__ == "__main__":  # torch is imported once; every attempt is a process of its own
     torch.set_num_threads(1)
+    trainer()  # the plan is worked out once
     for place, count in zip(sys.argv[2::2], map(int, sys.argv[3::2]), strict=True):
         child = os.fork()
         if not child:

@@ -24,8 +24,8 @@ class PerRecord(ABC):
     """The gradients of one parameter."""
 
     @abstractmethod
-    def squares(self) -> Tensor:
-        """Return the squared norm of each record's gradient in float64, never below the truth but for roundings."""
+    def norms(self) -> Tensor:
+        """Return the norm of each record's gradient, not below the truth but for the rounding of one sum."""
 
     @abstractmethod
     def weighted_sum(self, weights: Tensor) -> Tensor:
@@ -40,7 +40,7 @@ class PerRecord(ABC):
         """Return the gradients of some records."""
 
     def cheapest(self) -> "PerRecord":
-        """Return the form that gives squares and a weighted sum in the fewest operations."""
+        """Return the form that gives norms and a weighted sum in the fewest operations."""
         return self
 
 
@@ -50,9 +50,9 @@ class Rows(PerRecord):
 
     values: Tensor
 
-    def squares(self) -> Tensor:
-        """Return the sum of squares of each row."""
-        return _squares(_dense(self.values).flatten(1))
+    def norms(self) -> Tensor:
+        """Return the length of each row."""
+        return _lengths(_dense(self.values).flatten(1))
 
     def weighted_sum(self, weights: Tensor) -> Tensor:
         """Multiply weights and rows in whatever order the rows lie in memory."""
@@ -81,15 +81,15 @@ class Outer(PerRecord):
         """Return the sum of several: more positions."""
         return cls(torch.cat([part.inputs for part in parts], 1), torch.cat([part.slopes for part in parts], 1))
 
-    def squares(self) -> Tensor:
-        """Return sum_{t,s} (inputs_t . inputs_s)(slopes_t . slopes_s), which never holds a gradient."""
+    def norms(self) -> Tensor:
+        """Return |inputs| |slopes| for one position, and use Gram matrices for more: no gradient is ever made."""
         n, positions, _ = self.inputs.shape
         if positions == 1:
-            return _squares(self.inputs[:, 0]) * _squares(self.slopes[:, 0])
-        result = self.inputs.new_empty(n, dtype=torch.float64)
+            return _lengths(self.inputs[:, 0]).mul_(_lengths(self.slopes[:, 0]))
+        squares = self.inputs.new_empty(n, dtype=torch.float64)
         for part in chunks(n, 2 * positions**2 * 4):
-            result[part] = gram_squares(wide(self.inputs[part]), wide(self.slopes[part]))
-        return result
+            squares[part] = gram_squares(wide(self.inputs[part]), wide(self.slopes[part]))
+        return squares.sqrt_()
 
     def weighted_sum(self, weights: Tensor) -> Tensor:
         """Return one product of matrices."""
@@ -126,14 +126,15 @@ class Lookups(PerRecord):
         indices, slopes = (torch.cat([getattr(part, name) for part in parts], 1) for name in ("indices", "slopes"))
         return cls(indices, slopes, parts[0].size)
 
-    def squares(self) -> Tensor:
+    def norms(self) -> Tensor:
         """Add what a record says about the same row of the table, then square."""
         n = self.indices.shape[0]
         distinct, places = torch.unique(self._keys(), return_inverse=True)
         slopes = wide(self.slopes).flatten(0, 1)
         sums = slopes.new_zeros(distinct.numel(), slopes.shape[1]).index_add_(0, places, slopes)
-        result = slopes.new_zeros(n, dtype=torch.float64)
-        return result.index_add_(0, torch.div(distinct, self.size, rounding_mode="floor"), _squares(sums))
+        squares = slopes.new_zeros(n, dtype=torch.float64)
+        records = torch.div(distinct, self.size, rounding_mode="floor")
+        return squares.index_add_(0, records, _lengths(sums).double().square_()).sqrt_()
 
     def weighted_sum(self, weights: Tensor) -> Tensor:
         """Add the weighted slopes to the rows that were taken."""
@@ -210,11 +211,11 @@ def _half_unit(values: Tensor) -> float:
     return {"highest": 2.0**-24, "high": 2.0**-11}.get(torch.get_float32_matmul_precision(), 2.0**-8)
 
 
-def _squares(rows: Tensor) -> Tensor:
-    """Return the squared length of each row in float64; what underflows counts as the least number."""
+def _lengths(rows: Tensor) -> Tensor:
+    """Return the length of each row; squares that underflow count as the least number there is."""
     rows = wide(rows)
-    norms: Tensor = torch.linalg.vector_norm(rows, dim=1).double()
-    return norms.square() + rows.shape[1] * torch.finfo(rows.dtype).tiny
+    lengths: Tensor = torch.linalg.vector_norm(rows, dim=1)
+    return lengths.add_(math.sqrt(rows.shape[1] * torch.finfo(rows.dtype).tiny))
 
 
 def wide(values: Tensor) -> Tensor:
