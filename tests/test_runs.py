@@ -135,7 +135,7 @@ def test_owners_from_a_file(tmp_path):
     assert training.owners.labels == ("north", "south")
     assert set(training.groups.tolist()) == {"benign", "malignant"}
     table = runs.train(training).report()
-    assert "held-out records are grouped by class; 2 owners granted epsilon 1 to 3" in table
+    assert "held-out records have no owner; 2 owners granted epsilon 1 to 3" in table
     training = runs.build(config(owners={**owners, "held_out": str(tmp_path / "held_out.csv")}))
     assert set(training.groups.tolist()) == {"north"}
     (tmp_path / "owners.csv").write_text("owner\nnorth\nsouth\n")

@@ -24,24 +24,30 @@ def owner_table(plan: Plan, step: int, found: Evaluation) -> str:
     spent = plan.spent(step) if plan.epsilon is not None else np.full(len(plan.labels), np.nan)
     granted = spent if plan.epsilon is None else plan.epsilon
     place = {label: index for index, label in enumerate(plan.labels)}
+    owned = set(found.by_owner) <= set(place)
     ordered = sorted(found.by_owner, key=lambda label: found.by_owner[label].accuracy or 0.0)
     shown = set(ordered[:MOST])
-    rows = []
-    for label, owner in found.by_owner.items():
-        if label in shown:
-            known = place.get(label)
-            budget = ["", ""] if known is None else [f"{granted[known]:.4g}", f"{spent[known]:.4g}"]
-            rows.append([str(label), *budget, str(owner.records), _share(owner.accuracy)])
-    rows.append(["everyone", "", "", str(found.records), _share(found.accuracy)])
-    lines = columns(["owner", "epsilon granted", "spent", "held out", "accuracy"], rows)
-    lines += [f"({len(ordered) - MOST} owners with a better accuracy are not shown)"] * (len(ordered) > MOST)
-    if set(found.by_owner) - set(place):
+    rows = [
+        [
+            str(label),
+            *([f"{granted[place[label]]:.4g}", f"{spent[place[label]]:.4g}"] if owned else []),
+            str(owner.records),
+            _share(owner.accuracy),
+        ]
+        for label, owner in found.by_owner.items()
+        if label in shown
+    ]
+    rows.append(["everyone", *["", ""] * owned, str(found.records), _share(found.accuracy)])
+    who = "owner" if owned else "group"
+    lines = columns([who, *["epsilon granted", "spent"] * owned, "held out", "accuracy"], rows)
+    lines += [f"({len(ordered) - MOST} {who}s with a better accuracy are not shown)"] * (len(ordered) > MOST)
+    if not owned:
         lines.append(
-            f"held-out records are grouped by class; {len(place)} owners granted epsilon {granted.min():.4g} to "
+            f"held-out records have no owner; {len(place)} owners granted epsilon {granted.min():.4g} to "
             f"{granted.max():.4g} and have spent {spent.min():.4g} to {spent.max():.4g}"
         )
     lines.append(
-        f"balanced accuracy {_share(found.balanced_accuracy)}, worst owner {found.worst_owner}, "
+        f"balanced accuracy {_share(found.balanced_accuracy)}, worst {who} {found.worst_owner}, "
         f"spread {_share(found.spread)}"
     )
     return "\n".join(lines)
