@@ -250,7 +250,7 @@ class _Uses(TorchFunctionMode):
         self, function: Callable[..., Any], types: Any, args: Sequence[Any] = (), kwargs: Any = None
     ) -> Any:
         result = function(*args, **(kwargs or {}))
-        if isinstance(result, Tensor | tuple | list):
+        if any(isinstance(leaf, Tensor) for leaf in _leaves(result)):
             for leaf in _leaves((args, kwargs)):
                 if id(leaf) in self._parameters:
                     self.counts[id(leaf)] += 1

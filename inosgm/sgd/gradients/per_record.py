@@ -17,7 +17,7 @@ CHUNK = 2**21
 """Bytes of scratch memory that a rule uses at a time: what fits a processor's cache."""
 
 LARGE = 2**25
-"""Bytes beyond which memory comes fresh from the operating system at every step, page by page (glibc on 64 bits)."""
+"""Bytes from which on memory comes fresh from the operating system at every step, page by page (glibc on 64 bits)."""
 
 TOUCH, TOUCH_LARGE = 16, 48
 """Multiplications in the time that it takes to write a number of an array and read it twice: measured on CPUs."""
@@ -183,7 +183,7 @@ def prefer_gram(records: int, positions: int, width: int, height: int) -> bool:
     Both ways multiply T * height * width numbers, one for the weighted sum, the other for the rows; beside that, one
     multiplies T^2 (height + width) numbers, the other writes every row and reads it twice.
     """
-    touch = TOUCH if records * width * height * 4 <= LARGE else TOUCH_LARGE
+    touch = TOUCH if records * width * height * 4 < LARGE else TOUCH_LARGE
     return positions == 1 or positions**2 * (height + width) < touch * height * width
 
 
