@@ -7,12 +7,13 @@ as scores, importance weights and per-owner sensitivities besides; coins, gather
 Memory is the peak resident size of a process that makes steps, minus that before the first step: one process each.
 """
 
-import resource
 import subprocess
 import sys
 import warnings
 from collections.abc import Callable
+from pathlib import Path
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from opacus import GradSampleModule
@@ -121,13 +122,13 @@ def _ours(model: nn.Module, x: Tensor, y: Tensor, tail: Tail) -> Step:
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     engine = BookKeeping(model, lambda outputs, targets: F.cross_entropy(outputs, targets, reduction="none"))
     n = len(y)
-    sensitivities, ids = torch.ones(n, dtype=torch.float64), torch.arange(n)
+    sensitivities, ids = np.ones(n), np.arange(n)
 
     def step() -> None:
         gradients = engine.gradients(x, y)
         total = clipped_ordered_sum(
             gradients,
-            gradients.losses,
+            gradients.losses.numpy(),
             sensitivities,
             ids,
             owners=sensitivities,
@@ -192,12 +193,19 @@ def _extra_memory(make: Callable[[], nn.Module], batch: int, name: str) -> float
 def measure_memory(model: str, batch: int, name: str) -> None:
     """Print the growth of this process's peak in megabytes: run in a process of its own."""
     torch.set_num_threads(1)
-    step = contenders(globals()[model], batch)[name]
     contenders(globals()[model], 4)[name]()  # what libraries load at their first use is no memory of a step
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    step = contenders(globals()[model], batch)[name]
+    before = _resident()
+    Path("/proc/self/clear_refs").write_text("5")  # forget the peak so far
     for _ in range(3):
         step()
-    print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024)
+    print(_resident("VmHWM") - before)
+
+
+def _resident(field: str = "VmRSS") -> float:
+    """Return the resident memory of this process in megabytes, now or (VmHWM) at its peak: Linux."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) / 1024 for line in lines if line.startswith(field))
 
 
 warnings.filterwarnings("ignore", module="opacus")  # about seeds and hooks, at every model

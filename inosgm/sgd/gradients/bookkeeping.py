@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 from torch.overrides import TorchFunctionMode
 
-from inosgm._tree import tree_leaves, tree_map
+from inosgm._tree import tree_map
 from inosgm.sgd.gradients.base import Engine, Gradients, PerRecordLoss, apply
 from inosgm.sgd.gradients.layers import Rule, has_own_rule, rules_for
 from inosgm.sgd.gradients.per_record import PerRecord, total
@@ -64,7 +64,7 @@ class BookKeeping(Engine):
     def unsupported(cls, model: nn.Module) -> str | None:
         """Return why book-keeping cannot serve a model, naming the first layer without a rule, or None if it can."""
         every = [(name, module, rules_for(module)) for name, module in model.named_modules()]
-        served = {id(p) for _, module, rules in every if not isinstance(rules, str) for p, _ in _pairs(module, rules)}
+        served = {p for _, module, rules in every if not isinstance(rules, str) for p, _ in _pairs(module, rules)}
         for name, module, rules in every:
             own = module.parameters(recurse=False)  # DPLSTM lists parameters of its cells as its own
             if isinstance(rules, str) and any(p.requires_grad and id(p) not in served for p in own):
@@ -82,11 +82,16 @@ class BookKeeping(Engine):
         if not n:
             return self._of_nothing(inputs, targets)
         tape = _Tape(n)
-        outputs, losses = self._forward(tape, _detached(inputs), targets)
-        if losses.shape != (n,):
-            raise ValueError(f"loss must give one number per record: got shape {tuple(losses.shape)} for {n} records")
-        tape.play_back(losses)
-        parts = [tape.parts.get(parameter) for parameter in self.parameters]
+        try:
+            outputs, losses = self._forward(tape, _detached(inputs), targets)
+            if losses.shape != (n,):
+                raise ValueError(
+                    f"loss must give one number per record: got shape {tuple(losses.shape)} for {n} records"
+                )
+            tape.play_back(losses)
+        finally:
+            tape.ends.clear()  # they hold the graph, whose hooks hold the tape
+        parts = [tape.parts.get(id(parameter)) for parameter in self.parameters]
         return _Kept(self.parameters, losses.detach(), _detached(outputs), tape.norms(), parts)
 
     def _laid_out(self, inputs: Any) -> Any:
@@ -115,11 +120,11 @@ class BookKeeping(Engine):
             self._checked.add(model.training)
         return outputs, losses
 
-    def _check(self, uses: Counter[nn.Parameter], tape: "_Tape") -> None:
+    def _check(self, uses: Counter[int], tape: "_Tape") -> None:
         """Refuse a parameter that something else than its layers used: its gradient would be incomplete."""
-        foreign = {id(p) for module, rules in self._rules if not has_own_rule(module) for p, _ in rules}
+        foreign = {p for module, rules in self._rules if not has_own_rule(module) for p, _ in rules}
         for name, parameter in self._model.named_parameters():
-            if uses[parameter] > tape.calls[parameter] and id(parameter) not in foreign:
+            if uses[id(parameter)] > tape.calls[id(parameter)] and id(parameter) not in foreign:
                 raise NotPerRecord(f"parameter {name} is used outside of its layer, where book-keeping cannot see it")
 
     def _of_nothing(self, inputs: Any, targets: Any) -> Gradients:
@@ -138,29 +143,30 @@ class _Call:
     """One call of a layer: what it was given, and the versions of that, which change when it is overwritten."""
 
     module: nn.Module
-    rules: list[tuple[nn.Parameter, Rule]]
+    rules: list[tuple[int, Rule]]
     inputs: tuple[Tensor, ...]
-    versions: tuple[int, ...]
+    versions: list[int]
 
 
 @dataclass(eq=False)
 class _Tape:
-    """What the layers did in one forward pass, and what follows from it in the backward pass."""
+    """What the layers did in one forward pass, and what follows from it in the backward pass.
+
+    Parameters are known by their id: tensors are slow to look up.
+    """
 
     records: int
-    parts: dict[nn.Parameter, PerRecord] = field(default_factory=dict)
-    calls: Counter[nn.Parameter] = field(default_factory=Counter)
-    _waiting: dict[nn.Parameter, list[PerRecord]] = field(default_factory=dict)
-    _ends: list[GradientEdge] = field(default_factory=list)
+    parts: dict[int, PerRecord] = field(default_factory=dict)
+    calls: Counter[int] = field(default_factory=Counter)
+    ends: list[GradientEdge] = field(default_factory=list)
+    _waiting: dict[int, list[PerRecord]] = field(default_factory=dict)
     _norms: list[Tensor] = field(default_factory=list)
 
     def norms(self) -> Tensor:
         """Return the norm of each record's gradient over all parameters, in float64."""
-        return torch.linalg.vector_norm(torch.stack(self._norms), dim=0, dtype=torch.float64)  # type: ignore[no-any-return]
+        return torch.stack(self._norms).double().square_().sum(0).sqrt_()
 
-    def record(
-        self, rules: list[tuple[nn.Parameter, Rule]], module: nn.Module, args: Any, kwargs: Any, output: Any
-    ) -> None:
+    def record(self, rules: list[tuple[int, Rule]], module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
         """Note a call of a layer and wait for the slopes of its output: a forward hook."""
         for parameter, _ in rules:
             self.calls[parameter] += 1
@@ -168,20 +174,20 @@ class _Tape:
             return  # inside of no_grad: no gradient comes from here
         inputs = tuple(given for given in (*args, *kwargs.values()) if isinstance(given, Tensor))
         if not any(given.requires_grad for given in inputs):
-            self._ends.append(get_gradient_edge(output))  # the backward pass may stop here
+            self.ends.append(get_gradient_edge(output))  # the backward pass may stop here
         kept = tuple(given.detach() for given in inputs)
-        call = _Call(module, rules, kept, tuple(given._version for given in kept))
+        call = _Call(module, rules, kept, [given._version for given in kept])
         hook = partial(self._receive, call)  # gets the slopes of the output as it is now, whatever overwrites it later
         output.register_hook(hook)  # type: ignore[no-untyped-call]
 
     def play_back(self, losses: Tensor) -> None:
         """Run the backward pass; weight gradients are not among what is asked of it."""
-        self._norms.append(losses.new_zeros(self.records, dtype=torch.float32))
-        ends, self._ends = self._ends, []  # they hold the graph, whose hooks hold this tape
-        if losses.requires_grad and ends:
-            torch.autograd.grad(losses.sum(), ends, allow_unused=True)
+        if losses.requires_grad and self.ends:
+            torch.autograd.grad(losses, self.ends, torch.ones_like(losses), allow_unused=True)
         for parameter in list(self._waiting):  # some output of its layers led nowhere
             self._settle(parameter)
+        if not self._norms:
+            self._norms.append(losses.new_zeros(self.records))
 
     def _receive(self, call: _Call, slopes: Tensor) -> None:
         """Turn the inputs and slopes of a call into gradients of its parameters: a tensor hook."""
@@ -193,7 +199,7 @@ class _Tape:
                 self._settle(parameter)
         call.inputs = ()
 
-    def _settle(self, parameter: nn.Parameter) -> None:
+    def _settle(self, parameter: int) -> None:
         """Add up what all calls said about a parameter, and keep it in its cheapest form."""
         part = total(self._waiting.pop(parameter)).cheapest()
         self.parts[parameter] = part
@@ -209,7 +215,7 @@ class _Tape:
                     f"a {kind} works on a tensor of shape {tuple(tensor.shape)}, which does not begin with the "
                     f"{self.records} records of the batch"
                 )
-        if call.versions != tuple(given._version for given in call.inputs):
+        if call.versions != [given._version for given in call.inputs]:
             raise NotPerRecord(f"what a {kind} was given was overwritten in place, so its gradient is lost")
 
 
@@ -219,16 +225,16 @@ class _Uses(TorchFunctionMode):
     def __init__(self, parameters: Iterable[nn.Parameter]) -> None:
         super().__init__()
         self._parameters = {id(parameter) for parameter in parameters}
-        self.counts: Counter[nn.Parameter] = Counter()
+        self.counts: Counter[int] = Counter()
 
     def __torch_function__(
         self, function: Callable[..., Any], types: Any, args: Sequence[Any] = (), kwargs: Any = None
     ) -> Any:
         result = function(*args, **(kwargs or {}))
-        if isinstance(result, Tensor | tuple | list):
-            for leaf in tree_leaves((list(args), kwargs or {})):
-                if isinstance(leaf, nn.Parameter) and id(leaf) in self._parameters:
-                    self.counts[leaf] += 1
+        if any(isinstance(leaf, Tensor) for leaf in _leaves(result)):
+            for leaf in _leaves((args, kwargs)):
+                if id(leaf) in self._parameters:
+                    self.counts[id(leaf)] += 1
         return result
 
 
@@ -260,13 +266,24 @@ class _Kept(Gradients):
         ]
 
 
-def _pairs(module: nn.Module, rules: Mapping[str, Rule]) -> list[tuple[nn.Parameter, Rule]]:
-    return [(module.get_parameter(name), rule) for name, rule in rules.items()]
+def _pairs(module: nn.Module, rules: Mapping[str, Rule]) -> list[tuple[int, Rule]]:
+    return [(id(module.get_parameter(name)), rule) for name, rule in rules.items()]
+
+
+def _leaves(value: Any) -> Iterator[Any]:
+    """Walk through nested arguments of a call."""
+    if isinstance(value, dict):
+        value = tuple(value.values())
+    if isinstance(value, list | tuple):
+        for part in value:
+            yield from _leaves(part)
+    else:
+        yield value
 
 
 def _records(inputs: Any) -> int:
     """Count the records of a batch by its first tensor."""
-    return int(next(leaf.shape[0] for leaf in tree_leaves(inputs) if isinstance(leaf, Tensor)))
+    return int(next(leaf.shape[0] for leaf in _leaves(inputs) if isinstance(leaf, Tensor)))
 
 
 def _detached(tree: Any) -> Any:
@@ -275,8 +292,12 @@ def _detached(tree: Any) -> Any:
 
 def _images_last(leaf: Any) -> Any:
     """Return images with their channels last in memory, where convolutions and pooling on a CPU are faster."""
-    images = isinstance(leaf, Tensor) and leaf.ndim == 4 and leaf.device.type == "cpu"
-    return leaf.to(memory_format=torch.channels_last) if images else leaf
+    if not isinstance(leaf, Tensor) or leaf.ndim != 4 or leaf.device.type != "cpu":
+        return leaf
+    _, channels, height, width = leaf.shape
+    if channels == 1 and leaf.is_contiguous():  # the same numbers in the same order: only torch must be told
+        return leaf.as_strided(leaf.shape, (height * width, 1, width, 1))
+    return leaf.to(memory_format=torch.channels_last)
 
 
 def _one_of_zeros(leaf: Any) -> Any:

@@ -67,7 +67,8 @@ class Windows(PerRecord):
 
     def cheapest(self) -> PerRecord:
         """Make rows unless Gram matrices are smaller work."""
-        if prefer_gram(self._positions, self._width, self.weight.shape[0] // self.groups):
+        records = self.slopes.shape[0] * self.groups
+        if prefer_gram(records, self._positions, self._width, self.weight.shape[0] // self.groups):
             return self
         return Rows(self.rows())
 

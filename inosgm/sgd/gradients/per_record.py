@@ -16,8 +16,11 @@ from torch import Tensor
 CHUNK = 2**21
 """Bytes of scratch memory that a rule uses at a time: what fits a processor's cache."""
 
-TOUCH = 24
-"""Multiplications in the time that one number of a large array takes to be written and read back."""
+LARGE = 2**25
+"""Bytes from which on memory comes fresh from the operating system at every step, page by page (glibc on 64 bits)."""
+
+TOUCH, TOUCH_LARGE = 16, 48
+"""Multiplications in the time that it takes to write a number of an array and read it twice: measured on CPUs."""
 
 
 class PerRecord(ABC):
@@ -52,13 +55,15 @@ class Rows(PerRecord):
 
     def norms(self) -> Tensor:
         """Return the length of each row."""
-        return _lengths(_dense(self.values).flatten(1))
+        return _lengths(_flat(self.values))
 
     def weighted_sum(self, weights: Tensor) -> Tensor:
         """Multiply weights and rows in whatever order the rows lie in memory."""
-        dense = _dense(self.values)
-        total = (weights.to(dense.dtype) @ dense.flatten(1)).view(dense.shape[1:])
-        return total.permute(_inverse(_memory_order(self.values)))
+        total = weights.to(self.values.dtype) @ _flat(self.values)
+        if self.values.ndim == 2:
+            return total
+        order = _memory_order(self.values)
+        return total.view([self.values.shape[axis + 1] for axis in order]).permute(_inverse(order))
 
     def rows(self) -> Tensor:
         """Return them."""
@@ -94,8 +99,8 @@ class Outer(PerRecord):
     def weighted_sum(self, weights: Tensor) -> Tensor:
         """Return one product of matrices."""
         inputs, slopes = wide(self.inputs), wide(self.slopes)
-        slopes = slopes * weights.to(slopes.dtype)[:, None, None]
-        return slopes.flatten(0, 1).T @ inputs.flatten(0, 1)
+        weighted = slopes * weights.to(slopes.dtype)[:, None, None]
+        return weighted.flatten(0, 1).t() @ inputs.flatten(0, 1)
 
     def rows(self) -> Tensor:
         """Return one product of matrices per record."""
@@ -107,7 +112,8 @@ class Outer(PerRecord):
 
     def cheapest(self) -> PerRecord:
         """Make rows unless Gram matrices are smaller work."""
-        if prefer_gram(self.inputs.shape[1], self.inputs.shape[2], self.slopes.shape[2]):
+        records, positions, width = self.inputs.shape
+        if prefer_gram(records, positions, width, self.slopes.shape[2]):
             return self
         return Rows(self.rows())
 
@@ -171,13 +177,14 @@ def total(parts: Sequence[PerRecord]) -> PerRecord:
     return Rows(rows)
 
 
-def prefer_gram(positions: int, width: int, height: int) -> bool:
+def prefer_gram(records: int, positions: int, width: int, height: int) -> bool:
     """Say whether Gram matrices are less work for T positions than making height x width gradients.
 
     Both ways multiply T * height * width numbers, one for the weighted sum, the other for the rows; beside that, one
-    multiplies T^2 (height + width) numbers, the other writes each row and reads it twice.
+    multiplies T^2 (height + width) numbers, the other writes every row and reads it twice.
     """
-    return positions == 1 or positions**2 * (height + width) < 2 * TOUCH * height * width
+    touch = TOUCH if records * width * height * 4 < LARGE else TOUCH_LARGE
+    return positions == 1 or positions**2 * (height + width) < touch * height * width
 
 
 def gram_squares(inputs: Tensor, slopes: Tensor) -> Tensor:
@@ -232,9 +239,11 @@ def _inverse(order: Sequence[int]) -> list[int]:
     return sorted(range(len(order)), key=lambda place: order[place])
 
 
-def _dense(values: Tensor) -> Tensor:
-    """Return values with the axes of a record as they lie in memory, so that flattening copies nothing."""
-    return values.permute(0, *(axis + 1 for axis in _memory_order(values)))
+def _flat(values: Tensor) -> Tensor:
+    """Return one row per record, with the axes of a record in the order in which they lie in memory."""
+    if values.ndim == 2:
+        return values
+    return values.permute(0, *(axis + 1 for axis in _memory_order(values))).flatten(1)
 
 
 def volume(sizes: Sequence[int]) -> int:
