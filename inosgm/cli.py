@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from inosgm import __version__
+from inosgm import __version__, _cli_training
 
 if TYPE_CHECKING:
     from inosgm import Plan
@@ -130,6 +130,10 @@ def show(
 
     ledger = Ledger(file)
     typer.echo(ledger.to_json() if as_json else ledger.report())
+
+
+for _command in (_cli_training.train, _cli_training.evaluate, _cli_training.compare, _cli_training.revise):
+    app.command()(_command)
 
 
 @app.command()

@@ -255,9 +255,13 @@ def test_any_use_in_the_loss_is_refused(use):
         BookKeeping(model, lambda outputs, _: outputs.sum(1) + use(model.weight).sum()).gradients(normal(5, 4), TARGETS)
 
 
-def test_asking_a_parameter_for_its_type_is_no_use():
+def test_asking_a_parameter_for_its_type_or_form_is_no_use():
     model = nn.Linear(4, 2).double()
-    BookKeeping(model, lambda outputs, _: outputs.sum(1).to(model.weight.dtype)).gradients(normal(5, 4), TARGETS)
+
+    def loss(outputs, targets):
+        return outputs.view(torch.Size([5, *model.bias.shape])).sum(1).to(model.weight.dtype)
+
+    BookKeeping(model, loss).gradients(normal(5, 4), TARGETS)
 
 
 class Recurrent(nn.Module):

@@ -209,8 +209,8 @@ def test_refusals(case, monkeypatch):
     for change, error, message in [
         (dict(owners=["pink"] * 40), ValueError, r"those that have records in the plan .*, got 'pink'"),
         (dict(owners=["red"] * 39), ValueError, "one label per record: got 39 for 40 records"),
-        (dict(targets=y[:9]), ValueError, "equally long"),
-        (dict(inputs=x[:0], targets=y[:0], owners=[]), ValueError, "at least one record"),
+        (dict(data=(x, y[:9])), ValueError, "equally long"),
+        (dict(data=(x[:0], y[:0]), owners=[]), ValueError, "at least one record"),
         (dict(max_physical_batch=0), ValueError, "max_physical_batch must be a whole number >= 1"),
         (dict(private="yes"), TypeError, "private must be of type bool, got 'yes': say True for training records"),
     ]:

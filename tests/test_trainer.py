@@ -256,6 +256,11 @@ def test_a_score_of_ones_own():
         trainer(score=lambda outputs, targets, losses: losses.sum()).step(X, Y)
 
 
+def test_a_score_that_compares_records_is_refused():
+    refused(ValueError, "one record at a time", score=lambda outputs, targets, losses: losses - losses.mean())
+    refused(ValueError, "one record at a time", score=lambda outputs, targets, losses: losses.argsort().argsort())
+
+
 @settings(max_examples=8, deadline=None)
 @given(st.sampled_from([NoTail(), LinearTail(3.0), HardTail(2.0)]), st.sampled_from([None, 3]), st.integers(0, 9))
 def test_no_record_moves_the_sum_by_more_than_its_sensitivity(tail, most, seed):
@@ -290,6 +295,9 @@ def refused(error, message, *data, **more):
 
 def test_what_cannot_be_trained_is_refused_before_anything_is_spent():
     refused(ValueError, "BatchNorm1d", model=nn.Sequential(nn.Linear(6, 3), nn.BatchNorm1d(3)))
+    mixing = nn.Sequential(nn.Linear(6, 3), nn.BatchNorm1d(3))
+    refused(ValueError, "BatchNorm1d", model=mixing, engine=OneByOne)
+    refused(ValueError, "per record", loss=lambda outputs, targets: outputs.sum(), engine=BookKeeping)
     refused(ValueError, "per record", loss=lambda outputs, targets: outputs.sum())
     refused(ValueError, "one record per owner", X[:10], Y[:10])
     refused(ValueError, "equally long", X, Y[:10])

@@ -17,10 +17,11 @@ from inosgm.mechanism import INOSGM, Release
 from inosgm.owners import Owners
 from inosgm.plan import Plan
 from inosgm.sgd.batches import as_data, batch_of
-from inosgm.sgd.gradients import Engine, engine_for, fix_in_place
-from inosgm.sgd.logical import LogicalBatch, Part, Score, parts_of
+from inosgm.sgd.gradients import Engine, engine_for, fix_in_place, refuse_mixing
+from inosgm.sgd.logical import LogicalBatch, Part, parts_of
 from inosgm.sgd.losses import per_record
 from inosgm.sgd.randomness import seed_of_part
+from inosgm.sgd.scores import Score, refuse_mixing_scores
 from inosgm.tails import NoTail, Tail
 
 
@@ -91,6 +92,8 @@ class Descent(INOSGM):
         Returns:
             What was released: one tensor per trainable parameter, a sum.
         """
+        if not self.model.training:
+            self.model.train()
         release = self.release(as_data(data))
         for parameter, total in zip(self._trainable(), release.value, strict=True):
             parameter.grad = (total / self._plan.expected_batch).to(parameter.dtype)
@@ -120,11 +123,16 @@ class Descent(INOSGM):
     def _ready(self, data: Any) -> Engine:
         """Choose the engine when data is first seen, before anything is drawn or charged."""
         if self._engine is None:
-            if self._asked_engine is not None:
-                self._engine = self._asked_engine(self.model, self._loss, autocast=self._autocast)
+            inputs, targets = batch_of(data, np.zeros(1, dtype=np.int64), self._like())
+            if self._asked_engine is None:
+                engine = engine_for(self.model, self._loss, inputs, targets, autocast=self._autocast)
             else:
-                inputs, targets = batch_of(data, np.zeros(1, dtype=np.int64), self._like())
-                self._engine = engine_for(self.model, self._loss, inputs, targets, autocast=self._autocast)
+                refuse_mixing(self.model)
+                engine = self._asked_engine(self.model, self._loss, autocast=self._autocast)
+                engine.gradients(inputs, targets)
+            if self._score is not None:
+                refuse_mixing_scores(self._score, engine, inputs, targets)
+            self._engine = engine
         return self._engine
 
     def _trainable(self) -> list[nn.Parameter]:

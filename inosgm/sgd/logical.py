@@ -11,9 +11,7 @@ from torch import Tensor
 from inosgm._validate import Array
 from inosgm.sgd.gradients.base import Engine, Gradients
 from inosgm.sgd.randomness import seeded
-
-Score = Callable[[Any, Any, Tensor], Tensor]
-"""(outputs, targets, losses) -> one number per record."""
+from inosgm.sgd.scores import Score, scored
 
 
 @dataclass(frozen=True)
@@ -75,16 +73,7 @@ class LogicalBatch:
             gradients = self._engine.gradients(inputs, targets)
         if len(self._parts) == 1:
             self._whole = gradients
-        losses = gradients.losses
-        if self._score is None:
-            return gradients.norms(), losses
-        with torch.no_grad():
-            scores = torch.as_tensor(self._score(gradients.outputs, targets, losses), device=losses.device)
-        if scores.shape != losses.shape:
-            raise ValueError(
-                f"score must give one number per record: got {tuple(scores.shape)} for {tuple(losses.shape)} losses"
-            )
-        return gradients.norms(), scores
+        return gradients.norms(), scored(self._score, gradients.outputs, targets, gradients.losses)
 
 
 def _plain(values: Tensor) -> Array:

@@ -25,12 +25,12 @@ from inosgm.sgd.curve import LearningCurve
 from inosgm.sgd.descent import Descent
 from inosgm.sgd.diagnostics import Diagnostics, diagnose
 from inosgm.sgd.gradients import Engine
-from inosgm.sgd.logical import Score
 from inosgm.sgd.metrics import Evaluation
 from inosgm.sgd.predictions import evaluated, evaluating
 from inosgm.sgd.progress import StepProgress
 from inosgm.sgd.run import Checkpoint, Run, key_of_revision
 from inosgm.sgd.runlog import RunLog
+from inosgm.sgd.scores import Score
 from inosgm.tails import NoTail, Tail
 
 
@@ -46,7 +46,7 @@ class Trainer(Descent):
 
     Args:
         plan: What the budgets buy.
-        model: Any module that treats records alike and apart. It is not wrapped, and trained in the mode it is in.
+        model: Any module that treats records alike and apart. It is not wrapped, and put into training mode for a step.
         loss: A torch loss, or a function of outputs and targets that gives one loss per record.
         optimizer: Any torch optimizer of the model's trainable parameters that needs no closure.
         owners: Who owns which record; those that the plan was made for if not given.
@@ -188,7 +188,7 @@ class Trainer(Descent):
             bar = stack.enter_context(StepProgress(self._plan, start=self._released, enabled=progress))
             end = self._plan.steps if end is None else min(self._released + end, self._plan.steps)
             look = held_out is not None
-            if look and self.steps_done not in self._curve.steps:
+            if look and not self._curve.steps:
                 self._look(records, held_out, diagnostics, log, bar)
             while self._released < end:
                 self.step(*data)

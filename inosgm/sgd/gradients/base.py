@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from inosgm.sgd.gradients.batches import rows
+from inosgm.sgd.gradients.batches import rows, size
 from inosgm.sgd.gradients.randomness import random_state, same_state, set_random_state
 
 PerRecordLoss = Callable[[Any, Any], Tensor]
@@ -60,18 +60,25 @@ class Engine(ABC):
         """Return the weighted sum of the gradients where nobody needs their norms; weight 0 leaves a record out.
 
         A model that draws random numbers must draw here what it drew when the norms were taken, or the weights bound
-        other gradients than these: give torch's generator the state that it had before `gradients`.
+        other gradients than these: give torch's generators the state that they had before `gradients`, with
+        `set_random_state`.
+
+        Raises:
+            ValueError: when weights are not one number per record.
         """
+        if weights.shape != (size(inputs),):
+            raise ValueError(
+                f"weights must be one number per record: got {tuple(weights.shape)} for {size(inputs)} records"
+            )
+        kept = weights.nonzero()[:, 0]
+        if not len(kept):
+            return [torch.zeros_like(parameter) for parameter in self.parameters]
         if not self._draws:
             state = random_state(self.device)
-            kept = weights.nonzero()[:, 0]
-            if not len(kept):
-                return [torch.zeros_like(parameter) for parameter in self.parameters]
             losses, _ = self.run(rows(inputs, kept), rows(targets, kept))
             self._draws = not same_state(state, random_state(self.device))
             if not self._draws:
-                total = weights[kept].to(losses.dtype) @ losses
-                return list(torch.autograd.grad(total, self.parameters, materialize_grads=True))
+                return self.backward(losses, weights[kept].to(losses.dtype))
             set_random_state(self.device, state)
         # random numbers belong to places in a batch: no record may be left out before they are drawn
         return self.gradients(inputs, targets).weighted_sum(weights)
@@ -79,8 +86,18 @@ class Engine(ABC):
     def run(self, inputs: Any, targets: Any) -> tuple[Tensor, Any]:
         """Return the losses and the outputs of a batch, ready for a backward pass."""
         with torch.enable_grad(), self._precision():
-            outputs = apply(self._model, inputs)
+            outputs = apply(self._model, self._laid_out(inputs))
             return self._loss(outputs, targets), outputs
+
+    def backward(self, losses: Tensor, weights: Tensor) -> list[Tensor]:
+        """Return the gradient of the weighted sum of losses, which is 0 where they do not depend on a parameter."""
+        if not losses.requires_grad:
+            return [torch.zeros_like(parameter) for parameter in self.parameters]
+        return list(torch.autograd.grad(losses, self.parameters, weights, materialize_grads=True))
+
+    def _laid_out(self, inputs: Any) -> Any:
+        """Return the inputs in the memory layout that suits the engine."""
+        return inputs
 
     def _precision(self) -> AbstractContextManager[Any]:
         """Return the context in which the model runs."""

@@ -1,7 +1,9 @@
 """Book-keeping: per-record norms and the weighted gradient from one forward and one backward pass."""
 
+import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -11,7 +13,7 @@ from torch import Tensor, nn
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 from torch.overrides import TorchFunctionMode
 
-from inosgm._tree import tree_leaves, tree_map
+from inosgm._tree import tree_map
 from inosgm.sgd.gradients.base import Engine, Gradients, PerRecordLoss, apply
 from inosgm.sgd.gradients.layers import Rule, has_own_rule, rules_for
 from inosgm.sgd.gradients.per_record import PerRecord, total
@@ -54,14 +56,15 @@ class BookKeeping(Engine):
         if reason is not None:
             raise NotPerRecord(reason)
         every = [(module, rules_for(module)) for module in model.modules()]
-        self._rules = [(module, rules) for module, rules in every if rules and not isinstance(rules, str)]
+        self._rules = [(module, _pairs(module, rules)) for module, rules in every if not isinstance(rules, str)]
+        self._on_images = any(isinstance(module, nn.Conv2d) for module in model.modules())
         self._checked: set[bool] = set()
 
     @classmethod
     def unsupported(cls, model: nn.Module) -> str | None:
         """Return why book-keeping cannot serve a model, naming the first layer without a rule, or None if it can."""
         every = [(name, module, rules_for(module)) for name, module in model.named_modules()]
-        served = {id(p) for _, module, rules in every if not isinstance(rules, str) for p in _own(module, rules)}
+        served = {p for _, module, rules in every if not isinstance(rules, str) for p, _ in _pairs(module, rules)}
         for name, module, rules in every:
             own = module.parameters(recurse=False)  # DPLSTM lists parameters of its cells as its own
             if isinstance(rules, str) and any(p.requires_grad and id(p) not in served for p in own):
@@ -79,30 +82,36 @@ class BookKeeping(Engine):
         if not n:
             return self._of_nothing(inputs, targets)
         tape = _Tape(n)
-        outputs, losses = self._forward(tape, _detached(inputs), targets)
-        if losses.shape != (n,):
-            raise ValueError(f"loss must give one number per record: got shape {tuple(losses.shape)} for {n} records")
-        tape.play_back(losses)
-        parts = [tape.parts.get(parameter) for parameter in self.parameters]
-        return _Kept(self.parameters, losses.detach(), _detached(outputs), tape.squares.sqrt(), parts)
+        try:
+            outputs, losses = self._forward(tape, _detached(inputs), targets)
+            if losses.shape != (n,):
+                raise ValueError(
+                    f"loss must give one number per record: got shape {tuple(losses.shape)} for {n} records"
+                )
+            tape.play_back(losses)
+        finally:
+            tape.ends.clear()  # they hold the graph, whose hooks hold the tape
+        parts = [tape.parts.get(id(parameter)) for parameter in self.parameters]
+        return _Kept(self.parameters, losses.detach(), _detached(outputs), tape.norms(), parts)
+
+    def _laid_out(self, inputs: Any) -> Any:
+        """Return the inputs in the memory layout that suits the model, whose parameters stay as they are."""
+        return tree_map(_images_last, inputs) if self._on_images else inputs
 
     def _forward(self, tape: "_Tape", inputs: Any, targets: Any) -> tuple[Any, Tensor]:
         """Run the model with hooks on its layers; the first time in a mode, count the uses of each parameter."""
-        model, uses = self._model, _Uses(self.parameters)
+        model = self._model
         unchecked = model.training not in self._checked
+        uses = _Uses(self.parameters if unchecked else ())
         handles = []
         try:
             for module, rules in self._rules:
-                hook = partial(tape.record, rules)
-                handles.append(module.register_forward_hook(hook, prepend=True, with_kwargs=True))
-            if unchecked:
-                with self._precision(), uses:
-                    outputs = apply(model, _laid_out(model, inputs))
-                    losses = self._loss(outputs, targets)
-            else:
-                with self._precision():
-                    outputs = apply(model, _laid_out(model, inputs))
-                    losses = self._loss(outputs, targets)
+                if rules:
+                    hook = partial(tape.record, rules)
+                    handles.append(module.register_forward_hook(hook, prepend=True, with_kwargs=True))
+            with self._precision(), uses if unchecked else nullcontext():
+                outputs = apply(model, self._laid_out(inputs))
+                losses = self._loss(outputs, targets)
         finally:
             for handle in handles:
                 handle.remove()
@@ -111,11 +120,11 @@ class BookKeeping(Engine):
             self._checked.add(model.training)
         return outputs, losses
 
-    def _check(self, uses: Counter[nn.Parameter], tape: "_Tape") -> None:
+    def _check(self, uses: Counter[int], tape: "_Tape") -> None:
         """Refuse a parameter that something else than its layers used: its gradient would be incomplete."""
-        foreign = {id(p) for module, rules in self._rules if not has_own_rule(module) for p in _own(module, rules)}
+        foreign = {p for module, rules in self._rules if not has_own_rule(module) for p, _ in rules}
         for name, parameter in self._model.named_parameters():
-            if uses[parameter] > tape.calls[parameter] and id(parameter) not in foreign:
+            if uses[id(parameter)] > tape.calls[id(parameter)] and id(parameter) not in foreign:
                 raise NotPerRecord(f"parameter {name} is used outside of its layer, where book-keeping cannot see it")
 
     def _of_nothing(self, inputs: Any, targets: Any) -> Gradients:
@@ -134,66 +143,67 @@ class _Call:
     """One call of a layer: what it was given, and the versions of that, which change when it is overwritten."""
 
     module: nn.Module
-    rules: Mapping[str, Rule]
+    rules: list[tuple[int, Rule]]
     inputs: tuple[Tensor, ...]
-    versions: tuple[int, ...]
+    versions: list[int]
 
 
 @dataclass(eq=False)
 class _Tape:
-    """What the layers did in one forward pass, and what follows from it in the backward pass."""
+    """What the layers did in one forward pass, and what follows from it in the backward pass.
+
+    Parameters are known by their id: tensors are slow to look up.
+    """
 
     records: int
-    parts: dict[nn.Parameter, PerRecord] = field(default_factory=dict)
-    calls: Counter[nn.Parameter] = field(default_factory=Counter)
-    _waiting: dict[nn.Parameter, list[PerRecord]] = field(default_factory=dict)
-    _ends: list[GradientEdge] = field(default_factory=list)
-    _squares: list[Tensor] = field(default_factory=list)
+    parts: dict[int, PerRecord] = field(default_factory=dict)
+    calls: Counter[int] = field(default_factory=Counter)
+    ends: list[GradientEdge] = field(default_factory=list)
+    _waiting: dict[int, list[PerRecord]] = field(default_factory=dict)
+    _norms: list[Tensor] = field(default_factory=list)
 
-    @property
-    def squares(self) -> Tensor:
-        """The squared norm of each record's gradient."""
-        return torch.stack(self._squares).sum(0)
+    def norms(self) -> Tensor:
+        """Return the norm of each record's gradient over all parameters, in float64."""
+        return torch.stack(self._norms).double().square_().sum(0).sqrt_()
 
-    def record(self, rules: Mapping[str, Rule], module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
+    def record(self, rules: list[tuple[int, Rule]], module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
         """Note a call of a layer and wait for the slopes of its output: a forward hook."""
-        for parameter in _own(module, rules):
+        for parameter, _ in rules:
             self.calls[parameter] += 1
         if not isinstance(output, Tensor) or not output.requires_grad:
             return  # inside of no_grad: no gradient comes from here
         inputs = tuple(given for given in (*args, *kwargs.values()) if isinstance(given, Tensor))
         if not any(given.requires_grad for given in inputs):
-            self._ends.append(get_gradient_edge(output))  # the backward pass may stop here
+            self.ends.append(get_gradient_edge(output))  # the backward pass may stop here
         kept = tuple(given.detach() for given in inputs)
-        call = _Call(module, rules, kept, tuple(given._version for given in kept))
+        call = _Call(module, rules, kept, [given._version for given in kept])
         hook = partial(self._receive, call)  # gets the slopes of the output as it is now, whatever overwrites it later
         output.register_hook(hook)  # type: ignore[no-untyped-call]
 
     def play_back(self, losses: Tensor) -> None:
         """Run the backward pass; weight gradients are not among what is asked of it."""
-        self._squares.append(losses.new_zeros(self.records, dtype=torch.float64))
-        ends, self._ends = self._ends, []  # they hold the graph, whose hooks hold this tape
-        if losses.requires_grad and ends:
-            torch.autograd.grad(losses.sum(), ends, allow_unused=True)
+        if losses.requires_grad and self.ends:
+            torch.autograd.grad(losses, self.ends, torch.ones_like(losses), allow_unused=True)
         for parameter in list(self._waiting):  # some output of its layers led nowhere
             self._settle(parameter)
+        if not self._norms:
+            self._norms.append(losses.new_zeros(self.records))
 
     def _receive(self, call: _Call, slopes: Tensor) -> None:
         """Turn the inputs and slopes of a call into gradients of its parameters: a tensor hook."""
         self._check(call, slopes)
-        for name, rule in call.rules.items():
-            parameter = call.module.get_parameter(name)
+        for parameter, rule in call.rules:
             waiting = self._waiting.setdefault(parameter, [])
             waiting.append(rule(call.module, call.inputs, slopes))
             if len(waiting) == self.calls[parameter]:
                 self._settle(parameter)
         call.inputs = ()
 
-    def _settle(self, parameter: nn.Parameter) -> None:
+    def _settle(self, parameter: int) -> None:
         """Add up what all calls said about a parameter, and keep it in its cheapest form."""
         part = total(self._waiting.pop(parameter)).cheapest()
         self.parts[parameter] = part
-        self._squares.append(part.squares())
+        self._norms.append(part.norms())
 
     def _check(self, call: _Call, slopes: Tensor) -> None:
         kind = type(call.module).__name__
@@ -205,7 +215,7 @@ class _Tape:
                     f"a {kind} works on a tensor of shape {tuple(tensor.shape)}, which does not begin with the "
                     f"{self.records} records of the batch"
                 )
-        if call.versions != tuple(given._version for given in call.inputs):
+        if call.versions != [given._version for given in call.inputs]:
             raise NotPerRecord(f"what a {kind} was given was overwritten in place, so its gradient is lost")
 
 
@@ -215,16 +225,16 @@ class _Uses(TorchFunctionMode):
     def __init__(self, parameters: Iterable[nn.Parameter]) -> None:
         super().__init__()
         self._parameters = {id(parameter) for parameter in parameters}
-        self.counts: Counter[nn.Parameter] = Counter()
+        self.counts: Counter[int] = Counter()
 
     def __torch_function__(
         self, function: Callable[..., Any], types: Any, args: Sequence[Any] = (), kwargs: Any = None
     ) -> Any:
         result = function(*args, **(kwargs or {}))
-        if isinstance(result, Tensor | tuple | list):
-            for leaf in tree_leaves((list(args), kwargs or {})):
-                if isinstance(leaf, nn.Parameter) and id(leaf) in self._parameters:
-                    self.counts[leaf] += 1
+        if any(isinstance(leaf, Tensor) for leaf in _leaves(result)):
+            for leaf in _leaves((args, kwargs)):
+                if id(leaf) in self._parameters:
+                    self.counts[id(leaf)] += 1
         return result
 
 
@@ -246,9 +256,9 @@ class _Kept(Gradients):
     def weighted_sum(self, weights: Tensor) -> list[Tensor]:
         """Return the sum of weights_k g_k, one tensor per trainable parameter; weight 0 leaves a record out."""
         weights, parts = _paired(weights, self._norms.shape[0], self._norms.device), self._parts
-        finite = self._norms.isfinite()
-        if not bool(finite.all()):  # 0 * nan is nan: such records must not be there at all
-            kept = finite.nonzero()[:, 0]
+        weights = weights.to(torch.promote_types(self.losses.dtype, torch.float32))
+        if not math.isfinite(self._norms.sum().item()):  # 0 * nan is nan: such records must not be there at all
+            kept = self._norms.isfinite().nonzero()[:, 0]
             weights, parts = weights[kept], [part and part.take(kept) for part in parts]
         return [
             torch.zeros_like(parameter) if part is None else part.weighted_sum(weights).to(parameter.dtype)
@@ -256,25 +266,38 @@ class _Kept(Gradients):
         ]
 
 
-def _own(module: nn.Module, rules: Mapping[str, Rule]) -> list[nn.Parameter]:
-    return [module.get_parameter(name) for name in rules]
+def _pairs(module: nn.Module, rules: Mapping[str, Rule]) -> list[tuple[int, Rule]]:
+    return [(id(module.get_parameter(name)), rule) for name, rule in rules.items()]
+
+
+def _leaves(value: Any) -> Iterator[Any]:
+    """Walk through nested arguments of a call."""
+    if isinstance(value, dict):
+        value = tuple(value.values())
+    if isinstance(value, list | tuple):
+        for part in value:
+            yield from _leaves(part)
+    else:
+        yield value
 
 
 def _records(inputs: Any) -> int:
     """Count the records of a batch by its first tensor."""
-    return int(next(leaf.shape[0] for leaf in tree_leaves(inputs) if isinstance(leaf, Tensor)))
+    return int(next(leaf.shape[0] for leaf in _leaves(inputs) if isinstance(leaf, Tensor)))
 
 
 def _detached(tree: Any) -> Any:
     return tree_map(lambda leaf: leaf.detach() if isinstance(leaf, Tensor) else leaf, tree)
 
 
-def _laid_out(model: nn.Module, inputs: Any) -> Any:
-    return inputs
-
-
-def _pick(leaf: Any, kept: Tensor) -> Any:
-    return leaf[kept] if isinstance(leaf, Tensor) else leaf
+def _images_last(leaf: Any) -> Any:
+    """Return images with their channels last in memory, where convolutions and pooling on a CPU are faster."""
+    if not isinstance(leaf, Tensor) or leaf.ndim != 4 or leaf.device.type != "cpu":
+        return leaf
+    _, channels, height, width = leaf.shape
+    if channels == 1 and leaf.is_contiguous():  # the same numbers in the same order: only torch must be told
+        return leaf.as_strided(leaf.shape, (height * width, 1, width, 1))
+    return leaf.to(memory_format=torch.channels_last)
 
 
 def _one_of_zeros(leaf: Any) -> Any:

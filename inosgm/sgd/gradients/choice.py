@@ -1,18 +1,20 @@
 """Which engine for which model: the fastest one that is seen to be right."""
 
-from itertools import repeat
+from contextlib import nullcontext
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from inosgm.sgd.gradients.base import Engine, Gradients, PerRecordLoss
-from inosgm.sgd.gradients.batches import made_up, telling_size
+from inosgm._tree import tree_map
+from inosgm.sgd.gradients.base import Engine, PerRecordLoss
+from inosgm.sgd.gradients.batches import made_up, rows, size, telling_size
 from inosgm.sgd.gradients.bookkeeping import BookKeeping
 from inosgm.sgd.gradients.functional import Functional
 from inosgm.sgd.gradients.mixing import mixes_records, refuse_mixing
 from inosgm.sgd.gradients.one_by_one import OneByOne
-from inosgm.sgd.gradients.trial import quieted, trial
+from inosgm.sgd.gradients.trial import in_double, quieted, trial
 
 
 def engine_for(
@@ -54,42 +56,106 @@ def engine_for(
 def _fastest(model: nn.Module, loss: PerRecordLoss, like: Any, autocast: torch.dtype | None) -> type[Engine]:
     with trial(model):
         batch = made_up(like, telling_size(like, model.parameters()), torch.Generator().manual_seed(0))
-        plain = OneByOne(model, loss)
-        with quieted(model, lambda: plain.run(*batch)) as quiet:
-            expected = plain.gradients(*batch)
+        with quieted(model, lambda: OneByOne(model, loss).run(*batch)) as quiet:
+            expectations = _expectations(model, loss, batch)
             kinds: tuple[type[Engine], ...] = (BookKeeping, Functional)
             for kind in kinds:
-                try:
-                    # other random numbers cannot be compared; a function mapped over records is right by construction
-                    right = _agrees(kind(model, loss), batch, expected) if quiet else kind is Functional
-                    kind(model, loss, autocast=autocast).gradients(*batch).norms()
-                except Exception:  # what an engine cannot do, the next one may
-                    continue
-                if right:
+                # other random numbers cannot be compared; a function mapped over records is right by construction
+                right = _meets(expectations, kind, model, loss) if quiet else kind is Functional
+                if right and _runs(kind(model, loss, autocast=autocast), batch):
                     return kind
     return OneByOne
 
 
-def _agrees(engine: Engine, batch: Any, expected: Gradients) -> bool:
-    """Say whether an engine finds the losses, norms and sums that were expected, up to rounding."""
-    inputs, targets = batch
-    found = engine.gradients(inputs, targets)
-    norms = expected.norms()
-    weights = torch.where(norms.isfinite(), torch.linspace(0, 1, len(norms)).to(norms), 0)
-    total = expected.weighted_sum(weights)
-    size = max(float(part.abs().max()) for part in total if part.numel())
-    return (
-        bool((weights > 0).any())
-        and _close(found.losses, expected.losses)
-        and _close(found.norms(), norms.to(expected.losses.dtype))
-        and all(map(_close, found.weighted_sum(weights), total, repeat(size)))
-        and all(map(_close, engine.weighted_sum(inputs, targets, weights), total, repeat(size)))
-    )
+def _runs(engine: Engine, batch: Any) -> bool:
+    try:
+        engine.gradients(*batch).norms()
+    except Exception:  # what an engine cannot do, the next one may
+        return False
+    return True
 
 
-def _close(found: Tensor, expected: Tensor, size: float = 0.0) -> bool:
-    """Say whether numbers agree to half of their digits, those that are small beside `size` to fewer."""
-    precision = torch.finfo(expected.dtype).eps ** 0.5
-    largest = float(expected.abs().nan_to_num(0, 0).amax()) if expected.numel() else 0.0
-    atol = precision * max(largest, 0.01 * size)
-    return torch.allclose(found.to(expected.dtype), expected, rtol=precision, atol=atol, equal_nan=True)
+def _expectations(model: nn.Module, loss: PerRecordLoss, batch: Any) -> list["_Expected"]:
+    """Return what to expect of an engine: in float64, unless model or loss cannot do that, and in their own precision.
+
+    In float32 another order of a sum is enough to switch a ReLU on or off, and then gradients differ visibly.
+    """
+    plain = _Expected.of(OneByOne(model, loss), batch, precise=False)
+    try:
+        with in_double(model):
+            return [_Expected.of(OneByOne(model, loss), tree_map(_wide, batch), precise=True), plain]
+    except Exception:  # a constant in float32 somewhere
+        return [plain]
+
+
+def _meets(expectations: list["_Expected"], kind: type[Engine], model: nn.Module, loss: PerRecordLoss) -> bool:
+    """Say whether an engine meets the first expectation that it can be measured by."""
+    for expected in expectations:
+        try:
+            return expected.found_by(kind, model, loss)
+        except Exception:  # some layers have fast gradients in float32 only
+            continue
+    return False
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Expected:
+    """What one backward pass per record says about a batch."""
+
+    batch: Any
+    precise: bool
+    losses: Tensor
+    norms: Tensor
+    weights: Tensor
+    total: list[Tensor]
+
+    @classmethod
+    def of(cls, engine: Engine, batch: Any, *, precise: bool) -> "_Expected":
+        """Go through the records, holding one gradient at a time."""
+        records = size(batch)
+        weights = torch.linspace(0, 1, records, dtype=torch.float64, device=engine.device)
+        total = [torch.zeros_like(parameter) for parameter in engine.parameters]
+        losses, norms = [], []
+        for record in range(records):
+            alone = slice(record, record + 1)
+            gradients = engine.gradients(*rows(batch, alone))
+            losses.append(gradients.losses)
+            norms.append(gradients.norms())
+            if not norms[-1].isfinite():
+                weights[alone] = 0
+            total = list(map(torch.add, total, gradients.weighted_sum(weights[alone])))
+        return cls(
+            batch=batch,
+            precise=precise,
+            losses=torch.cat(losses),
+            norms=torch.cat(norms),
+            weights=weights,
+            total=total,
+        )
+
+    def found_by(self, kind: type[Engine], model: nn.Module, loss: PerRecordLoss) -> bool:
+        """Say whether an engine finds the same losses, norms and sums, the latter also without asking for norms."""
+        with in_double(model) if self.precise else nullcontext():
+            engine = kind(model, loss)
+            inputs, targets = self.batch
+            gradients = engine.gradients(inputs, targets)
+            sums = zip(
+                gradients.weighted_sum(self.weights), engine.weighted_sum(inputs, targets, self.weights), strict=True
+            )
+            typical = max(float(part.abs().max()) for part in self.total if part.numel())
+            return (
+                bool(self.weights.any())
+                and self._close(gradients.losses, self.losses)
+                and self._close(gradients.norms(), self.norms)
+                and all(self._close(part, b, typical) for a, b in zip(sums, self.total, strict=True) for part in a)
+            )
+
+    def _close(self, found: Tensor, expected: Tensor, typical: float = 0.0) -> bool:
+        """Compare numbers with the largest of them, and with those of a sum whose parts are typically so large."""
+        largest = float(expected.abs().nan_to_num(0, 0).max()) if expected.numel() else 0.0
+        tolerance = (1e-6 if self.precise else 1e-2) * max(largest, 0.01 * typical)
+        return torch.allclose(found.to(expected.dtype), expected, rtol=0, atol=tolerance, equal_nan=True)
+
+
+def _wide(column: Tensor) -> Tensor:
+    return column.double() if column.is_floating_point() else column

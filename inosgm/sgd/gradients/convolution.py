@@ -1,5 +1,6 @@
 """The gradients of a convolution's weight: one per record, from windows of the input."""
 
+import operator
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
@@ -35,14 +36,13 @@ class Windows(PerRecord):
         inputs, slopes, weight = inputs.to(dtype), slopes.to(dtype), module.weight.detach().to(dtype)
         return cls(inputs, slopes, weight, module.stride, padding, module.dilation, module.groups)
 
-    def squares(self) -> Tensor:
-        """Return squares by Gram matrices over the positions of the output."""
-        n, groups = self.slopes.shape[0], self.groups
-        result = self.slopes.new_empty(n, dtype=torch.float64)
-        scratch = groups * self._positions * (self._width + 2 * self._positions) * 4
+    def norms(self) -> Tensor:
+        """Use Gram matrices over the positions of the output."""
+        squares = self.slopes.new_empty(self.slopes.shape[0], dtype=torch.float64)
+        scratch = self.groups * self._positions * (self._width + 2 * self._positions) * 4
         for part, windows, slopes in self._parts(scratch):
-            result[part] = gram_squares(windows, slopes).view(-1, groups).sum(1)
-        return result
+            squares[part] = gram_squares(windows, slopes).view(-1, self.groups).sum(1)
+        return squares.sqrt_()
 
     def weighted_sum(self, weights: Tensor) -> Tensor:
         """Return the ordinary gradient of a convolution for weighted slopes."""
@@ -67,7 +67,8 @@ class Windows(PerRecord):
 
     def cheapest(self) -> PerRecord:
         """Make rows unless Gram matrices are smaller work."""
-        if prefer_gram(self._positions, self._width, self.weight.shape[0] // self.groups):
+        records = self.slopes.shape[0] * self.groups
+        if prefer_gram(records, self._positions, self._width, self.weight.shape[0] // self.groups):
             return self
         return Rows(self.rows())
 
@@ -80,22 +81,31 @@ class Windows(PerRecord):
         return volume(self.weight.shape[1:])
 
     def _parts(self, scratch: int) -> Iterator[tuple[slice, Tensor, Tensor]]:
-        """Yield windows (records * groups, T, width) and slopes (records * groups, T, height) of a few records."""
-        sides = [side for padding in reversed(self.padding) for side in (padding, padding)]
+        """Yield windows (records * groups, T, width) and slopes (records * groups, T, height) of a few records.
+
+        The windows of one turn overwrite those of the turn before.
+        """
+        n, groups, depth, positions = self.slopes.shape[0], self.groups, self.weight.shape[1], self._positions
         kernel, size = self.weight.shape[2:], self.slopes.shape[2:]
-        for part in chunks(self.slopes.shape[0], scratch):
-            inputs = F.pad(self.inputs[part].movedim(1, -1), [0, 0, *sides]).contiguous()
-            n, groups, depth = inputs.shape[0], self.groups, self.weight.shape[1]
-            steps = inputs.stride()[1:-1]
-            windows = inputs.as_strided(
-                (n, groups, *size, *kernel, depth),
-                (
-                    inputs.stride(0),
-                    depth,
-                    *(step * by for step, by in zip(steps, self.stride, strict=True)),
-                    *(step * by for step, by in zip(steps, self.dilation, strict=True)),
-                    1,
-                ),
-            ).reshape(n * groups, volume(size), volume(kernel) * depth)
-            slopes = self.slopes[part].reshape(n * groups, -1, volume(size)).transpose(1, 2)
-            yield part, windows, slopes
+        inputs, padded = self.inputs.movedim(1, -1), None
+        windows = inputs.new_empty(0)
+        for part in chunks(n, scratch):
+            given = inputs[part]
+            records = given.shape[0]
+            if any(self.padding):
+                if padded is None:
+                    sides = (side + 2 * by for side, by in zip(given.shape[1:-1], self.padding, strict=True))
+                    padded = given.new_zeros(records, *sides, given.shape[-1])
+                inner = tuple(slice(by, by + side) for side, by in zip(given.shape[1:-1], self.padding, strict=True))
+                padded[(slice(records), *inner)] = given
+                given = padded[:records]
+            else:
+                given = given.contiguous()
+            first, *steps, _ = given.stride()
+            strides = [first, depth, *map(operator.mul, steps, self.stride), *map(operator.mul, steps, self.dilation)]
+            view = given.as_strided((records, groups, *size, *kernel, depth), (*strides, 1))
+            if not windows.numel():
+                windows = torch.empty_like(view, memory_format=torch.contiguous_format)
+            windows[:records] = view
+            slopes = self.slopes[part].reshape(records * groups, -1, positions).transpose(1, 2)
+            yield part, windows[:records].view(records * groups, positions, self._width), slopes

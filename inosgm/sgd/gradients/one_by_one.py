@@ -24,7 +24,7 @@ class OneByOne(Engine):
         for record in range(records):
             alone = slice(record, record + 1)
             loss, output = self.run(rows(inputs, alone), rows(targets, alone))
-            gradient = torch.autograd.grad(loss.sum(), self.parameters, materialize_grads=True)
+            gradient = self.backward(loss, torch.ones_like(loss))
             for kept, new in zip(per_parameter, gradient, strict=True):
                 kept[record] = new
             losses.append(loss.detach())

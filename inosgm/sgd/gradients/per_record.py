@@ -16,16 +16,19 @@ from torch import Tensor
 CHUNK = 2**21
 """Bytes of scratch memory that a rule uses at a time: what fits a processor's cache."""
 
-TOUCH = 24
-"""Multiplications in the time that one number of a large array takes to be written and read back."""
+LARGE = 2**25
+"""Bytes from which on memory comes fresh from the operating system at every step, page by page (glibc on 64 bits)."""
+
+TOUCH, TOUCH_LARGE = 16, 48
+"""Multiplications in the time that it takes to write a number of an array and read it twice: measured on CPUs."""
 
 
 class PerRecord(ABC):
     """The gradients of one parameter."""
 
     @abstractmethod
-    def squares(self) -> Tensor:
-        """Return the squared norm of each record's gradient in float64, never below the truth but for roundings."""
+    def norms(self) -> Tensor:
+        """Return the norm of each record's gradient, not below the truth but for the rounding of one sum."""
 
     @abstractmethod
     def weighted_sum(self, weights: Tensor) -> Tensor:
@@ -40,7 +43,7 @@ class PerRecord(ABC):
         """Return the gradients of some records."""
 
     def cheapest(self) -> "PerRecord":
-        """Return the form that gives squares and a weighted sum in the fewest operations."""
+        """Return the form that gives norms and a weighted sum in the fewest operations."""
         return self
 
 
@@ -50,15 +53,17 @@ class Rows(PerRecord):
 
     values: Tensor
 
-    def squares(self) -> Tensor:
-        """Return the sum of squares of each row."""
-        return _squares(_dense(self.values).flatten(1))
+    def norms(self) -> Tensor:
+        """Return the length of each row."""
+        return _lengths(_flat(self.values))
 
     def weighted_sum(self, weights: Tensor) -> Tensor:
         """Multiply weights and rows in whatever order the rows lie in memory."""
-        dense = _dense(self.values)
-        total = (weights.to(dense.dtype) @ dense.flatten(1)).view(dense.shape[1:])
-        return total.permute(_inverse(_memory_order(self.values)))
+        total = weights.to(self.values.dtype) @ _flat(self.values)
+        if self.values.ndim == 2:
+            return total
+        order = _memory_order(self.values)
+        return total.view([self.values.shape[axis + 1] for axis in order]).permute(_inverse(order))
 
     def rows(self) -> Tensor:
         """Return them."""
@@ -81,21 +86,21 @@ class Outer(PerRecord):
         """Return the sum of several: more positions."""
         return cls(torch.cat([part.inputs for part in parts], 1), torch.cat([part.slopes for part in parts], 1))
 
-    def squares(self) -> Tensor:
-        """Return sum_{t,s} (inputs_t . inputs_s)(slopes_t . slopes_s), which never holds a gradient."""
+    def norms(self) -> Tensor:
+        """Return |inputs| |slopes| for one position, and use Gram matrices for more: no gradient is ever made."""
         n, positions, _ = self.inputs.shape
         if positions == 1:
-            return _squares(self.inputs[:, 0]) * _squares(self.slopes[:, 0])
-        result = self.inputs.new_empty(n, dtype=torch.float64)
+            return _lengths(self.inputs[:, 0]).mul_(_lengths(self.slopes[:, 0]))
+        squares = self.inputs.new_empty(n, dtype=torch.float64)
         for part in chunks(n, 2 * positions**2 * 4):
-            result[part] = gram_squares(wide(self.inputs[part]), wide(self.slopes[part]))
-        return result
+            squares[part] = gram_squares(wide(self.inputs[part]), wide(self.slopes[part]))
+        return squares.sqrt_()
 
     def weighted_sum(self, weights: Tensor) -> Tensor:
         """Return one product of matrices."""
         inputs, slopes = wide(self.inputs), wide(self.slopes)
-        slopes = slopes * weights.to(slopes.dtype)[:, None, None]
-        return slopes.flatten(0, 1).T @ inputs.flatten(0, 1)
+        weighted = slopes * weights.to(slopes.dtype)[:, None, None]
+        return weighted.flatten(0, 1).t() @ inputs.flatten(0, 1)
 
     def rows(self) -> Tensor:
         """Return one product of matrices per record."""
@@ -107,7 +112,8 @@ class Outer(PerRecord):
 
     def cheapest(self) -> PerRecord:
         """Make rows unless Gram matrices are smaller work."""
-        if prefer_gram(self.inputs.shape[1], self.inputs.shape[2], self.slopes.shape[2]):
+        records, positions, width = self.inputs.shape
+        if prefer_gram(records, positions, width, self.slopes.shape[2]):
             return self
         return Rows(self.rows())
 
@@ -126,14 +132,15 @@ class Lookups(PerRecord):
         indices, slopes = (torch.cat([getattr(part, name) for part in parts], 1) for name in ("indices", "slopes"))
         return cls(indices, slopes, parts[0].size)
 
-    def squares(self) -> Tensor:
+    def norms(self) -> Tensor:
         """Add what a record says about the same row of the table, then square."""
         n = self.indices.shape[0]
         distinct, places = torch.unique(self._keys(), return_inverse=True)
         slopes = wide(self.slopes).flatten(0, 1)
         sums = slopes.new_zeros(distinct.numel(), slopes.shape[1]).index_add_(0, places, slopes)
-        result = slopes.new_zeros(n, dtype=torch.float64)
-        return result.index_add_(0, torch.div(distinct, self.size, rounding_mode="floor"), _squares(sums))
+        squares = slopes.new_zeros(n, dtype=torch.float64)
+        records = torch.div(distinct, self.size, rounding_mode="floor")
+        return squares.index_add_(0, records, _lengths(sums).double().square_()).sqrt_()
 
     def weighted_sum(self, weights: Tensor) -> Tensor:
         """Add the weighted slopes to the rows that were taken."""
@@ -170,13 +177,14 @@ def total(parts: Sequence[PerRecord]) -> PerRecord:
     return Rows(rows)
 
 
-def prefer_gram(positions: int, width: int, height: int) -> bool:
+def prefer_gram(records: int, positions: int, width: int, height: int) -> bool:
     """Say whether Gram matrices are less work for T positions than making height x width gradients.
 
     Both ways multiply T * height * width numbers, one for the weighted sum, the other for the rows; beside that, one
-    multiplies T^2 (height + width) numbers, the other writes each row and reads it twice.
+    multiplies T^2 (height + width) numbers, the other writes every row and reads it twice.
     """
-    return positions == 1 or positions**2 * (height + width) < 2 * TOUCH * height * width
+    touch = TOUCH if records * width * height * 4 < LARGE else TOUCH_LARGE
+    return positions == 1 or positions**2 * (height + width) < touch * height * width
 
 
 def gram_squares(inputs: Tensor, slopes: Tensor) -> Tensor:
@@ -210,11 +218,11 @@ def _half_unit(values: Tensor) -> float:
     return {"highest": 2.0**-24, "high": 2.0**-11}.get(torch.get_float32_matmul_precision(), 2.0**-8)
 
 
-def _squares(rows: Tensor) -> Tensor:
-    """Return the squared length of each row in float64; what underflows counts as the least number."""
+def _lengths(rows: Tensor) -> Tensor:
+    """Return the length of each row; squares that underflow count as the least number there is."""
     rows = wide(rows)
-    norms: Tensor = torch.linalg.vector_norm(rows, dim=1).double()
-    return norms.square() + rows.shape[1] * torch.finfo(rows.dtype).tiny
+    lengths: Tensor = torch.linalg.vector_norm(rows, dim=1)
+    return lengths.add_(math.sqrt(rows.shape[1] * torch.finfo(rows.dtype).tiny))
 
 
 def wide(values: Tensor) -> Tensor:
@@ -231,9 +239,11 @@ def _inverse(order: Sequence[int]) -> list[int]:
     return sorted(range(len(order)), key=lambda place: order[place])
 
 
-def _dense(values: Tensor) -> Tensor:
-    """Return values with the axes of a record as they lie in memory, so that flattening copies nothing."""
-    return values.permute(0, *(axis + 1 for axis in _memory_order(values)))
+def _flat(values: Tensor) -> Tensor:
+    """Return one row per record, with the axes of a record in the order in which they lie in memory."""
+    if values.ndim == 2:
+        return values
+    return values.permute(0, *(axis + 1 for axis in _memory_order(values))).flatten(1)
 
 
 def volume(sizes: Sequence[int]) -> int:

@@ -46,6 +46,20 @@ def quieted(model: nn.Module, run: Callable[[], Any]) -> Iterator[bool]:
         yield False
 
 
+@contextmanager
+def in_double(model: nn.Module) -> Iterator[None]:
+    """Have parameters and buffers in float64 for a while, and then the very tensors that they were."""
+    tensors = [tensor for tensor in (*model.parameters(), *model.buffers()) if tensor.is_floating_point()]
+    values = [tensor.data for tensor in tensors]
+    try:
+        for tensor, value in zip(tensors, values, strict=True):
+            tensor.data = value.double()
+        yield
+    finally:
+        for tensor, value in zip(tensors, values, strict=True):
+            tensor.data = value
+
+
 def draws(model: nn.Module, run: Callable[[], Any]) -> bool:
     """Say whether a run draws from torch's generators."""
     device = next(model.parameters()).device

@@ -1,0 +1,212 @@
+"""One step of training with book-keeping against plain SGD, and against Opacus with hooks and with ghost clipping.
+
+Timed, for every contender: from a batch in hand (in memory, in the layout that the data has) to the end of the
+optimizer's step, with one thread. All private contenders clip and add Gaussian noise. Ours has per-record losses
+as scores, importance weights and per-owner sensitivities besides; coins, gathering and the ledger are left out.
+
+Memory is the peak resident size of a process that makes steps, minus that before the first step: one process each.
+"""
+
+import subprocess
+import sys
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from opacus import GradSampleModule
+from opacus.grad_sample.grad_sample_module_fast_gradient_clipping import GradSampleModuleFastGradientClipping
+from opacus.optimizers import DPOptimizer
+from opacus.optimizers.optimizer_fast_gradient_clipping import DPOptimizerFastGradientClipping
+from opacus.utils.fast_gradient_clipping_utils import DPLossFastGradientClipping
+from torch import Tensor, nn
+
+from benchmarks.timing import medians, report
+from inosgm import Descending, LinearTail, NoTail, ScaleClipped
+from inosgm.mechanism import clipped_ordered_sum
+from inosgm.noise import add_gaussian, streams
+from inosgm.sgd.gradients.bookkeeping import BookKeeping
+from inosgm.tails import Tail
+
+Step = Callable[[], object]
+
+
+def logistic_regression() -> nn.Module:
+    """784 pixels, 10 classes."""
+    return nn.Sequential(nn.Flatten(), nn.Linear(784, 10))
+
+
+def mlp() -> nn.Module:
+    """Three hidden layers of 47."""
+    hidden = [part for width in (784, 47, 47) for part in (nn.Linear(width, 47), nn.ReLU())]
+    return nn.Sequential(nn.Flatten(), *hidden, nn.Linear(47, 10))
+
+
+def mnist_cnn() -> nn.Module:
+    """The papers' network for MNIST."""
+    return nn.Sequential(
+        *(nn.Conv2d(1, 16, 8, 2, padding=3), nn.Tanh(), nn.MaxPool2d(2, 1)),
+        *(nn.Conv2d(16, 32, 4, 2), nn.Tanh(), nn.MaxPool2d(2, 1)),
+        *(nn.Flatten(), nn.Linear(32 * 4 * 4, 32), nn.Tanh(), nn.Linear(32, 10)),
+    )
+
+
+def cifar_cnn() -> nn.Module:
+    """The papers' network for CIFAR-10."""
+    layers: list[nn.Module] = []
+    for first, second in ((3, 32), (32, 64), (64, 128)):
+        layers += [nn.Conv2d(first, second, 3, padding=1), nn.Tanh(), nn.Conv2d(second, second, 3, padding=1)]
+        layers += [nn.Tanh(), nn.MaxPool2d(2)]
+    return nn.Sequential(*layers, nn.Flatten(), nn.Linear(128 * 16, 128), nn.Tanh(), nn.Linear(128, 10))
+
+
+SHAPES = {logistic_regression: (1, 28, 28), mlp: (1, 28, 28), mnist_cnn: (1, 28, 28), cifar_cnn: (3, 32, 32)}
+CASES = [
+    (logistic_regression, (256, 1024), 1.8, 0.25),
+    (mlp, (256, 1024), 1.4, 0.25),
+    (mnist_cnn, (256, 1024), 1.6, 0.5),
+    (cifar_cnn, (256, 512), 1.6, 0.5),
+]
+
+
+def contenders(make: Callable[[], nn.Module], batch: int) -> dict[str, Step]:
+    """Return one step of each way to train, on the same made-up batch."""
+    torch.manual_seed(0)
+    x, y = torch.randn(batch, *SHAPES[make]), torch.randint(10, (batch,))
+    channels_last = x.to(memory_format=torch.channels_last)
+    return {
+        "SGD": _plain(make(), channels_last, y),
+        "SGD, default layout": _plain(make(), x, y),
+        "INO": _ours(make(), x, y, LinearTail(0.4 * batch)),
+        "IDP": _ours(make(), x, y, NoTail()),
+        "Opacus hooks": _hooks(make(), x, y),
+        "Opacus ghost": _ghost(make(), x, y),
+    }
+
+
+def main() -> None:
+    """Print the ratios that issue 4 names."""
+    torch.set_num_threads(1)
+    for make, batches, of_sgd, of_opacus in CASES:
+        convolutional = of_opacus == 0.5
+        for batch in batches:
+            seconds = medians(contenders(make, batch), rounds=_rounds(make, batch))
+            what = f"{make.__name__}, batch {batch}"
+            print(f"{what}: " + ", ".join(f"{name} {1000 * value:.2f} ms" for name, value in seconds.items()))
+            best = min(seconds["Opacus hooks"], seconds["Opacus ghost"]) if convolutional else seconds["Opacus hooks"]
+            report(f"{what}: INO / SGD", seconds["INO"] / seconds["SGD"], at_most=of_sgd)
+            report(f"{what}: INO / SGD, default layout", seconds["INO"] / seconds["SGD, default layout"])
+            peer = "the best of Opacus" if convolutional else "Opacus hooks"
+            report(f"{what}: INO / {peer}", seconds["INO"] / best, at_most=of_opacus)
+            bound = 1.03 if convolutional and batch >= 512 else None
+            report(f"{what}: INO / IDP", seconds["INO"] / seconds["IDP"], at_most=bound)
+            if convolutional:
+                ours, peak = (_extra_memory(make, batch, name) for name in ("INO", "Opacus hooks"))
+                report(f"{what}: memory of INO ({ours:.0f} MB) / of Opacus hooks", ours / peak, at_most=0.5)
+
+
+def _plain(model: nn.Module, x: Tensor, y: Tensor) -> Step:
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+
+    def step() -> None:
+        optimizer.zero_grad()
+        F.cross_entropy(model(x), y).backward()
+        optimizer.step()
+
+    return step
+
+
+def _ours(model: nn.Module, x: Tensor, y: Tensor, tail: Tail) -> Step:
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    engine = BookKeeping(model, lambda outputs, targets: F.cross_entropy(outputs, targets, reduction="none"))
+    n = len(y)
+    sensitivities, ids = np.ones(n), np.arange(n)
+
+    def step() -> None:
+        gradients = engine.gradients(x, y)
+        total = clipped_ordered_sum(
+            gradients,
+            gradients.losses.numpy(),
+            sensitivities,
+            ids,
+            owners=sensitivities,
+            tail=tail,
+            order=Descending(),
+            clipping=ScaleClipped(),
+        )
+        noisy = add_gaussian(total, 1.0, streams(None, 0)[1])
+        for parameter, value in zip(engine.parameters, noisy, strict=True):
+            parameter.grad = value / n
+        optimizer.step()
+
+    return step
+
+
+def _hooks(model: nn.Module, x: Tensor, y: Tensor) -> Step:
+    wrapped = GradSampleModule(model)
+    optimizer = DPOptimizer(
+        torch.optim.SGD(model.parameters(), lr=0.01),
+        noise_multiplier=1.0,
+        max_grad_norm=1.0,
+        expected_batch_size=len(y),
+    )
+
+    def step() -> None:
+        optimizer.zero_grad()
+        F.cross_entropy(wrapped(x), y).backward()
+        optimizer.step()
+
+    return step
+
+
+def _ghost(model: nn.Module, x: Tensor, y: Tensor) -> Step:
+    wrapped = GradSampleModuleFastGradientClipping(model, max_grad_norm=1.0, use_ghost_clipping=True)
+    optimizer = DPOptimizerFastGradientClipping(
+        torch.optim.SGD(model.parameters(), lr=0.01),
+        noise_multiplier=1.0,
+        max_grad_norm=1.0,
+        expected_batch_size=len(y),
+    )
+    loss = DPLossFastGradientClipping(wrapped, optimizer, nn.CrossEntropyLoss())
+
+    def step() -> None:
+        optimizer.zero_grad()
+        loss(wrapped(x), y).backward()
+        optimizer.step()
+
+    return step
+
+
+def _rounds(make: Callable[[], nn.Module], batch: int) -> int:
+    return {cifar_cnn: 5, mnist_cnn: 11}.get(make, 51)
+
+
+def _extra_memory(make: Callable[[], nn.Module], batch: int, name: str) -> float:
+    """Return the megabytes by which the peak of a fresh process grows in three steps of one contender."""
+    code = f"from benchmarks import training; training.measure_memory({make.__name__!r}, {batch}, {name!r})"
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    return float(done.stdout)
+
+
+def measure_memory(model: str, batch: int, name: str) -> None:
+    """Print the growth of this process's peak in megabytes: run in a process of its own."""
+    torch.set_num_threads(1)
+    contenders(globals()[model], 4)[name]()  # what libraries load at their first use is no memory of a step
+    step = contenders(globals()[model], batch)[name]
+    before = _resident()
+    Path("/proc/self/clear_refs").write_text("5")  # forget the peak so far
+    for _ in range(3):
+        step()
+    print(_resident("VmHWM") - before)
+
+
+def _resident(field: str = "VmRSS") -> float:
+    """Return the resident memory of this process in megabytes, now or (VmHWM) at its peak: Linux."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) / 1024 for line in lines if line.startswith(field))
+
+
+warnings.filterwarnings("ignore", module="opacus")  # about seeds and hooks, at every model
+warnings.filterwarnings("ignore", module="torch.nn.modules.module")

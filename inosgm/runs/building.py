@@ -1,0 +1,112 @@
+"""From a configuration to a trainer."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from inosgm.config import TrainingConfig
+from inosgm.datasets import Dataset, load
+from inosgm.owners import Owners
+from inosgm.plan import Plan
+from inosgm.runs import directory, parts
+from inosgm.sgd.trainer import Trainer
+
+PRECISIONS = {"bfloat16": torch.bfloat16, "float16": torch.float16}
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Training:
+    """What a configuration describes, ready to be trained.
+
+    Attributes:
+        config: Where it comes from.
+        dataset: The records to train on, and those held out.
+        owners: The owners of the training records.
+        groups: One label per held-out record: its owner, or its class where it has none.
+        trainer: The trainer, with its plan, model and optimizer.
+        begun_at: The step that training goes on from; 0 for a run that has not begun.
+    """
+
+    config: TrainingConfig
+    dataset: Dataset
+    owners: Owners
+    groups: np.ndarray
+    trainer: Trainer
+    begun_at: int
+
+    @property
+    def plan(self) -> Plan:
+        """The plan that the trainer follows."""
+        return self.trainer.plan
+
+    @property
+    def held_out(self) -> tuple[Any, Any, np.ndarray]:
+        """Inputs, targets and groups of the held-out records."""
+        return self.dataset.x_test, self.dataset.y_test, self.groups
+
+
+def build(config: TrainingConfig, *, dataset: Dataset | None = None, note: str = "") -> Training:
+    """Make data, owners, plan, model, optimizer and trainer from a configuration; nothing is trained or charged.
+
+    A run that has begun goes by the plan that it was begun with.
+
+    Args:
+        config: What to make.
+        dataset: The data set, where it is loaded already.
+        note: What the ledger says about it.
+
+    Raises:
+        ValueError: for what does not fit together, with the path of the key.
+        FileNotFoundError: for data that is not there.
+    """
+    return assembled(config, directory.begun(config), dataset=dataset, charged=True, note=note)
+
+
+def assembled(
+    config: TrainingConfig, begun: directory.Begun, *, dataset: Dataset | None, charged: bool, note: str = ""
+) -> Training:
+    """Put the parts together, with the plan that a run was begun with if it has begun."""
+    chosen = parts.prepared(config, load(config.data.name, config.data.root) if dataset is None else dataset)
+    if not len(chosen.dataset.y_test):
+        raise ValueError(f"data: {config.data.name} has no held-out records")
+    model = parts.model_of(config, chosen.dataset)
+    optimizer = parts.optimizer_of(config, model)
+    schedule = parts.schedule_of(config, optimizer)
+    ledger = parts.ledger_of(config, chosen.owners if begun.plan is None else None) if charged else None
+    plan = parts.planned(config, chosen.owners, ledger) if begun.plan is None else begun.plan
+    _require_diagnosable(config, plan, chosen.groups)
+    fit = config.training
+    trainer = Trainer(
+        plan,
+        model,
+        nn.CrossEntropyLoss(),
+        optimizer,
+        owners=chosen.owners,
+        tail=config.tail.tail,
+        order=config.of_order(),
+        clipping=config.clipping.clipping(),
+        schedule=schedule,
+        max_physical_batch=fit.max_physical_batch,
+        autocast=None if fit.autocast is None else PRECISIONS[fit.autocast],
+        fix=fit.fix,
+        key=config.noise_key(),
+        ledger=ledger,
+        note=note,
+    )
+    return Training(
+        config=config,
+        dataset=chosen.dataset,
+        owners=chosen.owners,
+        groups=chosen.groups,
+        trainer=trainer,
+        begun_at=begun.step,
+    )
+
+
+def _require_diagnosable(config: TrainingConfig, plan: Plan, groups: np.ndarray) -> None:
+    """Raise if diagnostics are wanted where held-out records have no owners to compare."""
+    if config.training.diagnostics and set(groups.tolist()) - set(plan.labels):
+        raise ValueError("training.diagnostics: compares owners, but the held-out records here have none: set it false")

@@ -1,0 +1,77 @@
+"""What a run directory says about the configuration that it was begun with."""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from inosgm._files import write_durably
+from inosgm.config import TrainingConfig, differences
+from inosgm.plan import Plan
+from inosgm.sgd.run import Run
+
+NAME = "config.yaml"
+
+
+@dataclass(frozen=True)
+class Begun:
+    """The plan that a run was begun with, and the step of its latest checkpoint."""
+
+    plan: Plan | None
+    step: int
+
+
+def begun(config: TrainingConfig) -> Begun:
+    """Say what has been done of a run, if anything; nothing is made or changed.
+
+    Raises:
+        ValueError: for a directory that holds a run of another configuration.
+        BlockingIOError: while another process trains in it.
+    """
+    if config.run is None:
+        return Begun(None, 0)
+    require_same(config)
+    if not (Path(config.run) / "plan-0.json").exists():
+        return Begun(None, 0)
+    with Run(config.run) as place:
+        latest = place.latest()
+        return Begun(place.plan(0), 0 if latest is None else latest.step)
+
+
+def require_same(config: TrainingConfig) -> None:
+    """Raise if the run directory holds a run of another configuration."""
+    folder = Path(str(config.run))
+    if not (folder / NAME).exists():
+        if (folder / "plan-0.json").exists():
+            raise ValueError(f"run: {folder} holds a run that was not begun from a configuration: take another one")
+        return
+    other = differences(TrainingConfig.from_yaml(folder / NAME), config, names=("there", "here"))
+    if other:
+        raise ValueError(
+            f"run: {folder} holds a run of another configuration, which differs in {other}: take another one"
+        )
+
+
+def remember(config: TrainingConfig) -> None:
+    """Write the configuration into the run directory: with whole paths, and without the key, which is a secret."""
+    folder = Path(str(config.run))
+    if not (folder / NAME).exists():
+        write_durably(folder / NAME, located(config).to_yaml().encode())
+
+
+def located(config: TrainingConfig) -> TrainingConfig:
+    """Return the configuration with whole paths, without key and run."""
+
+    def whole(path: str | None) -> str | None:
+        return None if path is None else os.path.abspath(path)
+
+    owners, data = config.owners, config.data
+    files = {name: whole(getattr(owners, name)) for name in ("csv", "held_out") if hasattr(owners, name)}
+    return config.model_copy(
+        update={
+            "key": None,
+            "run": None,
+            "ledger": whole(config.ledger),
+            "data": data.model_copy(update={"root": whole(data.root)}),
+            "owners": owners.model_copy(update=files),
+        }
+    )

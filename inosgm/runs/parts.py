@@ -1,0 +1,195 @@
+"""The parts of a training run, made from the sections of its configuration."""
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from importlib import import_module
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+from torch.optim import Optimizer, lr_scheduler
+from torch.optim.lr_scheduler import LRScheduler
+
+from inosgm import planning
+from inosgm.accounting import ACCOUNTANTS
+from inosgm.config import ClassOwners, FileOwners, SettingOwners, SplitOwners, TrainingConfig
+from inosgm.datasets import Dataset
+from inosgm.datasets.settings import SETTINGS, Prepared, split
+from inosgm.ledger import Ledger
+from inosgm.owners import Owners
+from inosgm.plan import Plan
+from inosgm.sgd import models
+
+
+@contextmanager
+def about(key: str) -> Iterator[None]:
+    """Put the path of a key before the message of what goes wrong."""
+    try:
+        yield
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"{key}: {error}") from error
+
+
+def prepared(config: TrainingConfig, dataset: Dataset) -> Prepared:
+    """Choose the records, and say who owns them."""
+    owners, seed = config.owners, config.seed
+    if config.data.subset is not None:
+        dataset = _subset(dataset, config.data.subset, seed)
+    with about("owners"):
+        if isinstance(owners, SettingOwners):
+            return SETTINGS[owners.setting].prepare(dataset, seed)
+        names = np.array(dataset.classes)
+        groups = names[dataset.y_test]
+        if isinstance(owners, ClassOwners):
+            present = np.unique(dataset.y).tolist()
+            granted = _by_class(owners.epsilon, dataset.classes)
+            epsilon = {dataset.classes[place]: granted[dataset.classes[place]] for place in present}
+            made = Owners(of_record=names[dataset.y], epsilon=epsilon, delta=owners.delta)
+        elif isinstance(owners, FileOwners):
+            made = _from_file(owners, owners.csv)
+            _require_as_many(owners.csv, made, dataset.y, "training")
+            if owners.held_out is not None:
+                held_out = Owners.from_csv(owners.held_out, epsilon=1.0, delta=0.5, records=None)  # only labels count
+                _require_as_many(owners.held_out, held_out, dataset.y_test, "held-out")
+                groups = np.array(held_out.labels)[held_out.of_record]
+        else:
+            made, groups = _drawn(owners, dataset, seed)
+    return Prepared(dataset=dataset, owners=made, groups=groups)
+
+
+def _subset(dataset: Dataset, size: int, seed: int) -> Dataset:
+    if size > len(dataset.y):
+        raise ValueError(f"data.subset: must be at most the {len(dataset.y)} training records, got {size}")
+    generator = np.random.default_rng([seed, *b"subset"])
+    chosen = np.sort(generator.choice(len(dataset.y), size, replace=False))
+    return replace(dataset, x=dataset.x[chosen], y=dataset.y[chosen])
+
+
+def _by_class(epsilon: Any, classes: tuple[str, ...]) -> dict[str, float]:
+    """Return what the owner of each class grants; classes that are called like numbers may be written as numbers."""
+    if isinstance(epsilon, Mapping):
+        granted = {str(name): value for name, value in epsilon.items()}
+        wrong = [*(name for name in granted if name not in classes), *(name for name in classes if name not in granted)]
+        if wrong:
+            raise ValueError(f"epsilon must name each of the classes {', '.join(classes)}: look at {wrong[0]!r}")
+        return granted
+    values = epsilon if isinstance(epsilon, tuple) else (epsilon,) * len(classes)
+    if len(values) != len(classes):
+        raise ValueError(f"epsilon must be one number per class: got {len(values)} for {len(classes)}")
+    return dict(zip(classes, values, strict=True))
+
+
+def _from_file(owners: FileOwners, path: str) -> Owners:
+    budgets = {"epsilon": owners.epsilon, "delta": owners.delta}
+    return Owners.from_csv(path, records=None, **{k: v for k, v in budgets.items() if v is not None})  # type: ignore
+
+
+def _require_as_many(path: str, owners: Owners, records: np.ndarray, which: str) -> None:
+    if owners.n_records != records.size:
+        raise ValueError(
+            f"{path} must have a row for each of the {records.size} {which} records, got {owners.n_records}"
+        )
+
+
+def _drawn(owners: SplitOwners, dataset: Dataset, seed: int) -> tuple[Owners, np.ndarray]:
+    """Draw who gets which record; held-out records belong to nobody and are looked at by class."""
+    drawn = split(owners.fractions, owners.epsilon, len(dataset.y), seed)
+    of_record = np.array(drawn.labels)[drawn.of_record]
+    made = Owners(of_record=of_record, epsilon=drawn.epsilon, delta=owners.delta)
+    return made, np.array([f"class {dataset.classes[label]}" for label in dataset.y_test.tolist()])
+
+
+def planned(config: TrainingConfig, owners: Owners, ledger: Ledger | None) -> Plan:
+    """Plan with what the ledger, if there is one, says is left."""
+    methods: dict[str, Callable[..., Plan]] = {
+        "sample": planning.plan_sample,
+        "scale": planning.plan_scale,
+        "blend": planning.plan_blend,
+        "uniform": planning.plan_uniform,
+    }
+    wish = config.plan
+    with about("plan"):
+        return methods[wish.method](
+            owners,
+            **({} if wish.weight is None else {"weight": wish.weight}),
+            steps=wish.steps,
+            expected_batch=wish.expected_batch,
+            clip_norm=wish.clip_norm,
+            accountant=ACCOUNTANTS[wish.accountant],
+            past=() if ledger is None else ledger.past(owners),
+        )
+
+
+def ledger_of(config: TrainingConfig, owners: Owners | None) -> Ledger | None:
+    """Open the shared ledger; with owners it is made if it is not there, and must agree with them if it is."""
+    if config.ledger is None:
+        return None
+    with about("ledger"):
+        return Ledger(config.ledger, owners=owners, accountant=ACCOUNTANTS[config.plan.accountant])
+
+
+def model_of(config: TrainingConfig, dataset: Dataset) -> nn.Module:
+    """Make the model, whose first parameters follow from the seed."""
+    with about("model"):
+        model = models.make(
+            config.model.name,
+            classes=len(dataset.classes),
+            input_shape=dataset.input_shape,
+            seed=config.seed,
+            **config.model.options,
+        )
+    with about("training.device"):
+        try:
+            return model.to(torch.device(config.training.device))
+        except (RuntimeError, AssertionError) as error:
+            raise ValueError(str(error).splitlines()[0]) from None
+
+
+def optimizer_of(config: TrainingConfig, model: nn.Module) -> Optimizer:
+    """Make the optimizer."""
+    wish = config.optimizer
+    with about("optimizer"):
+        made = _call(torch.optim, wish.name, model.parameters(), {"lr": wish.lr, **wish.options})
+        if not isinstance(made, Optimizer):
+            raise TypeError(f"{wish.name} must make a torch optimizer, got {type(made).__name__}")
+        return made
+
+
+def schedule_of(config: TrainingConfig, optimizer: Optimizer) -> LRScheduler | None:
+    """Make the learning-rate schedule, if there is one."""
+    wish = config.schedule
+    if wish is None:
+        return None
+    with about("schedule"):
+        made = _call(lr_scheduler, wish.name, optimizer, wish.options)
+        if not isinstance(made, LRScheduler):
+            raise TypeError(f"{wish.name} must make a torch learning-rate schedule, got {type(made).__name__}")
+        return made
+
+
+def _call(home: ModuleType, name: str, first: Any, options: Mapping[str, Any]) -> Any:
+    """Call a class of torch by its name, or something of the user's by its import path."""
+    function = _imported(name) if ":" in name else getattr(home, name, None)
+    if not callable(function):
+        raise ValueError(f"name must be a class of {home.__name__}, or package.module:function, got {name!r}")
+    try:
+        inspect.signature(function).bind(first, **options)
+    except TypeError as error:
+        raise ValueError(f"{name} does not take these options: {error}") from None
+    return function(first, **options)
+
+
+def _imported(path: str) -> Any:
+    module, _, attribute = path.partition(":")
+    try:
+        return getattr(import_module(module), attribute)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{module}.".startswith(f"{error.name}."):
+            raise
+        raise ValueError(f"{path!r} must be importable, but there is no module {error.name!r}") from None
+    except AttributeError:
+        raise ValueError(f"{path!r} must name something, but {module} has no {attribute!r}") from None

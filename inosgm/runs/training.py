@@ -1,0 +1,198 @@
+"""Train, evaluate and revise runs that configurations describe."""
+
+import io
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from inosgm._files import write_durably
+from inosgm.config import TrainingConfig
+from inosgm.datasets import Dataset
+from inosgm.owners import Owners
+from inosgm.plan import Plan
+from inosgm.runs import directory
+from inosgm.runs.building import Training, assembled, build
+from inosgm.runs.tables import owner_table
+from inosgm.sgd.curve import LearningCurve
+from inosgm.sgd.metrics import Evaluation
+from inosgm.sgd.run import Checkpoint, Run
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Evaluated:
+    """What a model of a run is worth to every owner.
+
+    Attributes:
+        plan: The plan that the run follows.
+        step: How many steps of that plan were done.
+        steps_done: How many steps were done, those of earlier plans included.
+        evaluation: On the held-out records.
+    """
+
+    plan: Plan
+    step: int
+    steps_done: int
+    evaluation: Evaluation
+
+    def report(self) -> str:
+        """Return a table for people."""
+        return owner_table(self.plan, self.step, self.evaluation)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it for JSON."""
+        plan = self.plan
+        owners = [
+            {"owner": label, "records": size, "epsilon": granted, "spent": spent, "delta": delta}
+            for label, size, granted, spent, delta in zip(
+                plan.labels,
+                plan.sizes.tolist(),
+                *(np.asarray(column).tolist() for column in (plan.epsilon, plan.spent(self.step), plan.delta)),
+                strict=True,
+            )
+        ]
+        return {
+            "steps": self.steps_done,
+            "accountant": plan.accountant,
+            "owners": owners,
+            "evaluation": self.evaluation.to_dict(),
+        }
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Result(Evaluated):
+    """A run that has been trained.
+
+    Attributes:
+        curve: The evaluations by step.
+        training: The model and everything else.
+    """
+
+    curve: LearningCurve
+    training: Training
+
+
+def train(run: TrainingConfig | Training, *, steps: int | None = None, progress: bool = False) -> Result:
+    """Train what a configuration describes, or go on with it where its run directory says.
+
+    The run directory then holds the configuration (`config.yaml`), the plan, checkpoints, the log, the ledger, and at
+    the end `curve.json` and the weights, `model.pt`. Without one everything stays in memory.
+
+    Args:
+        run: A configuration, or what `build` made of it.
+        steps: How many steps to make now; all that are left if not given.
+        progress: Show how far training has got.
+
+    Raises:
+        ValueError: for a directory that holds a run of another configuration, naming the keys.
+        BlockingIOError: while another process trains in the directory.
+    """
+    training = run if isinstance(run, Training) else build(run)
+    config, trainer = training.config, training.trainer
+    if config.run is not None:
+        with Run(config.run):
+            directory.require_same(config)
+            directory.remember(config)
+    curve = trainer.fit(
+        training.dataset.x,
+        training.dataset.y,
+        steps=steps,
+        held_out=training.held_out,
+        evaluate_every=config.training.evaluate_every,
+        checkpoint_every=config.training.checkpoint_every,
+        diagnostics=config.training.diagnostics,
+        run=config.run,
+        progress=progress,
+    )
+    if config.run is not None:
+        folder, stream = Path(config.run), io.BytesIO()
+        torch.save(trainer.model.state_dict(), stream)
+        write_durably(folder / "model.pt", stream.getvalue())
+        write_durably(folder / "curve.json", curve.to_json().encode())
+    return Result(
+        plan=trainer.plan,
+        step=trainer.released,
+        steps_done=trainer.steps_done,
+        evaluation=trainer.evaluate(*training.held_out[:2], owners=training.groups),
+        curve=curve,
+        training=training,
+    )
+
+
+def evaluate(run: TrainingConfig | str | os.PathLike[str], *, dataset: Dataset | None = None) -> Evaluated:
+    """Evaluate the latest checkpoint of a run on the held-out records.
+
+    Args:
+        run: A configuration with a run directory, or that directory.
+        dataset: The data set, where it is loaded already.
+
+    Raises:
+        ValueError: if nothing was trained there.
+        BlockingIOError: while another process trains in the directory.
+    """
+    config = run if isinstance(run, TrainingConfig) else configuration_in(run)
+    checkpoint, plan = _latest(config)
+    training = assembled(config, directory.Begun(plan, checkpoint.step), dataset=dataset, charged=False)
+    training.trainer.model.load_state_dict(dict(checkpoint.model))
+    found = training.trainer.evaluate(*training.held_out[:2], owners=training.groups)
+    step = checkpoint.step - checkpoint.first
+    return Evaluated(plan=plan, step=step, steps_done=checkpoint.step, evaluation=found)
+
+
+def revise(
+    config: TrainingConfig, epsilon: dict[str | int, float], delta: dict[str | int, float] | None = None
+) -> Training:
+    """Give owners of a run new budgets: it goes on with a new plan, after a step back if somebody has spent more.
+
+    Args:
+        config: A configuration with a run directory.
+        epsilon: What some owners grant from now on; the others as before.
+        delta: Likewise.
+
+    Returns:
+        The run, whose plan is the new one; `train` goes on with it.
+
+    Raises:
+        ValueError: for owners that the run does not have, or a run that has not begun.
+        AlreadySpent: when the run would have to go back further than it can.
+    """
+    _, plan = _latest(config)
+    training = build(config)
+    labels = np.array(training.owners.labels)[training.owners.of_record]
+    budgets = {}
+    for name, changes in (("epsilon", epsilon), ("delta", delta or {})):
+        now = dict(zip(plan.labels, np.asarray(getattr(plan, name)).tolist(), strict=True))
+        unknown = [label for label in changes if label not in now]
+        if unknown:
+            raise ValueError(f"{name} must be of owners of the run, got {unknown[0]!r}")
+        budgets[name] = {**now, **changes}
+    owners = Owners(of_record=labels, **budgets)
+    training.trainer.revise(owners, training.dataset.x, training.dataset.y, run=config.run)
+    return training
+
+
+def _latest(config: TrainingConfig) -> tuple[Checkpoint, Plan]:
+    """Return the latest checkpoint of a run, and the plan that it follows."""
+    if config.run is None or not (Path(config.run) / directory.NAME).exists():
+        raise ValueError(f"run: must be the directory of a run that `train` has begun, got {config.run}")
+    directory.require_same(config)
+    with Run(config.run) as place:
+        checkpoint = place.latest()
+        if checkpoint is None:
+            raise ValueError(f"run: {config.run} holds no checkpoint yet")
+        return checkpoint, place.plan(checkpoint.revision)
+
+
+def configuration_in(folder: str | os.PathLike[str]) -> TrainingConfig:
+    """Return the configuration of a run directory.
+
+    Raises:
+        ValueError: if it holds none.
+    """
+    path = Path(folder) / directory.NAME
+    if not path.exists():
+        raise ValueError(f"{folder} must be the directory of a run: it holds no {directory.NAME}")
+    return TrainingConfig.from_yaml(path).model_copy(update={"run": os.fspath(folder)})

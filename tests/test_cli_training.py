@@ -1,0 +1,137 @@
+"""The commands that train, evaluate, compare and revise, as users call them."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from inosgm.cli import app
+from inosgm.ledger import Ledger
+
+TEXT = """
+data: {name: breast_cancer}
+owners: {by: class, epsilon: {benign: 5, malignant: 1}, delta: 1e-4}
+model: {name: logistic_regression}
+plan: {method: sample, steps: 8, expected_batch: 64, clip_norm: 1, accountant: rdp}
+tail: {kind: linear, fraction: 0.4}
+optimizer: {name: SGD, lr: 1.0, options: {momentum: 0.5}}
+key: 5
+"""
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "run.yaml").write_text(TEXT)
+    return tmp_path
+
+
+def invoke(*arguments):
+    result = CliRunner().invoke(app, [str(argument) for argument in arguments], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def command(*arguments):
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"}
+    return {"args": [sys.executable, "-m", "inosgm", *map(str, arguments)], "env": environment, "text": True}
+
+
+def test_train_evaluate_and_train_again(here):
+    told = invoke("train", "run.yaml")
+    assert "8 steps, expected batch 64" in told
+    assert "after 8 steps" in told
+    assert told.endswith("written to runs/run\n")
+    table = told[told.index("owner      epsilon granted   spent  held out  accuracy") :].removesuffix(
+        "written to runs/run\n"
+    )
+    assert invoke("evaluate", "runs/run") == invoke("evaluate", "run.yaml") == f"runs/run after 8 steps\n{table}"
+    found = json.loads(invoke("evaluate", "runs/run", "--json"))
+    curve = json.loads((here / "runs/run/curve.json").read_text())
+    assert found["evaluation"] == curve["evaluations"][-1]
+    assert [owner["spent"] <= owner["epsilon"] for owner in found["owners"]] == [True, True]
+    again = invoke("train", "run.yaml", "--quiet")
+    assert again == f"going on from step 8 of the run in runs/run\nafter 8 steps\n{table}written to runs/run\n"
+
+
+def test_train_takes_what_the_command_line_says(here):
+    told = invoke("train", "run.yaml", "--run", "elsewhere", "--seed", 3, "--set", "plan.steps=4", "--quiet")
+    assert "after 4 steps" in told
+    text = (here / "elsewhere/config.yaml").read_text()
+    assert re.search(r"^seed: 3$", text, re.MULTILINE)
+    assert not (here / "runs").exists()
+
+
+def test_mistakes_end_in_one_line(here):
+    result = subprocess.run(**command("train", "run.yaml", "--set", "plan.stpes=3"), capture_output=True)
+    assert (result.returncode, result.stdout) == (2, "")
+    assert result.stderr == "error: run.yaml: plan.stpes: unknown key; did you mean steps?\n"
+    with pytest.raises(FileNotFoundError, match=r"No such file or directory: 'none\.yaml'"):
+        invoke("train", "none.yaml")
+
+
+def test_missing_data_says_where_to_put_it(here):
+    changes = ["--set", "data.name=mnist", "--set", "owners={setting: MN}", "--data-dir", "data"]
+    with pytest.raises(FileNotFoundError, match="mnist is not there: put train-images-idx3-ubyte"):
+        invoke("train", "run.yaml", *changes)
+    assert not (here / "runs").exists()
+
+
+def test_a_killed_run_goes_on_and_ends_as_if_it_had_not_been_killed(here):
+    changes = [
+        "--set",
+        "plan.steps=100",
+        "--set",
+        "training.checkpoint_every=10",
+        "--set",
+        "training.evaluate_every=25",
+    ]
+    invoke("train", "run.yaml", *changes, "--run", "undisturbed", "--quiet")
+    arguments = ["train", "run.yaml", *changes, "--run", "killed", "--quiet"]
+    process = subprocess.Popen(**command(*arguments), stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    while process.poll() is None and not (here / "killed/checkpoint-0-20.pt").exists():
+        time.sleep(0.002)
+    process.send_signal(signal.SIGKILL)
+    output, _ = process.communicate()
+    assert process.returncode == -signal.SIGKILL, output
+    assert not (here / "killed/model.pt").exists()
+    told = invoke(*arguments)
+    assert re.match(r"going on from step \d+0 of the run in killed\nafter 100 steps\n", told)
+    one, other = (torch.load(here / name / "model.pt", weights_only=True) for name in ("undisturbed", "killed"))
+    assert all(torch.equal(one[name], other[name]) for name in one)
+    for name in ("curve.json", "log.jsonl"):
+        assert (here / "undisturbed" / name).read_bytes() == (here / "killed" / name).read_bytes()
+    spent = [Ledger(here / name / "ledger").spent() for name in ("undisturbed", "killed")]
+    assert spent[0] == spent[1]
+
+
+def test_compare_shows_one_table(here):
+    (here / "idp.yaml").write_text(TEXT.replace("{kind: linear, fraction: 0.4}", "{kind: none}"))
+    told = invoke("compare", "run.yaml", "idp.yaml", "--seeds", 2, "--quiet")
+    lines = told.splitlines()
+    assert [line.split()[0] for line in lines[:3]] == ["configuration", "run", "idp"]
+    assert lines[-1] == "4 runs, each of which keeps the budgets by itself: all together spend more."
+    assert not (here / "runs").exists()
+    with pytest.raises(ValueError, match="files must differ"):
+        invoke("compare", "run.yaml", "run.yaml")
+
+
+def test_revise_writes_a_new_plan_into_the_run(here):
+    changes = ["--set", "training.checkpoint_every=2"]
+    assert "after 6 steps" in invoke("train", "run.yaml", *changes, "--steps", 6, "--quiet")
+    (here / "budgets.csv").write_text("owner,epsilon\nmalignant,0.6\n")
+    told = invoke("revise", "run.yaml", *changes, "--budgets", "budgets.csv")
+    assert re.search(r"runs/run went back from step 6 to step \d and follows this plan from there", told)
+    told = invoke("train", "run.yaml", *changes, "--quiet")
+    assert re.search(r"malignant +0\.6 +0\.[0-9]+ ", told)
+    found = json.loads(invoke("evaluate", "runs/run", "--json"))
+    assert found["steps"] == 8
+    assert [owner["epsilon"] for owner in found["owners"]] == [5.0, 0.6]
+    assert all(owner["spent"] <= owner["epsilon"] for owner in found["owners"])

@@ -1,0 +1,238 @@
+import json
+import os
+import pickle
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from training_worker import HELD_OUT, LABELS, X, Y, fit, owners, trainer
+
+from inosgm import AlreadySpent, Ledger, Plan, plan_scale
+from inosgm.ledger import JobMismatch
+from inosgm.sgd.run import Checkpoint, Run
+
+WORKER = Path(__file__).with_name("training_worker.py")
+POINTS = [
+    ("inosgm.ledger:Ledger.charge", 1),
+    ("inosgm.sgd.runlog:RunLog.write", 1),
+    ("inosgm.ledger:Ledger.bind", 3),
+    ("torch.optim:SGD.step", 4),
+    ("os:replace", 2),
+    ("inosgm.sgd.run:Run.save", 1),
+    ("inosgm.ledger:Ledger.charge", 2),
+    ("os:replace", 2),
+    ("inosgm.sgd.runlog:RunLog.write", 2),
+    ("inosgm.sgd.run:Run.forget_key", 1),
+]
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+def weights(made):
+    return torch.cat([value.flatten() for value in made.model.state_dict().values()])
+
+
+def everything(run):
+    """Return what a run has come to: its last checkpoint, its public log, and what every owner has spent."""
+    with Run(run) as place:
+        last = place.latest()
+    content = {name: value for name, value in vars(last).items() if name != "ledger"}
+    return content, (run / "log.jsonl").read_text(), Ledger(run / "ledger").spent()
+
+
+def same(one, other):
+    if isinstance(one, torch.Tensor):
+        return torch.equal(one, other)
+    if isinstance(one, dict):
+        return one.keys() == other.keys() and all(same(one[name], other[name]) for name in one)
+    if isinstance(one, list | tuple):
+        return len(one) == len(other) and all(map(same, one, other))
+    return one == other
+
+
+def test_killed_again_and_again_a_run_ends_as_if_it_had_not_been(tmp_path):
+    made = fit(tmp_path / "whole")
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "OMP_NUM_THREADS": "1"}
+    points = [str(part) for point in POINTS for part in point]
+    command = [sys.executable, str(WORKER), str(tmp_path / "killed"), *points]
+    ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+    assert not ended.returncode, ended.stderr
+    finished = fit(tmp_path / "killed")
+    assert torch.equal(weights(made), weights(finished))
+    assert made.curve == finished.curve
+    (checkpoint, log, spent), (again, log_again, spent_again) = map(
+        everything, (tmp_path / "whole", tmp_path / "killed")
+    )
+    assert same(checkpoint, again)
+    assert log == log_again
+    assert spent == spent_again
+    assert spent["strict"] <= 2.0
+    charges = Ledger(tmp_path / "killed" / "ledger").history()
+    assert sorted(span for charge in charges for span in charge.spans) == [(0, 5), (5, 10), (10, 15), (15, 20)]
+
+
+def test_a_run_without_a_run_directory_gives_the_same_model(tmp_path):
+    made = trainer(key=11)
+    made.fit(X, Y, progress=False)
+    assert torch.equal(weights(made), weights(fit(tmp_path / "run")))
+
+
+def test_pieces_of_a_run_add_up(tmp_path):
+    whole = fit(tmp_path / "whole")
+    for _ in range(3):
+        fit(tmp_path / "pieces", steps=7)
+    assert torch.equal(weights(whole), weights(fit(tmp_path / "pieces")))
+
+
+def test_a_run_makes_up_its_key_and_forgets_it(tmp_path):
+    made = fit(tmp_path, key=None, steps=6)
+    assert stat.S_IMODE((tmp_path / "key").stat().st_mode) == 0o600
+    secret = (tmp_path / "key").read_text()
+    assert secret not in "".join(path.read_bytes().decode("latin-1") for path in tmp_path.glob("checkpoint*"))
+    again = fit(tmp_path, key=None, steps=0)
+    assert torch.equal(weights(made), weights(again))
+    done = fit(tmp_path, key=None)
+    assert not (tmp_path / "key").exists()
+    once_more = fit(tmp_path, key=None)
+    assert torch.equal(weights(done), weights(once_more))
+    assert once_more.released == 20
+    assert once_more.curve.steps == (0, 4, 6, 8, 12, 16, 20)
+
+
+def test_another_key_or_plan_or_data_is_refused(tmp_path):
+    fit(tmp_path, steps=6)
+    with pytest.raises(ValueError, match="key must be the one"):
+        fit(tmp_path, key=12)
+    made = trainer(key=11)
+    made._begun_with = plan_scale(owners(), steps=20, expected_batch=31, clip_norm=0.5)
+    with pytest.raises(ValueError, match="another plan"):
+        made.fit(X, Y, run=tmp_path, progress=False)
+    made = trainer(key=11)
+    made.fit(X, Y, run=tmp_path, steps=2, checkpoint_every=5, progress=False)
+    with Run(tmp_path) as place:
+        place.drop_after(6)
+    with pytest.raises(JobMismatch, match="another sum"):
+        trainer(key=11).fit(X + 1, Y, run=tmp_path, progress=False)
+
+
+def test_one_process_at_a_time(tmp_path):
+    with Run(tmp_path), pytest.raises(BlockingIOError, match="another process trains in"):
+        fit(tmp_path)
+
+
+def test_a_run_needs_budgets_or_a_ledger(tmp_path):
+    plan = Plan(
+        sample_rates=[0.5, 0.5], sensitivities=[1, 1], sizes=np.unique(LABELS, return_counts=True)[1], noise_scale=1,
+        steps=3, labels=["open", "strict"],
+    )  # fmt: skip
+    made = trainer()
+    bare = type(made)(plan, made.model, made._loss, made.optimizer, owners=LABELS)
+    with pytest.raises(ValueError, match="a run needs a ledger"):
+        bare.fit(X, Y, run=tmp_path, progress=False)
+
+
+def test_checkpoints_hold_no_code(tmp_path):
+    fit(tmp_path, steps=1)
+    path = next(tmp_path.glob("checkpoint-0-1.pt"))
+    assert Checkpoint.from_file(path).step == 1
+
+    class Evil:
+        def __reduce__(self):
+            return print, ("ran",)
+
+    torch.save({"model": Evil()}, path)
+    with pytest.raises(pickle.UnpicklingError, match="Weights only"):
+        fit(tmp_path)
+
+
+def test_more_budget_is_used_by_what_remains(tmp_path):
+    fit(tmp_path, steps=10)
+    made = trainer(key=11)
+    more = owners(strict=4.0)
+    plan = made.revise(more, run=tmp_path)
+    assert plan.steps == 10
+    again = trainer(key=11)
+    again.fit(X, Y, held_out=HELD_OUT, run=tmp_path, checkpoint_every=5, progress=False)
+    assert again.steps_done == 20
+    spent = Ledger(tmp_path / "ledger").spent()
+    assert 2.0 < spent["strict"] <= 4.0
+    assert 5.5 < spent["open"] <= 6.0
+    assert again.curve.steps[-1] == 20
+
+
+def test_a_revised_run_is_resumed_too(tmp_path):
+    for name in ("one", "two"):
+        fit(tmp_path / name, steps=10)
+        trainer(key=11).revise(owners(strict=4.0), run=tmp_path / name)
+    whole = fit(tmp_path / "one")
+    fit(tmp_path / "two", steps=3)
+    assert torch.equal(weights(whole), weights(fit(tmp_path / "two")))
+
+
+def test_less_budget_takes_the_run_back_to_the_step_that_the_plan_names(tmp_path):
+    made = fit(tmp_path)
+    less = owners(strict=1.2)
+    with pytest.raises(AlreadySpent) as refusal:
+        made.plan.revise(19, less)
+    target = refusal.value.last_step
+    assert 5 < target < 19
+    at_target = trainer(key=11)
+    at_target.fit(X, Y, steps=target, progress=False)
+
+    back = trainer(key=11)
+    with pytest.raises(ValueError, match="nothing is left"):
+        back.revise(less, X, Y, run=tmp_path)
+    with Run(tmp_path) as place:
+        place.drop_after(19)  # killed before the end
+    plan = back.revise(less, X, Y, run=tmp_path)
+    assert back.steps_done == target
+    assert plan.steps == 20 - target
+    assert torch.equal(weights(back), weights(at_target))
+    assert all(json.loads(line)["step"] <= target for line in (tmp_path / "log.jsonl").read_text().splitlines())
+    back.fit(X, Y, run=tmp_path, progress=False)
+    ledger = Ledger(tmp_path / "ledger")
+    assert ledger.spent()["strict"] <= 1.2
+    assert json.loads(ledger.to_json())["undone"]
+    assert ledger.spent()["open"] <= 6.0
+
+
+def test_without_data_a_run_goes_back_to_a_checkpoint(tmp_path):
+    fit(tmp_path, steps=18)
+    back = trainer(key=11)
+    back.revise(owners(strict=1.2), run=tmp_path)
+    assert back.steps_done % 5 == 0
+    back.fit(X, Y, run=tmp_path, progress=False)
+    assert back.steps_done == 20
+    assert Ledger(tmp_path / "ledger").spent()["strict"] <= 1.2
+
+
+def test_revision_in_memory():
+    made = trainer()
+    made.fit(X, Y, steps=10, progress=False)
+    with pytest.raises(AlreadySpent):
+        made.revise(owners(strict=0.1))
+    before = made._tail.length
+    made.revise(owners(strict=3.0))
+    assert made._tail.length != before
+    made.fit(X, Y, progress=False)
+    assert made.steps_done == 20
+
+
+def test_noise_of_a_revision_is_its_own(tmp_path):
+    fit(tmp_path, steps=10)
+    made = trainer(key=11)
+    jobs = {made._cost.job}
+    for strict in (3.0, 4.0):
+        made.revise(owners(strict=strict), run=tmp_path)
+        jobs.add(made._cost.job)
+    assert len(jobs) == 3
