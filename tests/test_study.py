@@ -21,7 +21,7 @@ DESIGN = Design(
     tails=(0.5, 0.7),
     tune_every_tail=False,
     held_out=100,
-    fixed=(0.2, 3.0),
+    fixed=((0.2, 3.0),),
     seeds=(1, 2),
 )
 IDP, INO = (Arm(plan="scale", accountant="rdp", tail=tail) for tail in (0.0, 0.7))
@@ -73,14 +73,19 @@ def test_the_same_seed_begins_the_same_for_every_arm(results):
 def test_tables_and_figures(results, tmp_path):
     pages = tmp_path / "pages"
     pages.mkdir()
-    (pages / "m5.md").write_text("# M5\n<!-- results -->old<!-- end -->\nwords\n<!-- time -->\n<!-- end -->\n")
+    (pages / "m5.md").write_text("# M5\n<!-- tuned -->old<!-- end -->\nwords\n<!-- time -->\n<!-- end -->\n")
     summarise(DESIGN, results, tmp_path / "out", pages)
     page = (pages / "m5.md").read_text()
     assert "old" not in page
     assert "words" in page
     assert page.count("INO-SGD 0.7") == 1
     assert "6 tuning runs and 16 runs that count" in page
-    assert {path.name for path in pages.iterdir()} == {"m5.md", "m5.csv", "m5-scale.svg", "m5-scale-untuned.svg"}
+    assert {path.name for path in pages.iterdir()} == {
+        "m5.md",
+        "m5.csv",
+        "m5-scale-tuned.svg",
+        "m5-scale-clip0.2-rate3.svg",
+    }
     assert len((pages / "m5.csv").read_text().splitlines()) == 1 + 16
     assert fill(page, {}) == page
 

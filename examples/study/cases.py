@@ -79,7 +79,7 @@ class Design:
         tails: The tail fractions of INO-SGD.
         tune_every_tail: Whether each of them is tuned, or the middle one for all.
         held_out: How many held-out records are looked at; None for all.
-        fixed: A pair of clip norm and learning rate with which every arm is also run, untuned; None for no such runs.
+        fixed: Pairs of clip norm and learning rate with which every arm is run besides, tuned or not.
         seeds: Of the runs that count.
         tuning_seed: Of those that choose.
     """
@@ -93,7 +93,7 @@ class Design:
     tails: tuple[float, ...] = (0.3, 0.5, 0.7)
     tune_every_tail: bool = True
     held_out: int | None = None
-    fixed: tuple[float, float] | None = None
+    fixed: tuple[tuple[float, float], ...] = ()
     seeds: tuple[int, ...] = (1, 2, 3, 4, 5)
     tuning_seed: int = 0
 
@@ -123,9 +123,9 @@ class Design:
         for arm in dict.fromkeys(map(self.tuned_as, self.arms())):
             yield from self.grid(arm)
 
-    def untuned(self, arm: Arm) -> list[Case]:
-        """Return the runs of an arm at the fixed point, one per seed."""
-        return [self.case(arm, *self.fixed, seed) for seed in self.seeds] if self.fixed else []
+    def at(self, point: tuple[float, float], arm: Arm) -> list[Case]:
+        """Return the runs of an arm with a clip norm and a learning rate, one per seed."""
+        return [self.case(arm, *point, seed) for seed in self.seeds]
 
     def case(self, arm: Arm, clip_norm: float, learning_rate: float, seed: int) -> Case:
         """Return one run."""

@@ -20,11 +20,11 @@ def best(design: Design, arm: Arm, out: Path) -> Case:
 def finals(design: Design, arm: Arm, out: Path) -> list[Case]:
     """Return the runs of an arm that count, one per seed."""
     chosen = best(design, arm, out)
-    return [design.case(arm, chosen.clip_norm, chosen.learning_rate, seed) for seed in design.seeds]
+    return design.at((chosen.clip_norm, chosen.learning_rate), arm)
 
 
 def all_finals(design: Design, out: Path) -> list[Case]:
-    """Return the runs that count, seed by seed, so that arms stay comparable if time runs out; untuned ones last."""
-    tuned = [finals(design, arm, out) for arm in design.arms()]
-    untuned = [design.untuned(arm) for arm in design.arms()]
-    return [case for kind in (tuned, untuned) for of_seed in zip(*kind, strict=True) for case in of_seed]
+    """Return the runs that count, seed by seed, so that arms stay comparable if time runs out; tuned ones first."""
+    kinds = [[finals(design, arm, out) for arm in design.arms()]]
+    kinds += [[design.at(point, arm) for arm in design.arms()] for point in design.fixed]
+    return [case for kind in kinds for of_seed in zip(*kind, strict=True) for case in of_seed]

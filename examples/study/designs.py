@@ -6,10 +6,20 @@ from examples.study.cases import Design
 
 FULL = {
     "CA": Design(
-        setting="CA", steps=300, expected_batch=200, lengths=(0.3, 1.0, 3.0), clip_norms=(0.1, 1.0), fixed=(0.1, 10.0)
+        setting="CA",
+        steps=300,
+        expected_batch=200,
+        lengths=(0.3, 1.0, 3.0),
+        clip_norms=(0.1, 1.0),
+        fixed=((0.1, 10.0),),
     ),
     "M5": Design(
-        setting="M5", steps=300, expected_batch=500, lengths=(0.6, 1.8, 5.4), clip_norms=(0.2, 1.0), fixed=(0.2, 1.0)
+        setting="M5",
+        steps=300,
+        expected_batch=500,
+        lengths=(0.6, 1.8, 5.4),
+        clip_norms=(0.2, 1.0),
+        fixed=((0.2, 9.0), (0.2, 1.0)),
     ),
     "MN": Design(setting="MN", steps=3000, expected_batch=512, lengths=(0.3, 1.0, 3.0), clip_norms=(0.1, 1.0)),
 }

@@ -25,28 +25,27 @@ def summarise(design: Design, results: Path, out: Path, pages: Path | None = Non
     """
     name = design.setting.lower()
     tuned = {arm: _read(finals(design, arm, results), results) for arm in design.arms()}
-    untuned = {arm: _read(design.untuned(arm), results) for arm in design.arms()} if design.fixed else {}
+    kinds = {"tuned": tuned} | {
+        f"clip{point[0]:g}-rate{point[1]:g}": {arm: _read(design.at(point, arm), results) for arm in design.arms()}
+        for point in design.fixed
+    }
     chosen = {case: result(case, results) for case in design.tuning()}
+    counted = {one["id"]: one for kind in kinds.values() for some in kind.values() for one in some}
     texts = {
-        "results": tables.ends(tuned),
         "owners": tables.owners(tuned),
-        "differences": tables.differences(design, tuned),
         "tuning": tables.tuning(design, chosen),
         "plans": tables.plans(tuned),
-        "time": tables.times(
-            [*chosen.values()], [one for kind in (tuned, untuned) for r in kind.values() for one in r]
-        ),
+        "time": tables.times([*chosen.values()], [*counted.values()]),
     }
-    if untuned:
-        texts |= {"untuned": tables.ends(untuned), "untuned differences": tables.differences(design, untuned)}
+    for kind, found in kinds.items():
+        texts |= {kind: tables.ends(found), f"{kind} differences": tables.differences(design, found)}
     for directory in filter(None, (out, pages)):
         directory.mkdir(parents=True, exist_ok=True)
         with (directory / f"{name}.csv").open("w", newline="", encoding="utf-8") as file:
-            csv.writer(file, lineterminator="\n").writerows(tables.numbers({"tuned": tuned, "untuned": untuned}))
-        for plan in dict.fromkeys(plan for plan, _ in design.plans):
-            draw(design, plan, tuned, directory / f"{name}-{plan}.svg")
-            if untuned:
-                draw(design, plan, untuned, directory / f"{name}-{plan}-untuned.svg")
+            csv.writer(file, lineterminator="\n").writerows(tables.numbers(kinds))
+        for kind, found in kinds.items():
+            for plan in dict.fromkeys(plan for plan, _ in design.plans):
+                draw(design, plan, found, directory / f"{name}-{plan}-{kind}.svg")
     everything = "\n\n".join(f"## {title}\n\n{text}" for title, text in texts.items())
     (out / "tables.md").write_text(everything + "\n", encoding="utf-8")
     page = pages / f"{name}.md" if pages else None
