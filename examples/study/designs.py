@@ -29,6 +29,7 @@ STUDY = FULL | {
     "MN": replace(
         FULL["MN"],
         steps=400,
+        lengths=(0.3, 1.0, 3.0, 9.0),
         clip_norms=(0.1,),
         plans=(("sample", "rdp"), ("sample", "pld"), ("scale", "pld")),
         tune_every_tail=False,
