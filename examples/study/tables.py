@@ -73,14 +73,14 @@ def owners(found: dict[Arm, Results]) -> str:
 
 
 def differences(design: Design, found: dict[Arm, Results]) -> str:
-    """Compare INO-SGD with IDP-SGD seed by seed: the mean difference and its standard error."""
-    rows = [["plan", "accountant", "INO-SGD minus IDP-SGD", *COMPARED]]
+    """Compare the others with IDP-SGD seed by seed: the mean difference and its standard error."""
+    rows = [["plan", "accountant", "minus IDP-SGD", *COMPARED]]
     for plan, accountant in design.plans:
         base = found[Arm(plan=plan, accountant=accountant)]
-        for tail in design.tails:
-            arm = Arm(plan=plan, accountant=accountant, tail=tail)
+        tails = [Arm(plan=plan, accountant=accountant, tail=tail) for tail in design.tails]
+        for arm in [Arm(plan="uniform", accountant=accountant), *tails]:
             gaps = (_gap(found[arm], base, MEASURES[name]) for name in COMPARED)
-            rows.append([*_named(arm)[:2], f"tail {tail:g}", *gaps])
+            rows.append([plan.upper(), accountant.upper(), arm.method, *gaps])
     return _markdown(rows)
 
 
