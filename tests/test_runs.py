@@ -172,7 +172,7 @@ def test_owners_of_fractions_and_subsets():
         ({"data": {"subset": 1000}}, "data.subset: must be at most the 456 training records, got 1000"),
         ({"model": {"name": "mpl"}}, "model: model must be one of logistic_regression, mlp"),
         ({"model": {"options": {"depth": 3}}}, "model: model logistic_regression does not take these options"),
-        ({"model": {"name": "nowhere:net"}}, "model: model 'nowhere:net' must be importable"),
+        ({"model": {"name": "nowhere:net"}}, "model: 'nowhere:net' must be importable"),
         ({"optimizer": {"name": "SDG"}}, "optimizer: name must be a class of torch.optim"),
         ({"optimizer": {"options": {"momentun": 1}}}, "optimizer: SGD does not take these options: got an unexpected"),
         ({"optimizer": {"options": {"momentum": -1}}}, "optimizer: Invalid momentum value"),

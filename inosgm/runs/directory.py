@@ -7,7 +7,7 @@ from pathlib import Path
 from inosgm._files import write_durably
 from inosgm.config import TrainingConfig, differences
 from inosgm.plan import Plan
-from inosgm.sgd.run import Run
+from inosgm.sgd.run import RunFiles
 
 NAME = "config.yaml"
 
@@ -25,16 +25,15 @@ def begun(config: TrainingConfig) -> Begun:
 
     Raises:
         ValueError: for a directory that holds a run of another configuration.
-        BlockingIOError: while another process trains in it.
     """
     if config.run is None:
         return Begun(None, 0)
     require_same(config)
     if not (Path(config.run) / "plan-0.json").exists():
         return Begun(None, 0)
-    with Run(config.run) as place:
-        latest = place.latest()
-        return Begun(place.plan(0), 0 if latest is None else latest.step)
+    files = RunFiles(config.run)
+    latest = files.latest()
+    return Begun(files.plan(0), 0 if latest is None else latest.step)
 
 
 def require_same(config: TrainingConfig) -> None:

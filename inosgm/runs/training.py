@@ -19,7 +19,7 @@ from inosgm.runs.building import Training, assembled, build
 from inosgm.runs.tables import owner_table
 from inosgm.sgd.curve import LearningCurve
 from inosgm.sgd.metrics import Evaluation
-from inosgm.sgd.run import Checkpoint, Run
+from inosgm.sgd.run import Checkpoint, Run, RunFiles
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -131,7 +131,6 @@ def evaluate(run: TrainingConfig | str | os.PathLike[str], *, dataset: Dataset |
 
     Raises:
         ValueError: if nothing was trained there.
-        BlockingIOError: while another process trains in the directory.
     """
     config = run if isinstance(run, TrainingConfig) else configuration_in(run)
     checkpoint, plan = _latest(config)
@@ -179,11 +178,11 @@ def _latest(config: TrainingConfig) -> tuple[Checkpoint, Plan]:
     if config.run is None or not (Path(config.run) / directory.NAME).exists():
         raise ValueError(f"run: must be the directory of a run that `train` has begun, got {config.run}")
     directory.require_same(config)
-    with Run(config.run) as place:
-        checkpoint = place.latest()
-        if checkpoint is None:
-            raise ValueError(f"run: {config.run} holds no checkpoint yet")
-        return checkpoint, place.plan(checkpoint.revision)
+    files = RunFiles(config.run)
+    checkpoint = files.latest()
+    if checkpoint is None:
+        raise ValueError(f"run: {config.run} holds no checkpoint yet")
+    return checkpoint, files.plan(checkpoint.revision)
 
 
 def configuration_in(folder: str | os.PathLike[str]) -> TrainingConfig:

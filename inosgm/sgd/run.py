@@ -53,7 +53,38 @@ class Checkpoint:
         return cls(**content)
 
 
-class Run:
+class RunFiles:
+    """The checkpoints and plans of a run, to look at, also while another process trains in it.
+
+    Args:
+        directory: The directory of the run.
+    """
+
+    def __init__(self, directory: str | os.PathLike[str]) -> None:
+        self.path = Path(directory)
+
+    def revisions(self) -> int:
+        """Return how many plans were ever followed, those that were given up included."""
+        return len(list(self.path.glob("plan-*.json")))
+
+    def plan(self, revision: int) -> Plan:
+        """Return the plan of a revision."""
+        return Plan.from_json((self.path / f"plan-{revision}.json").read_bytes())
+
+    def latest(self, at_most: int | None = None) -> Checkpoint | None:
+        """Return the checkpoint to go on from, or the last one of at most so many steps; None if there is none."""
+        places = [place for place in self._places() if at_most is None or place[1] <= at_most]
+        return Checkpoint.from_file(self._file(*max(places))) if places else None
+
+    def _places(self) -> list[tuple[int, int]]:
+        names = (re.fullmatch(r"checkpoint-(\d+)-(\d+)\.pt", path.name) for path in self.path.glob("checkpoint-*.pt"))
+        return [(int(name[1]), int(name[2])) for name in names if name]
+
+    def _file(self, revision: int, step: int) -> Path:
+        return self.path / f"checkpoint-{revision}-{step}.pt"
+
+
+class Run(RunFiles):
     """The directory of a run: checkpoints, the plans they followed, the ledger, the log, and the key.
 
     The key makes coins and noise repeatable, so whoever reads the file `key` can take the noise away again: it is
@@ -67,7 +98,7 @@ class Run:
     """
 
     def __init__(self, directory: str | os.PathLike[str]) -> None:
-        self.path = Path(directory)
+        super().__init__(directory)
         self.path.mkdir(parents=True, exist_ok=True)
         self._lock = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT, 0o660)
         try:
@@ -105,35 +136,15 @@ class Run:
         """Write down which plan a revision follows."""
         write_durably(self.path / f"plan-{revision}.json", plan.to_json().encode())
 
-    def revisions(self) -> int:
-        """Return how many plans were ever followed, those that were given up included."""
-        return len(list(self.path.glob("plan-*.json")))
-
-    def plan(self, revision: int) -> Plan:
-        """Return the plan of a revision."""
-        return Plan.from_json((self.path / f"plan-{revision}.json").read_bytes())
-
     def save(self, checkpoint: Checkpoint) -> None:
         """Write a checkpoint, whole or not at all."""
         write_durably(self._file(checkpoint.revision, checkpoint.step), checkpoint.to_bytes())
-
-    def latest(self, at_most: int | None = None) -> Checkpoint | None:
-        """Return the checkpoint to go on from, or the last one of at most so many steps; None if there is none."""
-        places = [place for place in self._places() if at_most is None or place[1] <= at_most]
-        return Checkpoint.from_file(self._file(*max(places))) if places else None
 
     def drop_after(self, step: int) -> None:
         """Delete every checkpoint of more steps than these, and revisions that began later."""
         for place in self._places():
             if place[1] > step:
                 self._file(*place).unlink()
-
-    def _places(self) -> list[tuple[int, int]]:
-        names = (re.fullmatch(r"checkpoint-(\d+)-(\d+)\.pt", path.name) for path in self.path.glob("checkpoint-*.pt"))
-        return [(int(name[1]), int(name[2])) for name in names if name]
-
-    def _file(self, revision: int, step: int) -> Path:
-        return self.path / f"checkpoint-{revision}-{step}.pt"
 
 
 def key_of_revision(key: int, revision: int) -> int:
