@@ -1,11 +1,11 @@
 """One step of training with book-keeping against plain SGD, and against Opacus with hooks and with ghost clipping.
 
 Timed, for every contender: from a batch in hand to the end of the optimizer's step, in one thread, as time of the
-processor (medians of interleaved rounds). Ours (INO with a
-linear tail, IDP without a tail) computes losses, norms, importance weights, clip factors and the weighted gradient;
-coins, gathering of the batch and the ledger are left out. Plain SGD has no noise, so the ratio to it is taken without
-noise, and shown with noise, too; all ratios to Opacus are with noise on both sides. Plain SGD gets images with
-channels last, the layout that ours converts them to inside of its timed step, and is shown in the default one, too.
+processor (medians of interleaved rounds). Ours (INO with a linear tail, IDP without a tail) computes losses, norms,
+importance weights, clip factors and the weighted gradient; coins, gathering of the batch and the ledger are left out.
+Plain SGD has no noise, so the ratio to it is taken without noise, and shown with noise, too; all ratios to Opacus are
+with noise on both sides. Plain SGD gets images with channels last, the layout that ours converts them to inside of its
+timed step, and is shown in the default one, too.
 
 Memory is the peak resident size in three steps minus the size before them, each contender in a process of its own.
 """
