@@ -13,7 +13,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
-CHUNK = 2**21
+CHUNK = 2**20
 """Bytes of scratch memory that a rule uses at a time: what fits a processor's cache."""
 
 LARGE = 2**25
