@@ -4,8 +4,8 @@ Timed, for every contender: from a batch in hand to the end of the optimizer's s
 processor (medians of interleaved rounds). Ours (INO with a linear tail, IDP without a tail) computes losses, norms,
 importance weights, clip factors and the weighted gradient; coins, gathering of the batch and the ledger are left out.
 Plain SGD has no noise, so the ratio to it is taken without noise, and shown with noise, too; all ratios to Opacus are
-with noise on both sides. Plain SGD gets images with channels last, the layout that ours converts them to inside of its
-timed step, and is shown in the default one, too.
+with noise on both sides. For networks with convolutions, plain SGD gets images with channels last, the layout that ours
+converts them to inside of its timed step, and is shown in the default one, too.
 
 Memory is the peak resident size in three steps minus the size before them, each contender in a process of its own.
 """
@@ -79,9 +79,9 @@ def contenders(make: Callable[[], nn.Module], batch: int) -> dict[str, Step]:
     """Return one step of each way to train, on the same made-up batch."""
     torch.manual_seed(0)
     x, y = torch.randn(batch, *SHAPES[make]), torch.randint(10, (batch,))
-    channels_last = x.to(memory_format=torch.channels_last)
+    as_ours = x.to(memory_format=torch.channels_last) if make in (mnist_cnn, cifar_cnn) else x
     return {
-        "SGD": _plain(make(), channels_last, y),
+        "SGD": _plain(make(), as_ours, y),
         "SGD, default layout": _plain(make(), x, y),
         "INO": _ours(make(), x, y, LinearTail(0.4 * batch), noise_scale=1.0),
         "IDP": _ours(make(), x, y, NoTail(), noise_scale=1.0),
@@ -103,7 +103,8 @@ def main() -> None:
             print(f"{what}: " + ", ".join(f"{name} {1000 * value:.2f} ms" for name, value in seconds.items()))
             report(f"{what}: INO, no noise / SGD", seconds["INO, no noise"] / seconds["SGD"], at_most=of_sgd)
             report(f"{what}: INO / SGD", seconds["INO"] / seconds["SGD"])
-            report(f"{what}: INO / SGD, default layout", seconds["INO"] / seconds["SGD, default layout"])
+            if convolutional:
+                report(f"{what}: INO / SGD, default layout", seconds["INO"] / seconds["SGD, default layout"])
             peers = ["Opacus hooks", "Opacus ghost"] if convolutional else ["Opacus hooks"]
             best = min(peers, key=lambda name: seconds[name])
             report(f"{what}: INO / {best}", seconds["INO"] / seconds[best], at_most=of_opacus)
