@@ -135,6 +135,6 @@ def test_certify_command():
     assert "no sensitivity exceeded" in result.output
 
 
-@pytest.mark.parametrize("name", ["imports", "planning", "sampling", "timing", "weights"])
+@pytest.mark.parametrize("name", ["imports", "planning", "sampling", "timing", "training", "weights"])
 def test_benchmarks_can_be_imported(name):
     assert import_module(f"benchmarks.{name}").__doc__

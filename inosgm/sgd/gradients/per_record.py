@@ -13,7 +13,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
-CHUNK = 2**21
+CHUNK = 2**20
 """Bytes of scratch memory that a rule uses at a time: what fits a processor's cache."""
 
 LARGE = 2**25
@@ -75,8 +75,37 @@ class Rows(PerRecord):
 
 
 @dataclass(frozen=True, eq=False)
+class Single(PerRecord):
+    """Gradients of a matrix that was used at one position, slopes inputs^T: inputs (n, d), slopes (n, p)."""
+
+    inputs: Tensor
+    slopes: Tensor
+
+    def norms(self) -> Tensor:
+        """Return |inputs| |slopes|."""
+        return _lengths(self.inputs).mul_(_lengths(self.slopes))
+
+    def weighted_sum(self, weights: Tensor) -> Tensor:
+        """Return one product of matrices."""
+        slopes = wide(self.slopes)
+        return (slopes * weights.to(slopes.dtype)[:, None]).t() @ wide(self.inputs)
+
+    def rows(self) -> Tensor:
+        """Return one outer product per record."""
+        return self.spread().rows()
+
+    def take(self, kept: Tensor) -> "Single":
+        """Pick records."""
+        return Single(self.inputs[kept], self.slopes[kept])
+
+    def spread(self) -> "Outer":
+        """Return the same with an axis for positions."""
+        return Outer(self.inputs[:, None], self.slopes[:, None])
+
+
+@dataclass(frozen=True, eq=False)
 class Outer(PerRecord):
-    """Gradients of a matrix, sum_t slopes_t inputs_t^T: inputs (n, T, d), slopes (n, T, p)."""
+    """Gradients of a matrix that was used at T positions, sum_t slopes_t inputs_t^T: (n, T, d) and (n, T, p)."""
 
     inputs: Tensor
     slopes: Tensor
@@ -87,10 +116,8 @@ class Outer(PerRecord):
         return cls(torch.cat([part.inputs for part in parts], 1), torch.cat([part.slopes for part in parts], 1))
 
     def norms(self) -> Tensor:
-        """Return |inputs| |slopes| for one position, and use Gram matrices for more: no gradient is ever made."""
+        """Use Gram matrices over the positions: no gradient is ever made."""
         n, positions, _ = self.inputs.shape
-        if positions == 1:
-            return _lengths(self.inputs[:, 0]).mul_(_lengths(self.slopes[:, 0]))
         squares = self.inputs.new_empty(n, dtype=torch.float64)
         for part in chunks(n, 2 * positions**2 * 4):
             squares[part] = gram_squares(wide(self.inputs[part]), wide(self.slopes[part]))
@@ -168,6 +195,7 @@ def total(parts: Sequence[PerRecord]) -> PerRecord:
     """Return the sum of the gradients that a parameter gets from several uses."""
     if len(parts) == 1:
         return parts[0]
+    parts = [part.spread() if isinstance(part, Single) else part for part in parts]
     for kind in (Outer, Lookups):
         if all(isinstance(part, kind) for part in parts):
             return kind.joined(parts)
@@ -184,7 +212,7 @@ def prefer_gram(records: int, positions: int, width: int, height: int) -> bool:
     multiplies T^2 (height + width) numbers, the other writes every row and reads it twice.
     """
     touch = TOUCH if records * width * height * 4 < LARGE else TOUCH_LARGE
-    return positions == 1 or positions**2 * (height + width) < touch * height * width
+    return positions**2 * (height + width) < touch * height * width
 
 
 def gram_squares(inputs: Tensor, slopes: Tensor) -> Tensor:
