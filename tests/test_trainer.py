@@ -343,6 +343,17 @@ def test_frozen_parameters_stay():
     assert len(made.engine.parameters) == 2
 
 
+def test_layers_that_are_unfrozen_are_trained_from_then_on():
+    model = network()
+    model[0].requires_grad_(False)
+    made = trainer(model=model)
+    made.step(X, Y)
+    model[0].requires_grad_(True)
+    before = model[0].weight.detach().clone()
+    assert len(made.step(X, Y).value) == 4
+    assert not torch.equal(model[0].weight, before)
+
+
 def test_fix_replaces_what_mixes_records():
     model = nn.Sequential(nn.Linear(6, 4), nn.BatchNorm1d(4), nn.ReLU(), nn.Linear(4, 3))
     made = trainer(model=model, fix=True)

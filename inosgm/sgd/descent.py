@@ -121,8 +121,9 @@ class Descent(INOSGM):
         return batch, batch.scores
 
     def _ready(self, data: Any) -> Engine:
-        """Choose the engine when data is first seen, before anything is drawn or charged."""
-        if self._engine is None:
+        """Choose the engine when data is first seen, or what is trained has changed, before anything is charged."""
+        if self._engine is None or list(map(id, self._engine.parameters)) != list(map(id, self._trainable())):
+            _require_fitting(self.model, self.optimizer, self.schedule)
             inputs, targets = batch_of(data, np.zeros(1, dtype=np.int64), self._like())
             if self._asked_engine is None:
                 engine = engine_for(self.model, self._loss, inputs, targets, autocast=self._autocast)
