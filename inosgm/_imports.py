@@ -14,7 +14,7 @@ def imported(path: str) -> Callable[..., Any]:
     """
     module, _, attribute = path.partition(":")
     if not module or module.startswith("."):
-        raise ValueError(f"{path!r} must be package.module:name, from the top")
+        raise ValueError(f"{path!r} must be package.module:function, from the top")
     try:
         found = getattr(import_module(module), attribute)
     except ModuleNotFoundError as error:

@@ -214,6 +214,29 @@ def test_masks_are_the_same_when_norms_are_taken_and_when_gradients_are_summed(e
             assert total.norm() >= 1.4e-3 * 0.5
 
 
+class Fickle(Dataset):
+    """Augments with numbers that nobody seeds: a record is another one whenever it is fetched."""
+
+    def __len__(self):
+        return N
+
+    def __getitem__(self, index):
+        return torch.from_numpy(X[index]) * float(DRAWN.choice([1e-6, 100.0])), int(Y[index])
+
+
+def test_a_record_that_changes_between_the_passes_is_still_bounded():
+    bounds = Plan(sample_rates=[1.0], sensitivities=[1e-3], sizes=[N], noise_scale=1e-30, steps=20)
+    made = trainer(bounds, owners=[0] * N, max_physical_batch=7)
+    for _ in range(20):
+        total = torch.cat([part.flatten() for part in made.release(Fickle()).value])
+        assert total.norm() <= 1e-3 * N * (1 + 1e-5)
+
+
+def test_half_precision_parameters_are_refused():
+    with pytest.raises(TypeError, match="autocast"):
+        trainer(model=network().bfloat16())
+
+
 def test_random_numbers_of_the_user_are_left_alone():
     torch.manual_seed(5)
     expected = torch.rand(3)

@@ -19,7 +19,7 @@ from inosgm.runs.building import Training, assembled, build
 from inosgm.runs.tables import owner_table
 from inosgm.sgd.curve import LearningCurve
 from inosgm.sgd.metrics import Evaluation
-from inosgm.sgd.run import Checkpoint, Run, RunFiles
+from inosgm.sgd.run import CURVE, MODEL, Checkpoint, Run, RunFiles
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -110,8 +110,8 @@ def train(run: TrainingConfig | Training, *, steps: int | None = None, progress:
     if config.run is not None:
         folder, stream = Path(config.run), io.BytesIO()
         torch.save(trainer.model.state_dict(), stream)
-        write_durably(folder / "model.pt", stream.getvalue())
-        write_durably(folder / "curve.json", curve.to_json().encode())
+        write_durably(folder / MODEL, stream.getvalue())
+        write_durably(folder / CURVE, curve.to_json().encode())
     return Result(
         plan=trainer.plan,
         step=trainer.released,

@@ -24,6 +24,9 @@ from inosgm.sgd.randomness import seed_of_part
 from inosgm.sgd.scores import Score, refuse_mixing_scores
 from inosgm.tails import NoTail, Tail
 
+PRECISIONS = (torch.float32, torch.float64)
+"""What gradients are summed in."""
+
 
 class Descent(INOSGM):
     """Releases noisy sums of gradients, and lets an optimizer use them; `Trainer` says what the arguments mean."""
@@ -154,6 +157,12 @@ def _require_fitting(model: nn.Module, optimizer: Optimizer, schedule: LRSchedul
         raise ValueError(
             f"optimizer must update every trainable parameter of the model, and does not update {idle[0]!r}: give it "
             "model.parameters(), or freeze what is not trained with requires_grad_(False)"
+        )
+    coarse = [name for name, p in model.named_parameters() if p.requires_grad and p.dtype not in PRECISIONS]
+    if coarse:
+        raise TypeError(
+            f"model must have parameters in float32 or float64, and {coarse[0]!r} is not: sums in half precision lose "
+            "records; train with autocast=torch.bfloat16 instead"
         )
     if updated - {id(parameter) for parameter in model.parameters()}:
         raise ValueError("optimizer must update parameters of the model only: was it made for another model?")

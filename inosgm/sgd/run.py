@@ -16,6 +16,9 @@ import torch
 from inosgm._files import write_durably
 from inosgm.plan import Plan
 
+RESULTS = MODEL, CURVE = ("model.pt", "curve.json")
+"""What a run comes to: the last parameters, and the evaluations by step."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Checkpoint:
@@ -106,7 +109,7 @@ class Run(RunFiles):
         except BlockingIOError:
             os.close(self._lock)
             raise BlockingIOError(f"another process trains in {self.path}: wait for it, or take another run") from None
-        for draft in self.path.glob(".*.????????"):  # left by a process that was killed while writing
+        for draft in self.path.glob(".*.draft"):  # left by a process that was killed while writing
             draft.unlink()
 
     def __enter__(self) -> Self:
@@ -141,7 +144,9 @@ class Run(RunFiles):
         write_durably(self._file(checkpoint.revision, checkpoint.step), checkpoint.to_bytes())
 
     def drop_after(self, step: int) -> None:
-        """Delete every checkpoint of more steps than these, and revisions that began later."""
+        """Delete every checkpoint of more steps than these, and what was made of the last one."""
+        for name in RESULTS:
+            (self.path / name).unlink(missing_ok=True)
         for place in self._places():
             if place[1] > step:
                 self._file(*place).unlink()

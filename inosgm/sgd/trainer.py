@@ -232,6 +232,7 @@ class Trainer(Descent):
         An owner that now grants less than was spent takes the run back to the last step that it pays for. With the
         training data, steps are repeated up to there from the checkpoint before; without, that checkpoint is where
         the run goes on. What came later is deleted from the run and no longer charged, so nobody must have used it.
+        Steps that a killed run made after its last checkpoint stay paid for; with the data they are made again.
 
         Args:
             owners: The same owners with the budgets that hold now. They must not be chosen by what was released.
@@ -246,16 +247,17 @@ class Trainer(Descent):
         """
         if run is None:
             plan = self._plan.revise(self._released, owners)
+            if isinstance(self._ledger, Ledger):
+                self._ledger.undo(self._cost.job, self._released)  # steps that were paid for and never made
             self._switch(plan, owners, self._revision + 1)
             return plan
         with Run(run) as place:
             self._go_on(place)
             try:
-                plan = self._plan.revise(self._released, owners)
+                plan = self._plan.revise(self._made(data), owners)
             except AlreadySpent as refusal:
                 self._go_back(place, refusal, data)
                 plan = self._plan.revise(self._released, owners)
-            self._undo_later(place)
             revision = place.revisions()
             place.save_plan(revision, plan)
             self._switch(plan, owners, revision)
@@ -283,7 +285,7 @@ class Trainer(Descent):
             self._ledger = self._own_ledger(place)
         latest = place.latest()
         if latest is None:
-            if self._released:
+            if self.steps_done:
                 raise ValueError(f"a run begins with the first step, and this trainer has made {self.steps_done}")
             self._secret = place.key() if self._secret is None else self._secret
             place.save_plan(0, self._plan)
@@ -331,6 +333,8 @@ class Trainer(Descent):
         path, plan = place.path / "ledger", self._begun_with
         if plan.epsilon is None or plan.delta is None or plan.accountant is None:
             raise ValueError("a run needs a ledger, or a plan with budgets to make one from")
+        if plan.past:
+            raise ValueError("this plan counts what was done before it: give the ledger that knows about it")
         labels = np.array(plan.labels)[self._owners]
         epsilon, delta = (dict(zip(plan.labels, values.tolist(), strict=True)) for values in (plan.epsilon, plan.delta))
         owners = None if path.exists() else Owners(of_record=labels, epsilon=epsilon, delta=delta)
@@ -350,13 +354,25 @@ class Trainer(Descent):
         self._save(place)
         place.drop_after(self.steps_done)
         RunLog(place.path, after=self._curve.steps[-1] if self._curve.steps else -1).close()
-
-    def _undo_later(self, place: Run) -> None:
-        """Take back what was charged for steps that the run no longer contains."""
         if isinstance(self._ledger, Ledger) and self._secret is not None:
             for revision in range(self._revision, place.revisions()):
                 job = name_of_noise(key_of_revision(self._secret, revision))
                 self._ledger.undo(job, self._released if revision == self._revision else 0)
+
+    def _made(self, data: tuple[Any, ...]) -> int:
+        """Return how many steps of the plan were made, those after the last checkpoint included.
+
+        With the training data they are made again, without they are lost; they stay paid for. Steps that were paid
+        for and never made are not.
+        """
+        if not isinstance(self._ledger, Ledger):
+            return self._released
+        made = max(self._ledger.bound(self._cost.job), self._released)
+        self._ledger.undo(self._cost.job, made)
+        self._charge_steps = 1
+        while data and self._released < made:
+            self.step(*data)
+        return made
 
     def _switch(self, plan: Plan, owners: Owners, revision: int) -> None:
         """Follow a revised plan from here on."""
