@@ -493,7 +493,8 @@ class TrainingConfig(Section):
     def noise_key(self) -> int | None:
         """Return the key of coins and noise: another for every configuration, so that no two share their noise.
 
-        Two runs with the same noise and other sums would give the noise away: their difference does not hold it.
+        Two runs with the same noise and other sums would give the noise away: their difference does not hold it. What
+        is inside data files it does not know: never use one key with files that have changed.
         """
         if self.key is None:
             return None
