@@ -5,9 +5,11 @@ that works on T positions of a record (pixels, words, steps of time) has inputs 
 """
 
 import math
+import operator
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any, Self
 
 import torch
@@ -27,8 +29,11 @@ class PerRecord(ABC):
     """The gradients of one parameter."""
 
     @abstractmethod
-    def norms(self) -> Tensor:
-        """Return the norm of each record's gradient, not below the truth but for the rounding of one sum."""
+    def factors(self) -> tuple[Tensor, ...]:
+        """Return matrices, one row per record, the product of whose lengths is the norm of the record's gradient.
+
+        It is not below the truth but for the rounding of one sum.
+        """
 
     @abstractmethod
     def weighted_sum(self, weights: Tensor) -> Tensor:
@@ -53,9 +58,9 @@ class Rows(PerRecord):
 
     values: Tensor
 
-    def norms(self) -> Tensor:
-        """Return the length of each row."""
-        return _lengths(_flat(self.values))
+    def factors(self) -> tuple[Tensor, ...]:
+        """Return what is short, and the lengths of what is long while the processor still has it at hand."""
+        return (self.values if self.values.ndim == 2 else _lengths(_flat(self.values))[:, None],)
 
     def weighted_sum(self, weights: Tensor) -> Tensor:
         """Multiply weights and rows in whatever order the rows lie in memory."""
@@ -81,9 +86,9 @@ class Single(PerRecord):
     inputs: Tensor
     slopes: Tensor
 
-    def norms(self) -> Tensor:
-        """Return |inputs| |slopes|."""
-        return _lengths(self.inputs).mul_(_lengths(self.slopes))
+    def factors(self) -> tuple[Tensor, ...]:
+        """Return both: the norm is |inputs| |slopes|."""
+        return wide(self.inputs), wide(self.slopes)
 
     def weighted_sum(self, weights: Tensor) -> Tensor:
         """Return one product of matrices."""
@@ -115,13 +120,13 @@ class Outer(PerRecord):
         """Return the sum of several: more positions."""
         return cls(torch.cat([part.inputs for part in parts], 1), torch.cat([part.slopes for part in parts], 1))
 
-    def norms(self) -> Tensor:
+    def factors(self) -> tuple[Tensor, ...]:
         """Use Gram matrices over the positions: no gradient is ever made."""
         n, positions, _ = self.inputs.shape
         squares = self.inputs.new_empty(n, dtype=torch.float64)
         for part in chunks(n, 2 * positions**2 * 4):
             squares[part] = gram_squares(wide(self.inputs[part]), wide(self.slopes[part]))
-        return squares.sqrt_()
+        return (squares.sqrt_()[:, None],)
 
     def weighted_sum(self, weights: Tensor) -> Tensor:
         """Return one product of matrices."""
@@ -159,7 +164,7 @@ class Lookups(PerRecord):
         indices, slopes = (torch.cat([getattr(part, name) for part in parts], 1) for name in ("indices", "slopes"))
         return cls(indices, slopes, parts[0].size)
 
-    def norms(self) -> Tensor:
+    def factors(self) -> tuple[Tensor, ...]:
         """Add what a record says about the same row of the table, then square."""
         n = self.indices.shape[0]
         distinct, places = torch.unique(self._keys(), return_inverse=True)
@@ -167,7 +172,7 @@ class Lookups(PerRecord):
         sums = slopes.new_zeros(distinct.numel(), slopes.shape[1]).index_add_(0, places, slopes)
         squares = slopes.new_zeros(n, dtype=torch.float64)
         records = torch.div(distinct, self.size, rounding_mode="floor")
-        return squares.index_add_(0, records, _lengths(sums).double().square_()).sqrt_()
+        return (squares.index_add_(0, records, _lengths(sums).double().square_()).sqrt_()[:, None],)
 
     def weighted_sum(self, weights: Tensor) -> Tensor:
         """Add the weighted slopes to the rows that were taken."""
@@ -203,6 +208,20 @@ def total(parts: Sequence[PerRecord]) -> PerRecord:
     for part in parts[1:]:
         rows = rows + part.rows()
     return Rows(rows)
+
+
+def norms_of(parts: Sequence[tuple[Tensor, ...]]) -> Tensor:
+    """Return the norm of each record over several parameters in float64, given the factors of each.
+
+    What is a factor of two, such as the slopes for a weight and its bias, is measured once. Squares that underflow
+    count as the least number there is.
+    """
+    matrices = {id(rows): rows for factors in parts for rows in factors}
+    lengths = torch.stack([torch.linalg.vector_norm(rows, dim=1) for rows in matrices.values()])
+    underflow = max(rows.shape[1] * torch.finfo(rows.dtype).tiny for rows in matrices.values())
+    squares = dict(zip(matrices, lengths.double().square_().add_(underflow).unbind(), strict=True))
+    products = [reduce(operator.mul, [squares[id(rows)] for rows in factors]) for factors in parts]
+    return torch.stack(products).sum(0).sqrt_()
 
 
 def prefer_gram(records: int, positions: int, width: int, height: int) -> bool:
