@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import Any, Self
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -23,6 +24,9 @@ LARGE = 2**25
 
 TOUCH, TOUCH_LARGE = 16, 48
 """Multiplications in the time that it takes to write a number of an array and read it twice: measured on CPUs."""
+
+TINY = torch.finfo(torch.float32).tiny
+"""What a square that underflows counts as."""
 
 
 class PerRecord(ABC):
@@ -64,7 +68,7 @@ class Rows(PerRecord):
 
     def weighted_sum(self, weights: Tensor) -> Tensor:
         """Multiply weights and rows in whatever order the rows lie in memory."""
-        total = weights.to(self.values.dtype) @ _flat(self.values)
+        total = _like(self.values, weights) @ _flat(self.values)
         if self.values.ndim == 2:
             return total
         order = _memory_order(self.values)
@@ -93,7 +97,7 @@ class Single(PerRecord):
     def weighted_sum(self, weights: Tensor) -> Tensor:
         """Return one product of matrices."""
         slopes = wide(self.slopes)
-        return (slopes * weights.to(slopes.dtype)[:, None]).t() @ wide(self.inputs)
+        return (slopes * _like(slopes, weights)[:, None]).t() @ wide(self.inputs)
 
     def rows(self) -> Tensor:
         """Return one outer product per record."""
@@ -131,7 +135,7 @@ class Outer(PerRecord):
     def weighted_sum(self, weights: Tensor) -> Tensor:
         """Return one product of matrices."""
         inputs, slopes = wide(self.inputs), wide(self.slopes)
-        weighted = slopes * weights.to(slopes.dtype)[:, None, None]
+        weighted = slopes * _like(slopes, weights)[:, None, None]
         return weighted.flatten(0, 1).t() @ inputs.flatten(0, 1)
 
     def rows(self) -> Tensor:
@@ -177,7 +181,7 @@ class Lookups(PerRecord):
     def weighted_sum(self, weights: Tensor) -> Tensor:
         """Add the weighted slopes to the rows that were taken."""
         slopes = wide(self.slopes)
-        slopes = (slopes * weights.to(slopes.dtype)[:, None, None]).flatten(0, 1)
+        slopes = (slopes * _like(slopes, weights)[:, None, None]).flatten(0, 1)
         return slopes.new_zeros(self.size, slopes.shape[1]).index_add_(0, self.indices.flatten(), slopes)
 
     def rows(self) -> Tensor:
@@ -217,11 +221,13 @@ def norms_of(parts: Sequence[tuple[Tensor, ...]]) -> Tensor:
     count as the least number there is.
     """
     matrices = {id(rows): rows for factors in parts for rows in factors}
-    lengths = torch.stack([torch.linalg.vector_norm(rows, dim=1) for rows in matrices.values()])
-    underflow = max(rows.shape[1] * torch.finfo(rows.dtype).tiny for rows in matrices.values())
-    squares = dict(zip(matrices, lengths.double().square_().add_(underflow).unbind(), strict=True))
-    products = [reduce(operator.mul, [squares[id(rows)] for rows in factors]) for factors in parts]
-    return torch.stack(products).sum(0).sqrt_()
+    lengths = torch.stack([torch.linalg.vector_norm(rows, dim=1) for rows in matrices.values()]).double()
+    numbers = lengths.numpy() if lengths.device.type == "cpu" else lengths  # small arrays are quicker in numpy
+    with np.errstate(over="ignore", invalid="ignore"):  # not finite: such a record is left out
+        squares = numbers * numbers + max(rows.shape[1] for rows in matrices.values()) * TINY
+        square = dict(zip(matrices, squares, strict=True))
+        total = sum(reduce(operator.mul, [square[id(rows)] for rows in factors]) for factors in parts)
+    return torch.as_tensor(total).sqrt_()
 
 
 def prefer_gram(records: int, positions: int, width: int, height: int) -> bool:
@@ -275,6 +281,11 @@ def _lengths(rows: Tensor) -> Tensor:
 def wide(values: Tensor) -> Tensor:
     """Return values in float32 or better."""
     return values if values.dtype in (torch.float32, torch.float64) else values.float()
+
+
+def _like(values: Tensor, weights: Tensor) -> Tensor:
+    """Return weights in the precision of values."""
+    return weights if weights.dtype == values.dtype else weights.to(values.dtype)  # asking costs less than `to`
 
 
 def _memory_order(values: Tensor) -> list[int]:
