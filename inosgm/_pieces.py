@@ -20,7 +20,7 @@ class Pieces:
 
     start: np.ndarray
     width: np.ndarray
-    cubic: np.ndarray  # row j holds the coefficients of (u - start)**j
+    cubic: np.ndarray  # row j holds the coefficients of (u - start)**j, divided by j + 1
     area_high: np.ndarray  # integral of w over [0, start_i], together with area_low
     area_low: np.ndarray
 
@@ -46,7 +46,7 @@ class Pieces:
         secant = (right - left) / width
         p = secant if slope_left is None else np.minimum(slope_left[kept], 3 * secant)
         q = secant if slope_right is None else np.minimum(slope_right[kept], 3 * secant)
-        cubic = [left, p, (3 * secant - 2 * p - q) / width, (p + q - 2 * secant) / width**2]
+        cubic = [left, p / 2, (3 * secant - 2 * p - q) / (3 * width), (p + q - 2 * secant) / (4 * width**2)]
         area = width * ((left + right) / 2 + width * (p - q) / 12)
         high = np.concatenate([[0.0], np.cumsum(area)])
         return cls(
@@ -123,4 +123,4 @@ def rounding_of_sums(xp: Any, terms: Array, sums: Array) -> Array:
 def _mean_of_cubic(cubic: Array, p: Array, q: Array) -> Array:
     """Average of a cubic between p and q, without the cancellation of a difference of antiderivatives."""
     total, squares = p + q, p * p + q * q
-    return cubic[0] + total * (cubic[1] / 2 + cubic[3] * squares / 4) + cubic[2] * (squares + p * q) / 3
+    return cubic[0] + total * (cubic[1] + cubic[3] * squares) + cubic[2] * (squares + p * q)

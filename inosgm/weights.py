@@ -53,15 +53,19 @@ def importance_weights(
     """
     _validate.instance("tail", tail, Tail, "take one such as LinearTail(2.0), or tabulate a function with TableTail.of")
     _validate.instance("order", order, Order, "take one such as Descending()")
-    xp, scores = _validate.floats("scores", scores)
-    if scores.ndim != 1:
-        raise ValueError(f"scores must be one number per record, got shape {tuple(scores.shape)}")
+    xp, scores = checked_scores(scores)
     sensitivities = _per_record(xp, "sensitivities", sensitivities, scores)
     if not _valid(sensitivities):
         raise ValueError(f"sensitivities must be 0 or lie in [{_validate.TINY}, {_validate.HUGE}], and be finite")
     ids = None if ids is None else _integers(xp, ids, scores)
     owners = None if owners is None else _per_record(xp, "owners", owners, scores)
+    return weigh(xp, scores, sensitivities, tail, order, ids, owners)
 
+
+def weigh(
+    xp: Any, scores: Array, sensitivities: Array, tail: Tail, order: Order, ids: Array | None, owners: Array | None
+) -> Array:
+    """Return the importance weights of arrays that are known to be sound: float64, and where the scores are."""
     rho = xp.ones_like(scores)
     if not tail.length or not scores.shape[0]:
         return rho
@@ -113,6 +117,14 @@ def ordered_sum(
     contributions = as_contributions(contributions)
     weights = importance_weights(scores, sensitivities, tail, order=order, ids=ids, owners=owners)
     return contributions.weighted_sum(weights)
+
+
+def checked_scores(scores: Any) -> tuple[Any, Array]:
+    """Return the namespace of scores and themselves in float64, one per record."""
+    xp, scores = _validate.floats("scores", scores)
+    if scores.ndim != 1:
+        raise ValueError(f"scores must be one number per record, got shape {tuple(scores.shape)}")
+    return xp, scores
 
 
 def _per_record(xp: Any, name: str, values: Any, scores: Array) -> Array:
