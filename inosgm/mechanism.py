@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any, final
 
+import array_api_compat
 import numpy as np
 
 from inosgm import _validate
@@ -23,7 +24,7 @@ from inosgm.planning import Plan
 from inosgm.records import form_of, gather, records_in
 from inosgm.sampling import PoissonSampler
 from inosgm.tails import NoTail, Tail
-from inosgm.weights import importance_weights
+from inosgm.weights import checked_scores, weigh
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -233,13 +234,24 @@ def clipped_ordered_sum(
     order: Order,
     clipping: Clipping,
 ) -> Any:
-    """Clip, weigh and sum a batch: everything of a release but coins and noise. NOT PRIVATE."""
+    """Clip, weigh and sum a batch: everything of a release but coins and noise. NOT PRIVATE.
+
+    Sensitivities and owners are numbers of a plan, ids are positions: these have been checked before.
+    """
     norms = contributions.norms()
-    rho = importance_weights(scores, sensitivities, tail, order=order, ids=ids, owners=owners)
-    if norms.shape != rho.shape:
-        raise ValueError(f"contributions and scores must pair up: got {tuple(norms.shape)} and {tuple(rho.shape)}")
-    _, norms = _validate.floats("norms", norms, like=rho)
-    _, bounds = _validate.floats("sensitivities", sensitivities, like=rho)
+    xp, scores = checked_scores(scores)
+    if norms.shape != scores.shape or len(ids) != len(scores):
+        raise ValueError(
+            f"contributions and scores must pair up: got {tuple(norms.shape)} and {tuple(scores.shape)} for a batch of "
+            f"{len(ids)}"
+        )
+    (_, norms), (_, bounds), (_, owners) = (
+        _validate.floats(name, values, like=scores)
+        for name, values in (("norms", norms), ("sensitivities", sensitivities), ("owners", owners))
+    )
+    if not array_api_compat.is_numpy_array(scores):
+        ids = xp.asarray(ids, device=array_api_compat.device(scores))
+    rho = weigh(xp, scores, bounds, tail, order, ids, owners)
     return contributions.weighted_sum(clipping.factors(norms, bounds, rho))
 
 

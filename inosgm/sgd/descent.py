@@ -143,7 +143,7 @@ class Descent(INOSGM):
         return [parameter for parameter in self.model.parameters() if parameter.requires_grad]
 
     def _like(self) -> Tensor:
-        return self._trainable()[0]
+        return self._trainable()[0] if self._engine is None else self._engine.parameters[0]
 
 
 def _require_fitting(model: nn.Module, optimizer: Optimizer, schedule: LRScheduler | None) -> None:

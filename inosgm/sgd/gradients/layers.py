@@ -40,8 +40,11 @@ def _computes_as(module: nn.Module, kind: type[nn.Module]) -> bool:
 
 
 def _matrix(module: nn.Module, inputs: tuple[Tensor, ...], slopes: Tensor) -> PerRecord:
-    n, given = slopes.shape[0], inputs[0].to(slopes.dtype)
-    if slopes.numel() == n * slopes.shape[-1]:  # one position
+    given = inputs[0] if inputs[0].dtype == slopes.dtype else inputs[0].to(slopes.dtype)
+    if slopes.ndim == 2:
+        return Single(given, slopes)
+    n = slopes.shape[0]
+    if slopes.numel() == n * slopes.shape[-1]:  # one position all the same
         return Single(given.reshape(n, -1), slopes.reshape(n, -1))
     return Outer(given.reshape(n, -1, given.shape[-1]), slopes.reshape(n, -1, slopes.shape[-1]))
 

@@ -5,11 +5,14 @@ that works on T positions of a record (pixels, words, steps of time) has inputs 
 """
 
 import math
+import operator
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any, Self
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -22,13 +25,19 @@ LARGE = 2**25
 TOUCH, TOUCH_LARGE = 16, 48
 """Multiplications in the time that it takes to write a number of an array and read it twice: measured on CPUs."""
 
+TINY = torch.finfo(torch.float32).tiny
+"""What a square that underflows counts as."""
+
 
 class PerRecord(ABC):
     """The gradients of one parameter."""
 
     @abstractmethod
-    def norms(self) -> Tensor:
-        """Return the norm of each record's gradient, not below the truth but for the rounding of one sum."""
+    def factors(self) -> tuple[Tensor, ...]:
+        """Return matrices, one row per record, the product of whose lengths is the norm of the record's gradient.
+
+        It is not below the truth but for the rounding of one sum.
+        """
 
     @abstractmethod
     def weighted_sum(self, weights: Tensor) -> Tensor:
@@ -53,13 +62,13 @@ class Rows(PerRecord):
 
     values: Tensor
 
-    def norms(self) -> Tensor:
-        """Return the length of each row."""
-        return _lengths(_flat(self.values))
+    def factors(self) -> tuple[Tensor, ...]:
+        """Return what is short, and the lengths of what is long while the processor still has it at hand."""
+        return (self.values if self.values.ndim == 2 else _lengths(_flat(self.values))[:, None],)
 
     def weighted_sum(self, weights: Tensor) -> Tensor:
         """Multiply weights and rows in whatever order the rows lie in memory."""
-        total = weights.to(self.values.dtype) @ _flat(self.values)
+        total = _like(self.values, weights) @ _flat(self.values)
         if self.values.ndim == 2:
             return total
         order = _memory_order(self.values)
@@ -81,14 +90,14 @@ class Single(PerRecord):
     inputs: Tensor
     slopes: Tensor
 
-    def norms(self) -> Tensor:
-        """Return |inputs| |slopes|."""
-        return _lengths(self.inputs).mul_(_lengths(self.slopes))
+    def factors(self) -> tuple[Tensor, ...]:
+        """Return both: the norm is |inputs| |slopes|."""
+        return wide(self.inputs), wide(self.slopes)
 
     def weighted_sum(self, weights: Tensor) -> Tensor:
         """Return one product of matrices."""
         slopes = wide(self.slopes)
-        return (slopes * weights.to(slopes.dtype)[:, None]).t() @ wide(self.inputs)
+        return (slopes * _like(slopes, weights)[:, None]).t() @ wide(self.inputs)
 
     def rows(self) -> Tensor:
         """Return one outer product per record."""
@@ -115,18 +124,18 @@ class Outer(PerRecord):
         """Return the sum of several: more positions."""
         return cls(torch.cat([part.inputs for part in parts], 1), torch.cat([part.slopes for part in parts], 1))
 
-    def norms(self) -> Tensor:
+    def factors(self) -> tuple[Tensor, ...]:
         """Use Gram matrices over the positions: no gradient is ever made."""
         n, positions, _ = self.inputs.shape
         squares = self.inputs.new_empty(n, dtype=torch.float64)
         for part in chunks(n, 2 * positions**2 * 4):
             squares[part] = gram_squares(wide(self.inputs[part]), wide(self.slopes[part]))
-        return squares.sqrt_()
+        return (squares.sqrt_()[:, None],)
 
     def weighted_sum(self, weights: Tensor) -> Tensor:
         """Return one product of matrices."""
         inputs, slopes = wide(self.inputs), wide(self.slopes)
-        weighted = slopes * weights.to(slopes.dtype)[:, None, None]
+        weighted = slopes * _like(slopes, weights)[:, None, None]
         return weighted.flatten(0, 1).t() @ inputs.flatten(0, 1)
 
     def rows(self) -> Tensor:
@@ -159,7 +168,7 @@ class Lookups(PerRecord):
         indices, slopes = (torch.cat([getattr(part, name) for part in parts], 1) for name in ("indices", "slopes"))
         return cls(indices, slopes, parts[0].size)
 
-    def norms(self) -> Tensor:
+    def factors(self) -> tuple[Tensor, ...]:
         """Add what a record says about the same row of the table, then square."""
         n = self.indices.shape[0]
         distinct, places = torch.unique(self._keys(), return_inverse=True)
@@ -167,12 +176,12 @@ class Lookups(PerRecord):
         sums = slopes.new_zeros(distinct.numel(), slopes.shape[1]).index_add_(0, places, slopes)
         squares = slopes.new_zeros(n, dtype=torch.float64)
         records = torch.div(distinct, self.size, rounding_mode="floor")
-        return squares.index_add_(0, records, _lengths(sums).double().square_()).sqrt_()
+        return (squares.index_add_(0, records, _lengths(sums).double().square_()).sqrt_()[:, None],)
 
     def weighted_sum(self, weights: Tensor) -> Tensor:
         """Add the weighted slopes to the rows that were taken."""
         slopes = wide(self.slopes)
-        slopes = (slopes * weights.to(slopes.dtype)[:, None, None]).flatten(0, 1)
+        slopes = (slopes * _like(slopes, weights)[:, None, None]).flatten(0, 1)
         return slopes.new_zeros(self.size, slopes.shape[1]).index_add_(0, self.indices.flatten(), slopes)
 
     def rows(self) -> Tensor:
@@ -203,6 +212,22 @@ def total(parts: Sequence[PerRecord]) -> PerRecord:
     for part in parts[1:]:
         rows = rows + part.rows()
     return Rows(rows)
+
+
+def norms_of(parts: Sequence[tuple[Tensor, ...]]) -> Tensor:
+    """Return the norm of each record over several parameters in float64, given the factors of each.
+
+    What is a factor of two, such as the slopes for a weight and its bias, is measured once. Squares that underflow
+    count as the least number there is.
+    """
+    matrices = {id(rows): rows for factors in parts for rows in factors}
+    lengths = torch.stack([torch.linalg.vector_norm(rows, dim=1) for rows in matrices.values()]).double()
+    numbers = lengths.numpy() if lengths.device.type == "cpu" else lengths  # small arrays are quicker in numpy
+    with np.errstate(over="ignore", invalid="ignore"):  # not finite: such a record is left out
+        squares = numbers * numbers + max(rows.shape[1] for rows in matrices.values()) * TINY
+        square = dict(zip(matrices, squares, strict=True))
+        total = sum(reduce(operator.mul, [square[id(rows)] for rows in factors]) for factors in parts)
+    return torch.as_tensor(total).sqrt_()
 
 
 def prefer_gram(records: int, positions: int, width: int, height: int) -> bool:
@@ -256,6 +281,11 @@ def _lengths(rows: Tensor) -> Tensor:
 def wide(values: Tensor) -> Tensor:
     """Return values in float32 or better."""
     return values if values.dtype in (torch.float32, torch.float64) else values.float()
+
+
+def _like(values: Tensor, weights: Tensor) -> Tensor:
+    """Return weights in the precision of values."""
+    return weights if weights.dtype == values.dtype else weights.to(values.dtype)  # asking costs less than `to`
 
 
 def _memory_order(values: Tensor) -> list[int]:
