@@ -193,12 +193,16 @@ class INOSGM(ABC):
             )
         form = form_of(data)
         if form != self._probed:
-            try:
-                require_floating(self._sum(data, np.empty(0, dtype=np.int64), self._released))
-            except Exception as error:  # whatever the subclass raises, before anything is drawn or charged
-                error.add_note("(raised for a batch of no records, which contributions and scores must take)")
-                raise
+            self._probe(data)
             self._probed = form
+
+    def _probe(self, data: Any) -> None:
+        """Try data of a new form, before anything is drawn or charged."""
+        try:
+            require_floating(self._sum(data, np.empty(0, dtype=np.int64), self._released))
+        except Exception as error:  # whatever the subclass raises
+            error.add_note("(raised for a batch of no records, which contributions and scores must take)")
+            raise
 
     def _sum(self, data: Any, positions: np.ndarray, step: int) -> Any:
         """Return the clipped, weighted sum of the records at the positions; not private."""

@@ -12,7 +12,7 @@ import torch
 from tensorboardX.proto.event_pb2 import Event
 from training_worker import HELD_OUT, LABELS, X, Y, fit, owners, trainer
 
-from inosgm import AlreadySpent, Ledger, Plan, plan_scale
+from inosgm import AlreadySpent, ClipToShare, Ledger, LinearTail, Plan, plan_scale
 from inosgm.ledger import JobMismatch
 from inosgm.sgd.run import Checkpoint, Run
 
@@ -124,6 +124,18 @@ def test_another_key_or_plan_or_data_is_refused(tmp_path):
         place.drop_after(6)
     with pytest.raises(JobMismatch, match="another sum"):
         trainer(key=11).fit(X + 1, Y, run=tmp_path, progress=False)
+
+
+def test_a_run_goes_on_with_what_it_was_begun_with(tmp_path):
+    fit(tmp_path, steps=6)
+    for change, message in (
+        (dict(tail=lambda plan: LinearTail(plan.tail_length(0.3))), "tail must be that of the run"),
+        (dict(clipping=ClipToShare()), "clipping must be that of the run.*ScaleClipped.*, got ClipToShare"),
+        (dict(optimizer=lambda parameters: torch.optim.Adam(parameters)), "optimizer must be .*SGD.*, got Adam"),
+        (dict(optimizer=lambda parameters: torch.optim.SGD(parameters, lr=0.01)), "lr=0.5.*, got SGD.*lr=0.01"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            trainer(key=11, **change).fit(X, Y, run=tmp_path, progress=False)
 
 
 def test_one_process_at_a_time(tmp_path):

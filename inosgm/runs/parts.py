@@ -153,7 +153,7 @@ def optimizer_of(config: TrainingConfig, model: nn.Module) -> Optimizer:
     """Make the optimizer."""
     wish = config.optimizer
     with about("optimizer"):
-        made = _call(torch.optim, wish.name, model.parameters(), {"lr": wish.lr, **wish.options})
+        made = _call(torch.optim, wish.name, (model.parameters(),), {"lr": wish.lr, **wish.options})
         if not isinstance(made, Optimizer):
             raise TypeError(f"{wish.name} must make a torch optimizer, got {type(made).__name__}")
         return made
@@ -165,19 +165,25 @@ def schedule_of(config: TrainingConfig, optimizer: Optimizer) -> LRScheduler | N
     if wish is None:
         return None
     with about("schedule"):
-        made = _call(lr_scheduler, wish.name, optimizer, wish.options)
+        made = _call(lr_scheduler, wish.name, (optimizer,), wish.options)
         if not isinstance(made, LRScheduler):
             raise TypeError(f"{wish.name} must make a torch learning-rate schedule, got {type(made).__name__}")
         return made
 
 
-def _call(home: ModuleType, name: str, first: Any, options: Mapping[str, Any]) -> Any:
+def loss_of(config: TrainingConfig) -> nn.Module:
+    """Make the loss."""
+    with about("loss"):
+        return _call(nn, config.loss.name, (), config.loss.options)  # type: ignore[no-any-return]
+
+
+def _call(home: ModuleType, name: str, first: tuple[Any, ...], options: Mapping[str, Any]) -> Any:
     """Call a class of torch by its name, or something of the user's by its import path."""
     function = imported(name) if ":" in name else getattr(home, name, None)
     if not callable(function):
         raise ValueError(f"name must be a class of {home.__name__}, or package.module:function, got {name!r}")
     try:
-        inspect.signature(function).bind(first, **options)
+        inspect.signature(function).bind(*first, **options)
     except TypeError as error:
         raise ValueError(f"{name} does not take these options: {error}") from None
-    return function(first, **options)
+    return function(*first, **options)

@@ -31,6 +31,8 @@ def per_record(loss: Callable[..., Any]) -> PerRecordLoss:
     >>> per_record(nn.MSELoss())(torch.tensor([[1.0, 3.0], [0.0, 0.0]]), torch.zeros(2, 2))
     tensor([5., 0.])
     """
+    if isinstance(loss, type):
+        raise TypeError(f"loss must be a function of (outputs, targets), got the class: write {loss.__name__}()")
     if not callable(loss):
         raise TypeError(f"loss must be a function of (outputs, targets), got {loss!r}")
     if isinstance(loss, nn.Module) and any(parameter.requires_grad for parameter in loss.parameters()):

@@ -36,6 +36,8 @@ class Checkpoint:
     """The head of the ledger, or nothing."""
     curve: str
     """The learning curve, as JSON."""
+    settings: Mapping[str, str]
+    """What steps are made with besides plan and model, in words: a run that goes on with something else is refused."""
     model: Mapping[str, Any]
     optimizer: Mapping[str, Any]
     schedule: Mapping[str, Any] | None
@@ -142,6 +144,13 @@ class Run(RunFiles):
     def save(self, checkpoint: Checkpoint) -> None:
         """Write a checkpoint, whole or not at all."""
         write_durably(self._file(checkpoint.revision, checkpoint.step), checkpoint.to_bytes())
+
+    def save_results(self, model: Mapping[str, Any], curve: str) -> None:
+        """Write what the run has come to: parameters for `load_state_dict`, and the learning curve."""
+        stream = io.BytesIO()
+        torch.save(dict(model), stream)
+        write_durably(self.path / MODEL, stream.getvalue())
+        write_durably(self.path / CURVE, curve.encode())
 
     def drop_after(self, step: int) -> None:
         """Delete every checkpoint of more steps than these, and what was made of the last one."""

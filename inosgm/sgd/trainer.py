@@ -10,6 +10,7 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
+from torch.utils.data import Dataset
 
 from inosgm import _validate
 from inosgm.accounting import ACCOUNTANTS
@@ -137,6 +138,10 @@ class Trainer(Descent):
         """The evaluations by step."""
         return self._curve
 
+    def spent(self) -> dict[str | int, float]:
+        """Return the epsilon that every owner has spent, at its delta, what the plan counts as past included."""
+        return dict(zip(self._plan.labels, self._plan.spent(self._released).tolist(), strict=True))
+
     def fit(
         self,
         *data: Any,
@@ -153,8 +158,8 @@ class Trainer(Descent):
         Args:
             data: Inputs and targets, or one map-style data set of such pairs.
             steps: How many steps; all that are left if not given.
-            held_out: Inputs, targets and, for per-owner curves, the owner of each record: records that need no
-                protection.
+            held_out: (inputs, targets), or a map-style data set, and last, for per-owner curves, the owner of each
+                record: records that need no protection.
             evaluate_every: Steps between evaluations; a tenth of the plan if not given.
             diagnostics: Also log how owners' gradients disagree: on the held-out records, and on the training data in
                 the private part of the log.
@@ -199,6 +204,7 @@ class Trainer(Descent):
                 if place is not None and (last or self._released % every == 0):
                     self._save(place)
             if place is not None and self._released == self._plan.steps:
+                place.save_results(self.model.state_dict(), self._curve.to_json())
                 place.forget_key()
         return self._curve
 
@@ -266,7 +272,7 @@ class Trainer(Descent):
 
     def _look(self, records: Any, held_out: Any, diagnostics: bool, log: RunLog | None, bar: StepProgress) -> None:
         """Evaluate on held-out records, and write it down."""
-        *public, owners = held_out if isinstance(held_out, tuple) and len(held_out) == 3 else (*_both(held_out), None)
+        *public, owners = _with_owners(held_out)
         found = self.evaluate(*public, owners=owners)
         self._curve.append(self.steps_done, found)
         bar.evaluated(found)
@@ -303,6 +309,12 @@ class Trainer(Descent):
         key = None if self._secret is None else key_of_revision(self._secret, checkpoint.revision)
         if key is not None and name_of_noise(key) != checkpoint.job:
             raise ValueError(f"key must be the one that the run in {place.path} was begun with")
+        for name, value in self._settings().items():
+            if checkpoint.settings[name] != value:
+                raise ValueError(
+                    f"{name} must be that of the run in {place.path}, {checkpoint.settings[name]}, got {value}: take "
+                    "another directory"
+                )
         if isinstance(self._ledger, Ledger) and checkpoint.ledger:
             self._ledger.check(checkpoint.ledger)
         self.model.load_state_dict(dict(checkpoint.model))
@@ -322,11 +334,25 @@ class Trainer(Descent):
                 job=self._cost.job,
                 ledger=self._ledger.head() if isinstance(self._ledger, Ledger) else "",
                 curve=self._curve.to_json(),
+                settings=self._settings(),
                 model=self.model.state_dict(),
                 optimizer=self.optimizer.state_dict(),
                 schedule=None if self.schedule is None else self.schedule.state_dict(),
             )
         )
+
+    def _settings(self) -> dict[str, str]:
+        """Say in words what steps are made with; the tail is that of the first plan."""
+        tail = self._tail if self._tail_for is None else self._tail_for(self._begun_with)
+        options = sorted(self.optimizer.defaults.items())
+        return {
+            "loss": type(self._asked_loss).__name__ if isinstance(self._asked_loss, nn.Module) else "a function",
+            "optimizer": f"{type(self.optimizer).__name__}({', '.join(f'{name}={value}' for name, value in options)})",
+            "schedule": type(self.schedule).__name__,
+            "tail": repr(tail),
+            "order": repr(self._order),
+            "clipping": repr(self._clipping),
+        }
 
     def _own_ledger(self, place: Run) -> Ledger:
         """Open the ledger of a run that was given none."""
@@ -385,6 +411,13 @@ class Trainer(Descent):
 def _interval(name: str, value: int | None, steps: int, parts: int) -> int:
     """Return a number of steps between events; a part of all steps if none is given."""
     return -(-steps // parts) if value is None else _validate.count(name, value, least=1)
+
+
+def _with_owners(held_out: Any) -> tuple[Any, ...]:
+    """Return held-out data and, last, the owners of its records, or None."""
+    given = _both(held_out)
+    owned = len(given) == 3 or (len(given) == 2 and isinstance(given[0], Dataset))
+    return given if owned else (*given, None)
 
 
 def _both(records: Any) -> tuple[Any, ...]:
