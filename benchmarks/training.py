@@ -8,6 +8,9 @@ with noise on both sides. For networks with convolutions, plain SGD gets images 
 converts them to inside of its timed step, and is shown in the default one, too.
 
 Memory is the peak resident size in three steps minus the size before them, each contender in a process of its own.
+
+Also shown, with nothing asked of it: a whole `Trainer.step` (coins, gathering, noise; no ledger) against plain SGD that
+gathers a random batch; and the memory of micro-batching, which must not grow with the logical batch.
 """
 
 import subprocess
@@ -15,6 +18,7 @@ import sys
 import time
 import warnings
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -28,9 +32,10 @@ from opacus.utils.fast_gradient_clipping_utils import DPLossFastGradientClipping
 from torch import Tensor, nn
 
 from benchmarks.timing import medians, report
-from inosgm import Descending, LinearTail, NoTail, ScaleClipped
+from inosgm import Descending, LinearTail, NoTail, Plan, ScaleClipped
 from inosgm.mechanism import clipped_ordered_sum
 from inosgm.noise import add_gaussian, streams
+from inosgm.sgd import Trainer
 from inosgm.sgd.gradients.bookkeeping import BookKeeping
 from inosgm.tails import Tail
 
@@ -91,9 +96,43 @@ def contenders(make: Callable[[], nn.Module], batch: int) -> dict[str, Step]:
     }
 
 
+def whole_steps(make: Callable[[], nn.Module], batch: int, most: int | None = None) -> dict[str, Step]:
+    """Return a step of plain SGD and one of a Trainer, both with a random batch of some records of many."""
+    torch.manual_seed(0)
+    records = 4 * batch
+    x, y = torch.randn(records, *SHAPES[make]), torch.randint(10, (records,))
+    model, peer = make(), make()
+    plan = Plan(sample_rates=[0.25], sensitivities=[1.0], sizes=[records], noise_scale=1.0, steps=10**6)
+    trainer = Trainer(
+        plan,
+        model,
+        F.cross_entropy,
+        torch.optim.SGD(model.parameters(), lr=0.01),
+        owners=np.zeros(records, dtype=np.int64),
+        tail=LinearTail(0.4 * batch),
+        max_physical_batch=most,
+    )
+    optimizer = torch.optim.SGD(peer.parameters(), lr=0.01)
+
+    def plain() -> None:
+        picked = torch.randint(records, (batch,))
+        images = x[picked].to(memory_format=torch.channels_last) if make in (mnist_cnn, cifar_cnn) else x[picked]
+        optimizer.zero_grad()
+        F.cross_entropy(peer(images), y[picked]).backward()
+        optimizer.step()
+
+    return {"SGD": plain, "Trainer": lambda: trainer.step(x, y)}
+
+
 def main() -> None:
     """Print the ratios that issue 4 names."""
     torch.set_num_threads(1)
+    for make in (logistic_regression, mlp, mnist_cnn):
+        seconds = medians(whole_steps(make, 256), rounds=_rounds(make), clock=time.process_time)
+        report(f"{make.__name__}, batches of about 256: Trainer.step / SGD", seconds["Trainer"] / seconds["SGD"])
+    # as many parts in both: what the allocator of the system scatters grows with their number
+    small, large = (_extra_memory(cifar_cnn, batch, "Trainer", steps=2048 // batch) for batch in (256, 2048))
+    report(f"cifar_cnn in parts of 64: memory, {large:.0f} MB for 2048 / {small:.0f} MB for 256", large / small)
     warnings.filterwarnings("ignore", message="Full backward hook is firing")  # Opacus, at every first layer
     for make, batches, of_sgd, of_opacus in CASES:
         convolutional = of_opacus == 0.5
@@ -192,21 +231,22 @@ def _rounds(make: Callable[[], nn.Module]) -> int:
     return {cifar_cnn: 7, mnist_cnn: 21}.get(make, 201)
 
 
-def _extra_memory(make: Callable[[], nn.Module], batch: int, name: str) -> float:
-    """Return the megabytes by which the peak of a fresh process grows in three steps of one contender."""
-    code = f"from benchmarks import training; training.measure_memory({make.__name__!r}, {batch}, {name!r})"
+def _extra_memory(make: Callable[[], nn.Module], batch: int, name: str, *, steps: int = 3) -> float:
+    """Return the megabytes by which the peak of a fresh process grows in some steps of one contender."""
+    code = f"from benchmarks import training; training.measure_memory({make.__name__!r}, {batch}, {name!r}, {steps})"
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     return float(done.stdout)
 
 
-def measure_memory(model: str, batch: int, name: str) -> None:
+def measure_memory(model: str, batch: int, name: str, steps: int) -> None:
     """Print the growth of this process's peak in megabytes: run in a process of its own."""
     torch.set_num_threads(1)
-    contenders(globals()[model], 4)[name]()  # what libraries load at their first use is no memory of a step
-    step = contenders(globals()[model], batch)[name]
+    make, ways = globals()[model], partial(whole_steps, most=64) if name == "Trainer" else contenders
+    ways(make, 4)[name]()  # what libraries load at their first use is no memory of a step
+    step = ways(make, batch)[name]
     before = _resident()
     Path("/proc/self/clear_refs").write_text("5")  # forget the peak so far
-    for _ in range(3):
+    for _ in range(steps):
         step()
     print(_resident("VmHWM") - before)
 

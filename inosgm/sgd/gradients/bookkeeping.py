@@ -16,7 +16,7 @@ from torch.overrides import TorchFunctionMode
 from inosgm._tree import tree_map
 from inosgm.sgd.gradients.base import Engine, Gradients, PerRecordLoss, apply
 from inosgm.sgd.gradients.layers import Rule, has_own_rule, rules_for
-from inosgm.sgd.gradients.per_record import PerRecord, norms_of, total
+from inosgm.sgd.gradients.per_record import PerRecord, like, norms_of, total
 
 
 class NotPerRecord(ValueError):
@@ -273,7 +273,7 @@ class _Kept(Gradients):
             kept = self._norms.isfinite().nonzero()[:, 0]
             weights, parts = weights[kept], [part and part.take(kept) for part in parts]
         return [
-            torch.zeros_like(parameter) if part is None else part.weighted_sum(weights).to(parameter.dtype)
+            torch.zeros_like(parameter) if part is None else like(parameter, part.weighted_sum(weights))
             for parameter, part in zip(self.parameters, parts, strict=True)
         ]
 

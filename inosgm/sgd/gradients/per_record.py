@@ -68,7 +68,7 @@ class Rows(PerRecord):
 
     def weighted_sum(self, weights: Tensor) -> Tensor:
         """Multiply weights and rows in whatever order the rows lie in memory."""
-        total = _like(self.values, weights) @ _flat(self.values)
+        total = like(self.values, weights) @ _flat(self.values)
         if self.values.ndim == 2:
             return total
         order = _memory_order(self.values)
@@ -97,7 +97,7 @@ class Single(PerRecord):
     def weighted_sum(self, weights: Tensor) -> Tensor:
         """Return one product of matrices."""
         slopes = wide(self.slopes)
-        return (slopes * _like(slopes, weights)[:, None]).t() @ wide(self.inputs)
+        return (slopes * like(slopes, weights)[:, None]).t() @ wide(self.inputs)
 
     def rows(self) -> Tensor:
         """Return one outer product per record."""
@@ -135,7 +135,7 @@ class Outer(PerRecord):
     def weighted_sum(self, weights: Tensor) -> Tensor:
         """Return one product of matrices."""
         inputs, slopes = wide(self.inputs), wide(self.slopes)
-        weighted = slopes * _like(slopes, weights)[:, None, None]
+        weighted = slopes * like(slopes, weights)[:, None, None]
         return weighted.flatten(0, 1).t() @ inputs.flatten(0, 1)
 
     def rows(self) -> Tensor:
@@ -181,7 +181,7 @@ class Lookups(PerRecord):
     def weighted_sum(self, weights: Tensor) -> Tensor:
         """Add the weighted slopes to the rows that were taken."""
         slopes = wide(self.slopes)
-        slopes = (slopes * _like(slopes, weights)[:, None, None]).flatten(0, 1)
+        slopes = (slopes * like(slopes, weights)[:, None, None]).flatten(0, 1)
         return slopes.new_zeros(self.size, slopes.shape[1]).index_add_(0, self.indices.flatten(), slopes)
 
     def rows(self) -> Tensor:
@@ -283,9 +283,9 @@ def wide(values: Tensor) -> Tensor:
     return values if values.dtype in (torch.float32, torch.float64) else values.float()
 
 
-def _like(values: Tensor, weights: Tensor) -> Tensor:
-    """Return weights in the precision of values."""
-    return weights if weights.dtype == values.dtype else weights.to(values.dtype)  # asking costs less than `to`
+def like(other: Tensor, values: Tensor) -> Tensor:
+    """Return values in the precision of another tensor."""
+    return values if values.dtype == other.dtype else values.to(other.dtype)  # asking costs less than `to`
 
 
 def _memory_order(values: Tensor) -> list[int]:
