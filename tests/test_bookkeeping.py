@@ -16,7 +16,7 @@ from torch import nn
 
 from inosgm.sgd.gradients.base import apply
 from inosgm.sgd.gradients.bookkeeping import BookKeeping, NotPerRecord
-from inosgm.sgd.gradients.per_record import Lookups, Outer, Rows
+from inosgm.sgd.gradients.per_record import Lookups, Outer, Rows, _norms
 
 
 def cross_entropy(outputs, targets):
@@ -628,3 +628,11 @@ def test_wrong_shapes_are_named():
         engine.gradients(normal(5, 4), TARGETS).weighted_sum(torch.ones(4))
     with pytest.raises(ValueError, match="weights must be one number"):
         engine.weighted_sum(normal(5, 4), TARGETS, torch.ones(5, 1))
+
+
+@pytest.mark.parametrize("width", [1, 100, 2047, 2048, 2049, 100_000, 3_000_001])
+def test_norms_of_long_rows_are_not_short(width):
+    """128 roundings is what the trainer allows for; a plain float32 sum of 3 million equal squares is off by 2^17."""
+    for values in (torch.full((1, width), 0.1), normal(1, width)):
+        exact = values.double().norm()
+        assert abs(float(_norms(values)) / float(exact) - 1) < 32 * 2.0**-23

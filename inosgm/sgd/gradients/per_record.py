@@ -29,6 +29,10 @@ TINY = torch.finfo(torch.float32).tiny
 """What a square that underflows counts as."""
 
 
+BLOCK = 2**11
+"""How many squares are added up in float32 at most."""
+
+
 class PerRecord(ABC):
     """The gradients of one parameter."""
 
@@ -221,7 +225,7 @@ def norms_of(parts: Sequence[tuple[Tensor, ...]]) -> Tensor:
     count as the least number there is.
     """
     matrices = {id(rows): rows for factors in parts for rows in factors}
-    lengths = torch.stack([torch.linalg.vector_norm(rows, dim=1) for rows in matrices.values()]).double()
+    lengths = torch.stack([_norms(rows) for rows in matrices.values()]).double()
     numbers = lengths.numpy() if lengths.device.type == "cpu" else lengths  # small arrays are quicker in numpy
     with np.errstate(over="ignore", invalid="ignore"):  # not finite: such a record is left out
         squares = numbers * numbers + max(rows.shape[1] for rows in matrices.values()) * TINY
@@ -271,11 +275,23 @@ def _half_unit(values: Tensor) -> float:
     return {"highest": 2.0**-24, "high": 2.0**-11}.get(torch.get_float32_matmul_precision(), 2.0**-8)
 
 
+def _norms(rows: Tensor) -> Tensor:
+    """Return the norm of each row, to a few roundings: torch adds up squares one by one, so long rows go by blocks."""
+    norms: Tensor
+    if rows.shape[1] <= BLOCK or rows.dtype == torch.float64:
+        norms = torch.linalg.vector_norm(rows, dim=1)
+        return norms
+    whole = rows.shape[1] // BLOCK * BLOCK
+    blocks = torch.linalg.vector_norm(rows[:, :whole].unflatten(1, (-1, BLOCK)), dim=2)
+    rest = torch.linalg.vector_norm(rows[:, whole:], dim=1, keepdim=True)
+    norms = torch.linalg.vector_norm(torch.cat([blocks, rest], 1), dim=1, dtype=torch.float64)
+    return norms.to(rows.dtype)
+
+
 def _lengths(rows: Tensor) -> Tensor:
     """Return the length of each row; squares that underflow count as the least number there is."""
     rows = wide(rows)
-    lengths: Tensor = torch.linalg.vector_norm(rows, dim=1)
-    return lengths.add_(math.sqrt(rows.shape[1] * torch.finfo(rows.dtype).tiny))
+    return _norms(rows).add_(math.sqrt(rows.shape[1] * torch.finfo(rows.dtype).tiny))
 
 
 def wide(values: Tensor) -> Tensor:
