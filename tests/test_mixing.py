@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from gradient_models import ENTROPY, MODELS, Attention, LastStep, case, codes, images
 from torch import nn
 
-from inosgm.sgd.gradients import fix_in_place, fixed, mixes_records, refuse_mixing
+from inosgm.sgd.gradients import Functional, engine_for, fix_in_place, fixed, mixes_records, refuse_mixing
 from inosgm.sgd.gradients.trial import perturbed
 from inosgm.sgd.losses import per_record
 
@@ -183,6 +183,18 @@ class Gated(nn.Module):
 @pytest.mark.parametrize("scale", [0.0, 1e-6])
 def test_mixing_that_parameters_hide(scale):
     assert "the model says something else" in mixes_records(Gated(scale), ENTROPY, *images(4))
+
+
+def test_models_that_refuse_other_parameters():
+    class Fixed(nn.Linear):
+        def forward(self, x):
+            assert not self.bias.any()
+            return super().forward(x)
+
+    model = Fixed(4, 3)
+    nn.init.zeros_(model.bias)
+    assert mixes_records(model, ENTROPY, *images(4)) is None
+    assert isinstance(engine_for(model, ENTROPY, *images(4)), Functional)
 
 
 @pytest.mark.parametrize("error", [False, True])

@@ -63,8 +63,9 @@ def _fastest(model: nn.Module, loss: PerRecordLoss, like: Any, autocast: torch.d
         kinds: tuple[type[Engine], ...] = (Functional,) if moves_records(plain, *like) else (BookKeeping, Functional)
         with quieted(model, lambda: plain.run(*batch)) as quiet:
             with perturbed(model):
-                [more] = variety(model, plain.run, like, 3, 1)  # one record of each kind
-            cases = [_Case(model, loss, batch, nullcontext), _Case(model, loss, more, partial(perturbed, model))]
+                more = variety(model, plain.run, like, 3, 1)  # one record of each kind
+            cases = [_Case(model, loss, batch, nullcontext)]
+            cases += [_Case(model, loss, batch, partial(perturbed, model)) for batch in more]
             for kind in kinds:
                 # other random numbers cannot be compared; a function mapped over records is right by construction
                 right = all(case.met_by(kind) for case in cases) if quiet else kind is Functional

@@ -75,7 +75,8 @@ def mixes_records(model: nn.Module, loss: PerRecordLoss, inputs: Any, targets: A
         how = _mixes_those(model, loss, *(made_up(like, records, generator) for _ in range(2)))
         if how is None:
             with perturbed(model):
-                how = _mixes_those(model, loss, *variety(model, partial(_said, model, loss), like, records, 2))
+                batches = variety(model, partial(_said, model, loss), like, records, 2)
+                how = _mixes_those(model, loss, *batches) if batches else None
         return how
 
 

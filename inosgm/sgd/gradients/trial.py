@@ -1,5 +1,6 @@
 """Trying a model on made-up records without leaving a trace of it."""
 
+import math
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
@@ -72,8 +73,8 @@ def perturbed(model: nn.Module) -> Iterator[None]:
     generator = torch.Generator().manual_seed(0)
 
     def move(value: Tensor) -> Tensor:
-        usual = (value[0].numel() if value.ndim > 1 and len(value) else 1) ** -0.5
-        size = 0.1 * max(usual, float(value.detach().square().mean().sqrt()))
+        usual = max(1, math.prod(value.shape[1:])) ** -0.5
+        size = 0.1 * max(usual, float(value.square().mean().sqrt()))
         noise = size * torch.randn(value.shape, generator=generator).to(value)
         return value + torch.where(value == 0, noise, noise.copysign(value))  # what must not be negative stays so
 
@@ -90,7 +91,7 @@ def in_double(model: nn.Module) -> Iterator[None]:
 
 
 def variety(model: nn.Module, run: Callable[..., Any], like: Any, records: int, batches: int) -> list[Any]:
-    """Make up batches of inputs and targets whose inputs are as varied as the model will take."""
+    """Make up batches of inputs and targets whose inputs are as varied as the model takes; none if it takes nothing."""
     most = partial(varied, codes=10)
     on_cpu = next(model.parameters()).device.type == "cpu"  # elsewhere a code too large ends the process
     for kind in (most, varied, made_up) if on_cpu else (varied, made_up):
@@ -100,11 +101,9 @@ def variety(model: nn.Module, run: Callable[..., Any], like: Any, records: int, 
             for batch in made:
                 run(*batch)
         except Exception:  # values that the model refuses
-            if kind is made_up:
-                raise
-        else:
-            break
-    return made
+            continue
+        return made
+    return []
 
 
 def draws(model: nn.Module, run: Callable[[], Any]) -> bool:
