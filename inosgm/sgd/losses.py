@@ -92,6 +92,6 @@ def _require_per_record(loss: Callable[..., Any], values: Any, records: int) -> 
         )
     if values.shape[0] != records:
         raise ValueError(
-            f"loss must give one number per record, but {_name(loss)} gives shape {tuple(values.shape)} for {records} "
-            "records: keep the records as the first axis of outputs and loss"
+            f"loss must give one number per record, but {_name(loss)} gives more or fewer: keep the records as the "
+            "first axis of outputs and loss"
         )

@@ -67,9 +67,7 @@ class Engine(ABC):
             ValueError: when weights are not one number per record.
         """
         if weights.shape != (size(inputs),):
-            raise ValueError(
-                f"weights must be one number per record: got {tuple(weights.shape)} for {size(inputs)} records"
-            )
+            raise ValueError("weights must be one number per record of the batch")  # whose size is private
         kept = weights.nonzero()[:, 0]
         if not len(kept):
             return [torch.zeros_like(parameter) for parameter in self.parameters]

@@ -224,8 +224,8 @@ class _Tape:
         for tensor in (*call.inputs, slopes):
             if tensor.ndim < 1 + (tensor is slopes) or tensor.shape[0] != self.records:
                 raise NotPerRecord(
-                    f"a {kind} works on a tensor of shape {tuple(tensor.shape)}, which does not begin with the "
-                    f"{self.records} records of the batch"
+                    f"a {kind} works on a tensor that does not begin with the records of the batch: keep them as the "
+                    "first axis, or choose another engine"
                 )
         if call.versions != [given._version for given in call.inputs]:
             raise NotPerRecord(f"what a {kind} was given was overwritten in place, so its gradient is lost")
