@@ -246,8 +246,7 @@ def clipped_ordered_sum(
     xp, scores = checked_scores(scores)
     if norms.shape != scores.shape or len(ids) != len(scores):
         raise ValueError(
-            f"contributions and scores must pair up: got {tuple(norms.shape)} and {tuple(scores.shape)} for a batch of "
-            f"{len(ids)}"
+            "contributions and scores must pair up: one of each for every record of a batch"  # whose size is private
         )
     (_, norms), (_, bounds), (_, owners) = (
         _validate.floats(name, values, like=scores)

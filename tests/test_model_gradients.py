@@ -39,9 +39,8 @@ def test_gradients_of_the_models_that_ship(name):
         engine = kind(model, ENTROPY)
         found = engine.gradients(x, y)
         torch.testing.assert_close(found.norms(), norms, rtol=1e-7, atol=1e-10)
-        for sums in (found.weighted_sum(weights), engine.weighted_sum(x, y, weights)):
-            for part, expected in zip(sums, total, strict=True):
-                torch.testing.assert_close(part, expected, rtol=1e-7, atol=1e-9)
+        for part, expected in zip(found.weighted_sum(weights), total, strict=True):
+            torch.testing.assert_close(part, expected, rtol=1e-7, atol=1e-9)
         none = engine.gradients(x[:0], y[:0])
         assert none.norms().shape == none.losses.shape == (0,)
         assert all(not part.any() for part in none.weighted_sum(weights[:0]))

@@ -87,9 +87,7 @@ class BookKeeping(Engine):
         try:
             outputs, losses = self._forward(tape, _detached(inputs), targets)
             if losses.shape != (n,):
-                raise ValueError(
-                    f"loss must give one number per record: got shape {tuple(losses.shape)} for {n} records"
-                )
+                raise ValueError("loss must give one number per record")
             norms = tape.play_back(losses)
         finally:
             tape.ends.clear()  # they hold the graph, whose hooks hold the tape
@@ -322,5 +320,5 @@ def _paired(weights: Any, records: int, device: torch.device) -> Tensor:
     """Return weights as a tensor with one number per record."""
     result = torch.as_tensor(weights, device=device)
     if result.shape != (records,):
-        raise ValueError(f"weights must be one number per record: got {tuple(result.shape)} for {records} records")
+        raise ValueError("weights must be one number per record")
     return result
