@@ -240,12 +240,18 @@ def test_a_killed_run_pays_for_what_it_made_whatever_happens_to_budgets(tmp_path
         made = trainer(key=11)
         plan = made.revise(owners(), *data, run=run)
         assert plan.steps == 7
-        assert made.steps_done == (13 if data else 10)
+        assert made.steps_done == 13
         left = Ledger(run / "ledger").spent()
         assert [row["steps"] for row in json.loads(Ledger(run / "ledger").to_json())["undone"]] == [2]
         assert 0 < left["strict"] < spent["strict"]
         made.fit(X, Y, run=run, progress=False)
         assert Ledger(run / "ledger").spent()["strict"] <= 2.0
+        assert made.steps_done == 20
+        with pytest.raises(AlreadySpent) as refusal:
+            made.plan.revise(7, owners(strict=1.9))
+        made.revise(owners(strict=1.9), *data, run=run)  # the steps that were lost count
+        assert made.steps_done <= refusal.value.last_step
+        assert Ledger(run / "ledger").spent()["strict"] <= 1.9
 
 
 def test_a_run_does_not_begin_in_the_middle(tmp_path):

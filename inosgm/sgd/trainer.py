@@ -255,18 +255,20 @@ class Trainer(Descent):
             plan = self._plan.revise(self._released, owners)
             if isinstance(self._ledger, Ledger):
                 self._ledger.undo(self._cost.job, self._released)  # steps that were paid for and never made
-            self._switch(plan, owners, self._revision + 1)
+            self._switch(plan, owners, self._revision + 1, self._released)
             return plan
         with Run(run) as place:
             self._go_on(place)
+            made = self._made(data)
             try:
-                plan = self._plan.revise(self._made(data), owners)
+                plan = self._plan.revise(made, owners)
             except AlreadySpent as refusal:
                 self._go_back(place, refusal, data)
-                plan = self._plan.revise(self._released, owners)
+                made = self._released
+                plan = self._plan.revise(made, owners)
             revision = place.revisions()
             place.save_plan(revision, plan)
-            self._switch(plan, owners, revision)
+            self._switch(plan, owners, revision, made)
             self._save(place)
         return plan
 
@@ -388,8 +390,8 @@ class Trainer(Descent):
     def _made(self, data: tuple[Any, ...]) -> int:
         """Return how many steps of the plan were made, those after the last checkpoint included.
 
-        With the training data they are made again, without they are lost; they stay paid for. Steps that were paid
-        for and never made are not.
+        With the training data they are made again, without they are lost to the model; they stay paid for, and count.
+        Steps that were paid for and never made do not.
         """
         if not isinstance(self._ledger, Ledger):
             return self._released
@@ -400,11 +402,11 @@ class Trainer(Descent):
             self.step(*data)
         return made
 
-    def _switch(self, plan: Plan, owners: Owners, revision: int) -> None:
-        """Follow a revised plan from here on."""
+    def _switch(self, plan: Plan, owners: Owners, revision: int, made: int) -> None:
+        """Follow a revised plan after some steps of the one before."""
         if isinstance(self._ledger, Ledger):
             self._ledger.grant(owners)
-        self._first, self._revision = self.steps_done, revision
+        self._first, self._revision = self._first + made, revision
         self._follow(plan, None if self._secret is None else key_of_revision(self._secret, revision))
 
 
