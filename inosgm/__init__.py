@@ -70,7 +70,7 @@ _ROOMS = {
 }
 _ROOM_OF = {name: room for room, names in _ROOMS.items() for name in names}
 
-__all__ = ["__version__", *_ROOM_OF]
+__all__ = ["__version__", *(name for name in _ROOM_OF if _ROOM_OF[name] != "sgd")]  # `import *` does without torch
 
 
 def __getattr__(name: str) -> Any:
@@ -82,4 +82,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return [*__all__, *_ROOMS]
+    return ["__version__", *_ROOM_OF, *_ROOMS]

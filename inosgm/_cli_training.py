@@ -95,13 +95,16 @@ def revise(
     run: RunOption = None,
     data_dir: DataOption = None,
     changes: SetOption = None,
+    back: Annotated[
+        bool, typer.Option("--back", help="Go back, and delete what came later, if an owner has spent more.")
+    ] = False,
 ) -> None:
     """Give owners of a run new budgets: it gets a new plan, after going back if somebody has spent more."""
     config = _configuration(file, run, data_dir, None, changes)
     from inosgm import runs
 
     before = runs.evaluate(config).steps_done
-    training = runs.revise(config, *_budgets(budgets))
+    training = runs.revise(config, *_budgets(budgets), back=back)
     now = training.trainer.steps_done
     went = f"went back from step {before} to step {now}" if now < before else f"is at step {now}"
     typer.echo(training.plan.report())

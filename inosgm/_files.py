@@ -8,7 +8,7 @@ from pathlib import Path
 
 def write_durably(path: Path, content: bytes, *, mode: int = 0o660) -> None:
     """Replace a file at once: after a crash it holds the old content or the new one, never a part."""
-    draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}.draft")
     file = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
     try:
         with os.fdopen(file, "wb") as stream:

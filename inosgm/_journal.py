@@ -255,12 +255,10 @@ class FileJournal:
 
 def _seal(row: Mapping[str, Any], heads: list[str]) -> tuple[Row, bytes, str]:
     """Return the row chained to the last head, its line, and its checksum."""
-    chained = {
-        "row": len(heads) + 1,
-        **row,
-        "time": datetime.now(UTC).isoformat(timespec="seconds"),
-        "previous": (heads[-1:] or [_START])[0],
-    }
+    now = {"time": datetime.now(UTC).isoformat(timespec="seconds")}
+    # one row per step: how long a step takes depends on the batch that was drawn
+    timed = {} if row.get("kind") == "bind" else now
+    chained = {"row": len(heads) + 1, **row, **timed, "previous": (heads[-1:] or [_START])[0]}
     body = json.dumps(chained, separators=(",", ":"), allow_nan=False).encode()
     checksum = blake2b(body, digest_size=32).hexdigest()
     return chained, body[:-1] + b',"checksum":"' + checksum.encode() + b'"}', checksum

@@ -20,7 +20,7 @@ class Pieces:
 
     start: np.ndarray
     width: np.ndarray
-    cubic: np.ndarray  # row j holds the coefficients of (u - start)**j
+    cubic: np.ndarray  # row j holds the coefficients of (u - start)**j, divided by j + 1
     area_high: np.ndarray  # integral of w over [0, start_i], together with area_low
     area_low: np.ndarray
 
@@ -46,7 +46,7 @@ class Pieces:
         secant = (right - left) / width
         p = secant if slope_left is None else np.minimum(slope_left[kept], 3 * secant)
         q = secant if slope_right is None else np.minimum(slope_right[kept], 3 * secant)
-        cubic = [left, p, (3 * secant - 2 * p - q) / width, (p + q - 2 * secant) / width**2]
+        cubic = [left, p / 2, (3 * secant - 2 * p - q) / (3 * width), (p + q - 2 * secant) / (4 * width**2)]
         area = width * ((left + right) / 2 + width * (p - q) / 12)
         high = np.concatenate([[0.0], np.cumsum(area)])
         return cls(
@@ -54,7 +54,7 @@ class Pieces:
             width=np.append(width, 0.0),
             cubic=np.concatenate([cubic, [[1.0], [0.0], [0.0], [0.0]]], axis=1),
             area_high=high,
-            area_low=np.concatenate([[0.0], rounding_of_sums(np, area, high[1:])]),
+            area_low=rounding_of_sums(np, area, high) if area.size else np.zeros(1),
         )
 
     def at(self, u: np.ndarray) -> Array:
@@ -88,7 +88,7 @@ class Pieces:
             between = between + (table.area_low[last] - table.area_low[first + 1])
             rest = end * _mean_of_cubic(table.cubic[:, last], xp.zeros_like(end), end)
             head[where] = ((table.width[first] - begin) * head[where] + between + rest) / spans[where]
-        return xp.clip(head, 0.0, 1.0)  # what rounding added
+        return head.clip(0.0, 1.0)  # what rounding added; not xp.clip, which is slow
 
     def _on(self, like: Array) -> "Pieces":
         """Return the same table in the namespace and on the device of an array."""
@@ -101,21 +101,26 @@ class Pieces:
         """Find the piece of each threshold, and the offset from its start."""
         piece = xp.searchsorted(self.start, high, side="right") - 1
         offset = (high - self.start[piece]) + low
-        below = (offset < 0) & (piece > 0)  # high rounded up onto the knot
-        piece = xp.where(below, piece - 1, piece)
+        below = offset < 0
+        if not below.any():
+            return piece, offset
+        piece = xp.where(below & (piece > 0), piece - 1, piece)  # high rounded up onto the knot
         return piece, (high - self.start[piece]) + low
 
 
 def rounding_of_sums(xp: Any, terms: Array, sums: Array) -> Array:
-    """Return what float64 cumulative sums lost: the exact ones are sums + rounding_of_sums, to second order."""
-    before = xp.concat([xp.zeros_like(sums[:1]), sums[:-1]])
-    step = sums - before
-    virtual = sums - step
-    error = (sums - (step + virtual)) + (virtual - before)  # sums - before = step + error, exactly (Knuth)
-    return xp.cumulative_sum((terms - step) - error)
+    """Return what float64 cumulative sums from 0 on lost: the exact ones are sums + rounding_of_sums, to second order.
+
+    Both begin with the sum of no terms.
+    """
+    before, after = sums[:-1], sums[1:]
+    step = after - before
+    virtual = after - step
+    error = (after - (step + virtual)) + (virtual - before)  # after - before = step + error, exactly (Knuth)
+    return xp.concat([before[:1], xp.cumulative_sum((terms - step) - error)])
 
 
 def _mean_of_cubic(cubic: Array, p: Array, q: Array) -> Array:
     """Average of a cubic between p and q, without the cancellation of a difference of antiderivatives."""
     total, squares = p + q, p * p + q * q
-    return cubic[0] + total * (cubic[1] / 2 + cubic[3] * squares / 4) + cubic[2] * (squares + p * q) / 3
+    return cubic[0] + total * (cubic[1] + cubic[3] * squares) + cubic[2] * (squares + p * q)

@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-import array_api_compat
+import array_api_compat.numpy
 import numpy as np
 
 Array = Any
@@ -45,6 +45,8 @@ def instance(name: str, value: Any, kind: type, advice: str) -> None:
 
 def floats(name: str, values: Any, like: Array | None = None) -> tuple[Any, Array]:
     """Return the array namespace and the values in float64, where they are, or where `like` is; lists become numpy."""
+    if type(values) is np.ndarray and values.dtype.kind in "biuf" and type(like) in (np.ndarray, type(None)):
+        return array_api_compat.numpy, values.astype(np.float64, copy=False)  # the usual case, quickly
     values = values.detach() if array_api_compat.is_torch_array(values) else numeric(name, values)
     if like is not None and type(like) is not type(values):
         values = array_api_compat.array_namespace(like).asarray(values, device=array_api_compat.device(like))

@@ -1,5 +1,6 @@
 """The command line."""
 
+import os
 import sys
 from collections.abc import Callable
 from enum import StrEnum
@@ -38,11 +39,12 @@ class Accounting(StrEnum):
 
 def main() -> None:
     """Run the command line; a user's mistake ends in one line and exit code 2, not in a traceback."""
+    sys.path.insert(0, os.getcwd())  # import paths in configurations start here, as with `python -m`
     try:
         app()
-    except (ValueError, TypeError, OSError, ArithmeticError, MemoryError) as error:
+    except (ValueError, TypeError, OSError, ArithmeticError, MemoryError, RuntimeError, IndexError) as error:
         typer.secho("error: ", fg="red", nl=False, err=True)
-        typer.echo(str(error), err=True)
+        typer.echo("\n".join([str(error), *getattr(error, "__notes__", [])]), err=True)
         sys.exit(2)
 
 

@@ -47,13 +47,13 @@ class AutomaticClipping(Clipping):
     The rule looks at one record at a time, so it needs no threshold that follows the data, and no budget.
 
     Args:
-        stability: r > 0; gradients much shorter than r stay short.
+        stability: r, at least 1e-12; gradients much shorter than r stay short.
     """
 
     stability: float = 0.01
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "stability", _validate.number("stability", self.stability, least=1e-50, most=1e50))
+        object.__setattr__(self, "stability", _validate.number("stability", self.stability, least=1e-12))
 
     def factors(self, norms: Array, sensitivities: Array, rho: Array) -> Array:
         """Return rho * C / (||g|| + r)."""
@@ -67,13 +67,13 @@ class PerSampleAdaptive(Clipping):
     Unlike `AutomaticClipping` it does not blow short gradients up to nearly the norm of long ones.
 
     Args:
-        stability: r > 0.
+        stability: r, at least 1e-12.
     """
 
     stability: float = 0.1
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "stability", _validate.number("stability", self.stability, least=1e-50, most=1e50))
+        object.__setattr__(self, "stability", _validate.number("stability", self.stability, least=1e-12))
 
     def factors(self, norms: Array, sensitivities: Array, rho: Array) -> Array:
         """Return rho * C / (||g|| + r / (||g|| + r))."""

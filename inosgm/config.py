@@ -64,7 +64,8 @@ class DataConfig(Section):
     """Which records.
 
     Attributes:
-        name: A data set of `inosgm.datasets.load`.
+        name: A data set of `inosgm.datasets.load`, or "package.module:function" of your own, which is given `root`
+            and returns an `inosgm.datasets.Dataset`.
         root: The data directory; what INOSGM_DATA says if not given.
         subset: Train on so many of its training records, drawn at random; all if not given.
     """
@@ -76,8 +77,9 @@ class DataConfig(Section):
     @field_validator("name")
     @classmethod
     def _known(cls, name: str) -> str:
-        if name not in NAMES and not name.startswith("openml:"):
-            raise ValueError(f"must be one of {', '.join(sorted(NAMES))}, or openml:NAME, got {name!r}")
+        if name not in NAMES and ":" not in name:
+            known = ", ".join(sorted(NAMES))
+            raise ValueError(f"must be one of {known}, openml:NAME, or package.module:function, got {name!r}")
         return name
 
 
@@ -323,6 +325,18 @@ class PerSampleAdaptiveConfig(Section):
 ClippingConfig = ScaleClippedConfig | ClipToShareConfig | AutomaticClippingConfig | PerSampleAdaptiveConfig
 
 
+class LossConfig(Section):
+    """What is made small.
+
+    Attributes:
+        name: A class of `torch.nn`, or "package.module:Class" of your own, which gives one number per record.
+        options: What it takes.
+    """
+
+    name: str = "CrossEntropyLoss"
+    options: Options = {}
+
+
 class OptimizerConfig(Section):
     """Which optimizer.
 
@@ -374,13 +388,14 @@ class FitConfig(Section):
 class TrainingConfig(Section):
     """A training run. Paths in it are relative to the current directory, as in a shell.
 
-    A model, an optimizer or a schedule given as an import path is your code, and is run: read a file that you did not
-    write before you train from it. Nothing else in a file can run code.
+    A data set, a model, a loss, an optimizer or a schedule given as an import path is your code, and is run: read a
+    file that you did not write before you train from it. Nothing else in a file can run code.
 
     Attributes:
         data: Which records.
         owners: Who holds which of them, and grants what.
         model: What is trained.
+        loss: What is made small; cross-entropy if not given.
         plan: What the budgets buy.
         tail: What part of an ordered batch is given up.
         order: What counts as important.
@@ -411,6 +426,7 @@ class TrainingConfig(Section):
     data: DataConfig
     owners: OwnersConfig
     model: ModelConfig
+    loss: LossConfig = LossConfig()
     plan: PlanConfig
     tail: Annotated[TailConfig, Field(discriminator="kind")] = NoTailConfig()
     order: Literal["descending", "ascending", "random", "owner_first"] = "descending"
@@ -493,7 +509,8 @@ class TrainingConfig(Section):
     def noise_key(self) -> int | None:
         """Return the key of coins and noise: another for every configuration, so that no two share their noise.
 
-        Two runs with the same noise and other sums would give the noise away: their difference does not hold it.
+        Two runs with the same noise and other sums would give the noise away: their difference does not hold it. What
+        is inside data files it does not know: never use one key with files that have changed.
         """
         if self.key is None:
             return None

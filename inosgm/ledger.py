@@ -191,12 +191,19 @@ class Ledger:
                     "repeats data, configuration and code exactly; anything else needs a key of its own"
                 )
 
-    def undo(self, job: str, step: int) -> None:
-        """Write down that all a job released from a step on is destroyed, and that nobody has seen it.
+    def bound(self, job: str) -> int:
+        """Return the number of steps up to the last one whose noise was used by a keyed job; 0 if it used none."""
+        with self._books(write=False):
+            known = self._jobs.get(job)
+            return 1 + max(known.sums, default=-1) if known is not None else 0
 
-        The steps from there on are no longer charged; for a run that goes back because an owner has lowered its budget.
-        It is the caller's word: a model, a log or a curve that somebody saw is not undone by it. The noise of the
-        steps stays bound to the sums that it was added to. A job without such steps is left as it is.
+    def undo(self, job: str, step: int) -> None:
+        """Write down that a job never released the steps from one on, or that nobody has seen and will see them.
+
+        They are no longer charged: for a plan that changes before it was followed to its end, and for a run that goes
+        back because an owner has lowered its budget. It is the caller's word: a model, a log or a curve that somebody
+        saw is not undone by it. The noise of the steps stays bound to the sums that it was added to. A job without
+        such steps is left as it is.
         """
         step = _validate.count("step", step)
         with self._books(write=True):

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any, final
 
+import array_api_compat
 import numpy as np
 
 from inosgm import _validate
@@ -23,7 +24,7 @@ from inosgm.planning import Plan
 from inosgm.records import form_of, gather, records_in
 from inosgm.sampling import PoissonSampler
 from inosgm.tails import NoTail, Tail
-from inosgm.weights import importance_weights
+from inosgm.weights import checked_scores, weigh
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -192,12 +193,16 @@ class INOSGM(ABC):
             )
         form = form_of(data)
         if form != self._probed:
-            try:
-                require_floating(self._sum(data, np.empty(0, dtype=np.int64), self._released))
-            except Exception as error:  # whatever the subclass raises, before anything is drawn or charged
-                error.add_note("(raised for a batch of no records, which contributions and scores must take)")
-                raise
+            self._probe(data)
             self._probed = form
+
+    def _probe(self, data: Any) -> None:
+        """Try data of a new form, before anything is drawn or charged."""
+        try:
+            require_floating(self._sum(data, np.empty(0, dtype=np.int64), self._released))
+        except Exception as error:  # whatever the subclass raises
+            error.add_note("(raised for a batch of no records, which contributions and scores must take)")
+            raise
 
     def _sum(self, data: Any, positions: np.ndarray, step: int) -> Any:
         """Return the clipped, weighted sum of the records at the positions; not private."""
@@ -233,13 +238,23 @@ def clipped_ordered_sum(
     order: Order,
     clipping: Clipping,
 ) -> Any:
-    """Clip, weigh and sum a batch: everything of a release but coins and noise. NOT PRIVATE."""
+    """Clip, weigh and sum a batch: everything of a release but coins and noise. NOT PRIVATE.
+
+    Sensitivities and owners are numbers of a plan, ids are positions: these have been checked before.
+    """
     norms = contributions.norms()
-    rho = importance_weights(scores, sensitivities, tail, order=order, ids=ids, owners=owners)
-    if norms.shape != rho.shape:
-        raise ValueError(f"contributions and scores must pair up: got {tuple(norms.shape)} and {tuple(rho.shape)}")
-    _, norms = _validate.floats("norms", norms, like=rho)
-    _, bounds = _validate.floats("sensitivities", sensitivities, like=rho)
+    xp, scores = checked_scores(scores)
+    if norms.shape != scores.shape or len(ids) != len(scores):
+        raise ValueError(
+            "contributions and scores must pair up: one of each for every record of a batch"  # whose size is private
+        )
+    (_, norms), (_, bounds), (_, owners) = (
+        _validate.floats(name, values, like=scores)
+        for name, values in (("norms", norms), ("sensitivities", sensitivities), ("owners", owners))
+    )
+    if not array_api_compat.is_numpy_array(scores):
+        ids = xp.asarray(ids, device=array_api_compat.device(scores))
+    rho = weigh(xp, scores, bounds, tail, order, ids, owners)
     return contributions.weighted_sum(clipping.factors(norms, bounds, rho))
 
 

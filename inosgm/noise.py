@@ -41,4 +41,4 @@ def _noisy(array: Array, scale: float, generator: np.random.Generator) -> Array:
     else:
         source = torch.Generator(array.device).manual_seed(int(generator.integers(2**63)))
         noise = torch.randn(array.shape, generator=source, dtype=array.dtype, device=array.device)
-    return array + scale * noise
+    return array.add(noise, alpha=scale)

@@ -250,14 +250,14 @@ class Plan:
         if owners.labels != self.labels:
             raise ValueError("owners must be those of the plan, in the same order")
         done = self._done(step)
-        if step >= self.steps:
-            raise ValueError(
-                f"step must be below the {self.steps} steps of the plan, got {step}: nothing is left to revise"
-            )
         epsilon, delta = owners.epsilon, owners.delta
         over = np.flatnonzero(epsilon_of_rows(done, delta, accountant) > epsilon)
         if over.size:
             raise _too_late([segment.rows(over) for segment in done], over, epsilon, delta, self.labels, accountant)
+        if step >= self.steps:
+            raise ValueError(
+                f"step must be below the {self.steps} steps of the plan, got {step}: nothing is left to revise"
+            )
         wish = Wish(
             labels=self.labels,
             sizes=owners.sizes,

@@ -3,6 +3,7 @@
 from typing import Any
 
 import array_api_compat
+import numpy as np
 
 from inosgm import _validate
 from inosgm._pieces import rounding_of_sums
@@ -52,16 +53,19 @@ def importance_weights(
     """
     _validate.instance("tail", tail, Tail, "take one such as LinearTail(2.0), or tabulate a function with TableTail.of")
     _validate.instance("order", order, Order, "take one such as Descending()")
-    xp, scores = _validate.floats("scores", scores)
-    if scores.ndim != 1:
-        raise ValueError(f"scores must be one number per record, got shape {tuple(scores.shape)}")
+    xp, scores = checked_scores(scores)
     sensitivities = _per_record(xp, "sensitivities", sensitivities, scores)
-    valid = (sensitivities == 0) | ((sensitivities >= _validate.TINY) & (sensitivities <= _validate.HUGE))
-    if not bool(xp.all(valid)):
+    if not _valid(sensitivities):
         raise ValueError(f"sensitivities must be 0 or lie in [{_validate.TINY}, {_validate.HUGE}], and be finite")
     ids = None if ids is None else _integers(xp, ids, scores)
     owners = None if owners is None else _per_record(xp, "owners", owners, scores)
+    return weigh(xp, scores, sensitivities, tail, order, ids, owners)
 
+
+def weigh(
+    xp: Any, scores: Array, sensitivities: Array, tail: Tail, order: Order, ids: Array | None, owners: Array | None
+) -> Array:
+    """Return the importance weights of arrays that are known to be sound: float64, and where the scores are."""
     rho = xp.ones_like(scores)
     if not tail.length or not scores.shape[0]:
         return rho
@@ -69,11 +73,10 @@ def importance_weights(
     spans = sensitivities[lowest_first]
     sums = xp.cumulative_sum(spans)
     # every record that begins in the tail; plain sums are off by up to n roundings, and a record too many gets rho = 1
-    reach = tail.length * (1 + sums.shape[0] * 2.0**-52) + 0 * sums[:1]
-    size = int(xp.searchsorted(sums, reach, side="right")[0]) + 1
-    spans, sums = spans[:size], sums[:size]
-    zero = xp.zeros_like(sums[:1])
-    sums, lost = xp.concat([zero, sums]), xp.concat([zero, rounding_of_sums(xp, spans, sums)])
+    size = int((sums <= tail.length * (1 + sums.shape[0] * 2.0**-52)).sum()) + 1
+    spans = spans[:size]
+    sums = xp.concat([0 * sums[:1], sums[:size]])
+    lost = rounding_of_sums(xp, spans, sums)
     high = sums + lost
     rho[lowest_first[:size]] = tail.pieces.means(high, lost - (high - sums), spans)
     return rho
@@ -116,6 +119,14 @@ def ordered_sum(
     return contributions.weighted_sum(weights)
 
 
+def checked_scores(scores: Any) -> tuple[Any, Array]:
+    """Return the namespace of scores and themselves in float64, one per record."""
+    xp, scores = _validate.floats("scores", scores)
+    if scores.ndim != 1:
+        raise ValueError(f"scores must be one number per record, got shape {tuple(scores.shape)}")
+    return xp, scores
+
+
 def _per_record(xp: Any, name: str, values: Any, scores: Array) -> Array:
     _, values = _validate.floats(name, values, like=scores)
     if values.ndim == 0:
@@ -127,8 +138,17 @@ def _per_record(xp: Any, name: str, values: Any, scores: Array) -> Array:
     return values
 
 
+def _valid(sensitivities: Array) -> bool:
+    """Say whether each is 0 or neither too small nor too large, and finite."""
+    if not sensitivities.shape[0] or (sensitivities.min() >= _validate.TINY and sensitivities.max() <= _validate.HUGE):
+        return True
+    within = (sensitivities >= _validate.TINY) & (sensitivities <= _validate.HUGE)
+    return bool(((sensitivities == 0) | within).all())
+
+
 def _integers(xp: Any, ids: Any, scores: Array) -> Array:
-    ids = xp.asarray(ids, device=array_api_compat.device(scores))
+    if not (type(ids) is type(scores) is np.ndarray):
+        ids = xp.asarray(ids, device=array_api_compat.device(scores))
     if ids.shape != scores.shape or not xp.isdtype(ids.dtype, "integral"):
         raise ValueError(f"ids must be one distinct whole number per record, got {tuple(ids.shape)} of {ids.dtype}")
     return ids

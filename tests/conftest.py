@@ -7,6 +7,7 @@ from hypothesis import settings
 settings.register_profile("inosgm", deadline=None, derandomize=True, max_examples=100)
 settings.load_profile("inosgm")
 
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # pytest has a worker per core; more threads only get in each other's way
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")  # virtual machines may claim AMX and crash on bfloat16
 
 SHARED_DATA = Path(os.environ.get("INOSGM_DATA") or Path(__file__).parents[2] / "shared" / "data")

@@ -16,7 +16,7 @@ from torch import nn
 
 from inosgm.sgd.gradients.base import apply
 from inosgm.sgd.gradients.bookkeeping import BookKeeping, NotPerRecord
-from inosgm.sgd.gradients.per_record import Lookups, Outer, Rows
+from inosgm.sgd.gradients.per_record import Lookups, Outer, Rows, _norms
 
 
 def cross_entropy(outputs, targets):
@@ -52,7 +52,7 @@ def check(model, inputs, targets, loss=energy, tolerance=1e-9):
     torch.testing.assert_close(found.norms(), norms, rtol=tolerance, atol=tolerance)
     weights = torch.linspace(0, 2, len(targets), dtype=torch.float64)
     sums = [sum(w * row[i] for w, row in zip(weights, expected, strict=True)) for i in range(len(engine.parameters))]
-    for total in (found.weighted_sum(weights), engine.weighted_sum(inputs, targets, weights)):
+    for total in [found.weighted_sum(weights)]:
         torch.testing.assert_close(total, sums, rtol=tolerance, atol=tolerance)
     torch.testing.assert_close(found.losses, loss(apply(model, inputs), targets).detach())
     assert not found.losses.requires_grad
@@ -310,7 +310,9 @@ def test_records_that_do_not_come_first_are_noticed():
         def forward(self, x):
             return super().forward(x.transpose(0, 1)).transpose(0, 1)
 
-    with pytest.raises(NotPerRecord, match=r"a Linear works on a tensor of shape \(3, 5, 4\)"):
+    with pytest.raises(
+        NotPerRecord, match=r"a Linear works on a tensor that does not begin with the records of the batch: keep"
+    ):
         BookKeeping(TimeFirst(nn.Linear(4, 2)).double(), energy).gradients(normal(5, 3, 4), TARGETS)
 
 
@@ -487,7 +489,7 @@ def test_no_records(name):
     assert found.norms().dtype == torch.float64
     assert found.outputs.shape[0] == 0
     assert found.outputs.ndim == 2
-    for total in (found.weighted_sum(torch.zeros(0)), engine.weighted_sum(inputs, targets, torch.zeros(0))):
+    for total in [found.weighted_sum(torch.zeros(0))]:
         assert [part.shape for part in total] == [parameter.shape for parameter in model.parameters()]
         assert not any(part.any() for part in total)
 
@@ -578,7 +580,7 @@ def test_unused_parameters_and_losses_without_gradient_give_zeros():
     engine = BookKeeping(model, lambda outputs, targets: targets)
     found = engine.gradients(normal(5, 4), TARGETS)
     assert not found.norms().any()
-    for total in (found.weighted_sum(TARGETS), engine.weighted_sum(normal(5, 4), TARGETS, TARGETS)):
+    for total in [found.weighted_sum(TARGETS)]:
         assert [part.shape for part in total] == [(2, 4), (2,)]
         assert not any(part.any() for part in total)
 
@@ -621,10 +623,16 @@ def test_layers_without_a_rule_are_named(layer, reason):
 
 def test_wrong_shapes_are_named():
     model = nn.Linear(4, 2).double()
-    with pytest.raises(ValueError, match=r"loss must give one number per record: got shape \(\) for 5 records"):
+    with pytest.raises(ValueError, match=r"loss must give one number per record$"):
         BookKeeping(model, lambda outputs, targets: outputs.mean()).gradients(normal(5, 4), TARGETS)
     engine = BookKeeping(model, energy)
-    with pytest.raises(ValueError, match=r"weights must be one number per record: got \(4,\) for 5 records"):
+    with pytest.raises(ValueError, match=r"weights must be one number per record$"):
         engine.gradients(normal(5, 4), TARGETS).weighted_sum(torch.ones(4))
-    with pytest.raises(ValueError, match="weights must be one number"):
-        engine.weighted_sum(normal(5, 4), TARGETS, torch.ones(5, 1))
+
+
+@pytest.mark.parametrize("width", [1, 100, 2047, 2048, 2049, 100_000, 3_000_001])
+def test_norms_of_long_rows_are_not_short(width):
+    """128 roundings is what the trainer allows for; a plain float32 sum of 3 million equal squares is off by 2^17."""
+    for values in (torch.full((1, width), 0.1), normal(1, width)):
+        exact = values.double().norm()
+        assert abs(float(_norms(values)) / float(exact) - 1) < 32 * 2.0**-23

@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 
 from inosgm.cli import app
 from inosgm.ledger import Ledger
+from inosgm.plan import AlreadySpent
 
 TEXT = """
 data: {name: breast_cancer}
@@ -127,9 +128,12 @@ def test_revise_writes_a_new_plan_into_the_run(here):
     changes = ["--set", "training.checkpoint_every=2"]
     assert "after 6 steps" in invoke("train", "run.yaml", *changes, "--steps", 6, "--quiet")
     (here / "budgets.csv").write_text("owner,epsilon\nmalignant,0.6\n")
-    told = invoke("revise", "run.yaml", *changes, "--budgets", "budgets.csv")
+    with pytest.raises(AlreadySpent, match="go back to step"):
+        invoke("revise", "run.yaml", *changes, "--budgets", "budgets.csv")
+    told = invoke("revise", "run.yaml", *changes, "--budgets", "budgets.csv", "--back")
     assert re.search(r"runs/run went back from step 6 to step \d and follows this plan from there", told)
-    told = invoke("train", "run.yaml", *changes, "--quiet")
+    told = invoke("train", "run.yaml", *changes)
+    assert told.startswith("8 steps")  # the plan that is followed now
     assert re.search(r"malignant +0\.6 +0\.[0-9]+ ", told)
     found = json.loads(invoke("evaluate", "runs/run", "--json"))
     assert found["steps"] == 8

@@ -1,10 +1,12 @@
 import copy
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
 from gradient_models import ENTROPY, MODELS, LastStep, Named, case, codes, images, labels, naive, pair
 from torch import nn
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from inosgm.sgd.gradients import (
     BookKeeping,
@@ -13,8 +15,6 @@ from inosgm.sgd.gradients import (
     choice,
     engine_for,
     fixed,
-    random_state,
-    set_random_state,
 )
 from inosgm.sgd.losses import per_record
 
@@ -78,7 +78,7 @@ def test_layers_inside_see_other_first_axes():
     assert kind_of(SequenceFirst(), ENTROPY, *images(5, 4)) is Functional  # as long as the batch itself
 
 
-@pytest.mark.parametrize("wrong", ["norms", "weighted_sum", "second pass", "losses"])
+@pytest.mark.parametrize("wrong", ["norms", "weighted_sum", "losses"])
 @pytest.mark.parametrize("also", [False, True])
 def test_an_engine_that_is_wrong_is_never_chosen(monkeypatch, wrong, also):
     def spoilt(base):
@@ -93,10 +93,6 @@ def test_an_engine_that_is_wrong_is_never_chosen(monkeypatch, wrong, also):
                 if wrong == "losses":
                     gradients.losses = gradients.losses + 0.1
                 return gradients
-
-            def weighted_sum(self, inputs, targets, weights):
-                total = super().weighted_sum(inputs, targets, weights)
-                return total[::-1] if wrong == "second pass" else total
 
         return Wrong
 
@@ -118,20 +114,6 @@ def test_dropout_is_silenced_for_the_comparison():
     assert kind_of(model, ENTROPY, *images(6, 8)) is Functional
 
 
-@pytest.mark.parametrize("kind", [BookKeeping, Functional, OneByOne])
-def test_a_second_pass_bounds_what_the_first_one_measured(kind):
-    """The norm of a weighted gradient is the weighted norm, also where dropout draws and records are left out."""
-    model = nn.Sequential(nn.Linear(4, 64), nn.Dropout(0.5), nn.Linear(64, 3))
-    (x, y), engine = images(4), kind(model, ENTROPY)
-    for record in range(5):
-        state = random_state(engine.device)
-        norms = engine.gradients(x, y).norms()
-        set_random_state(engine.device, state)
-        total = engine.weighted_sum(x, y, torch.eye(5, dtype=torch.float64)[record] / norms[record])
-        norm = torch.sqrt(sum(part.double().square().sum() for part in total))
-        torch.testing.assert_close(norm, torch.ones((), dtype=torch.float64), rtol=1e-5, atol=0)
-
-
 def test_randomness_that_cannot_be_silenced():
     class Noisy(nn.Module):
         def __init__(self):
@@ -142,6 +124,164 @@ def test_randomness_that_cannot_be_silenced():
             return self.linear(x + torch.randn_like(x))
 
     assert kind_of(Noisy(), ENTROPY, *images(4)) is Functional
+
+
+class Reordered(nn.Module):
+    """Treats records apart, but in an order that depends on them, or looks as if it might."""
+
+    def __init__(self, function):
+        super().__init__()
+        self.a, self.b, self.function = nn.Linear(4, 8), nn.Linear(8, 3), function
+
+    def forward(self, x):
+        return self.b(self.function(lambda x: torch.tanh(self.a(x)), x))
+
+
+def lengths(x):
+    return (x != 0).any(2).sum(1)
+
+
+def by_length(layer, x):
+    order = lengths(x).argsort(descending=True, stable=True)
+    return layer(x[order]).sum(1)[order.argsort()]
+
+
+def large_first(layer, x):
+    order = (x.abs().amax((1, 2)) > 100).int().argsort(descending=True, stable=True)
+    return layer(x.index_select(0, order)).sum(1)[order.argsort()]
+
+
+def by_mask(layer, x):
+    long = lengths(x) > 3
+    h = layer(torch.cat([x[long], x[~long]])).sum(1)
+    places = torch.cat([long.nonzero(), (~long).nonzero()])[:, 0]
+    return torch.zeros_like(h).index_put((places,), h)
+
+
+def on_the_second_axis(layer, x):
+    order = lengths(x).sort(descending=True, stable=True).indices
+    return layer(x.transpose(0, 1)[:, order].transpose(0, 1)).sum(1).gather(0, order.argsort()[:, None].expand(-1, 8))
+
+
+def flattened(layer, x):
+    order = lengths(x).repeat_interleave(x.shape[1]).argsort(descending=True, stable=True)
+    return layer(x.flatten(0, 1)[order].view(x.shape)).sum(1)[order.view(x.shape[:2])[:, 0].argsort()]
+
+
+def by_matrix(layer, x):
+    order = F.one_hot(lengths(x).argsort(descending=True, stable=True), len(x)).to(x)
+    return order.T @ layer(torch.einsum("ij,jkl->ikl", order, x)).sum(1)
+
+
+def by_embedding(layer, x):
+    order = lengths(x).argsort(descending=True, stable=True)
+    return F.embedding(order.argsort(), layer(F.embedding(order, x.flatten(1)).view(x.shape)).sum(1))
+
+
+def in_python(layer, x):
+    order = sorted(range(len(x)), key=lambda k: -lengths(x)[k].item())
+    h = layer(torch.stack([x[k] for k in order])).sum(1)
+    return torch.stack([h[order.index(k)] for k in range(len(x))])
+
+
+def in_numpy(layer, x):
+    order = torch.from_numpy(np.argsort(-lengths(x).numpy(), kind="stable"))
+    return layer(x[order]).sum(1)[torch.from_numpy(np.argsort(order.numpy()))]
+
+
+def in_lists(layer, x):
+    order = torch.tensor(lengths(x).tolist()).argsort(descending=True, stable=True)
+    return layer(x[order]).sum(1)[order.argsort()]
+
+
+def if_it_must(layer, x):
+    return by_length(layer, x) if (x < -100).any() else layer(x).sum(1)
+
+
+def at_random(layer, x):
+    order = torch.randperm(len(x))
+    return layer(x[order]).sum(1)[order.argsort()]
+
+
+def packed(layer, x):
+    sequence = pack_padded_sequence(x, lengths(x).clamp(min=1), batch_first=True, enforce_sorted=False)
+    sequence = sequence._replace(data=layer(sequence.data))
+    return pad_packed_sequence(sequence, batch_first=True, total_length=x.shape[1])[0].sum(1)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        by_length,
+        large_first,
+        by_mask,
+        on_the_second_axis,
+        flattened,
+        by_matrix,
+        by_embedding,
+        in_python,
+        in_numpy,
+        in_lists,
+        if_it_must,
+        at_random,
+        packed,
+    ],
+)
+@pytest.mark.parametrize("by_the_loss", [False, True])
+def test_records_that_move_are_not_kept_book_of(function, by_the_loss):
+    """Book-keeping takes row k of a layer for record k, and would bound the gradients of others."""
+    (x, y), model = images(6, 4), Reordered(function)
+    loss = ENTROPY
+    if by_the_loss:
+        model, loss = nn.Linear(4, 8), lambda outputs, targets: function(lambda h: h.square(), outputs).mean(1)
+    assert kind_of(model, loss, x, y) is not BookKeeping
+
+
+def test_what_only_looks_like_moving_records():
+    def picked(layer, x):
+        h = layer(x) * 2
+        h[h < 0] = 0
+        n = torch.arange(len(x))
+        last = lengths(x) - 1
+        return h[n, last] + h[n[:, None], last[:, None]][:, 0] + h.amax(1) + h.sort(1).values[:, 0] + h.flip(1)[:, 0]
+
+    def shortened(layer, x):
+        attention = F.softmax(x @ x.transpose(1, 2) + torch.zeros(6, 6).masked_fill(torch.ones(6, 6).triu() > 0, -9), 2)
+        return layer(attention @ x).gather(1, (lengths(x) - 1)[:, None, None].expand(-1, 1, 8))[:, 0]
+
+    for function in (picked, shortened):
+        assert kind_of(Reordered(function), ENTROPY, *images(6, 4)) is BookKeeping
+
+
+def test_errors_of_layers_that_move_say_nothing_about_the_batch():
+    engine = BookKeeping(Reordered(lambda layer, x: layer(x.transpose(0, 1)).sum(0)), ENTROPY)
+    with pytest.raises(ValueError, match="a Linear works on a tensor that does not begin with the records") as info:
+        engine.gradients(*images(6, 4, n=23))
+    assert not any(character.isdigit() for character in str(info.value))
+
+
+def test_gates_at_zero_are_opened_for_the_comparison(monkeypatch):
+    class Gated(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner, self.gate, self.out = nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(4, 3)
+            for parameter in self.gate.parameters():
+                nn.init.zeros_(parameter)
+
+        def forward(self, x):
+            return self.out(x + self.gate(torch.tanh(self.inner(x))))
+
+    class Wrong(BookKeeping):
+        """Forgets about the layer behind the gate."""
+
+        def gradients(self, inputs, targets):
+            gradients = super().gradients(inputs, targets)
+            total = gradients.weighted_sum
+            object.__setattr__(gradients, "weighted_sum", lambda w: [part * (k > 1) for k, part in enumerate(total(w))])
+            return gradients
+
+    monkeypatch.setattr(choice, "BookKeeping", Wrong)
+    assert kind_of(Gated(), ENTROPY, *images(4)) is Functional
 
 
 def test_models_and_losses_that_mix_are_refused():

@@ -1,5 +1,4 @@
 import copy
-from functools import partial
 
 import pytest
 import torch
@@ -8,7 +7,7 @@ from torch import nn
 
 from inosgm import Contributions
 from inosgm._tree import tree_leaves, tree_map
-from inosgm.sgd.gradients import Functional, OneByOne, random_state, set_random_state
+from inosgm.sgd.gradients import Functional, OneByOne
 from inosgm.sgd.gradients.base import apply
 from inosgm.sgd.losses import per_record
 
@@ -35,7 +34,6 @@ def test_parity_with_a_plain_loop(engine, name):
     tolerances = dict(rtol=2e-4, atol=2e-6)
     torch.testing.assert_close(gradients.norms(), norms, **tolerances)
     assert_parts_close(gradients.weighted_sum(WEIGHTS), total, **tolerances)
-    assert_parts_close(made.weighted_sum(inputs, targets, WEIGHTS), total, **tolerances)
     with torch.no_grad():
         outputs = apply(model, inputs)
     torch.testing.assert_close(gradients.outputs, outputs)
@@ -67,7 +65,7 @@ def test_no_records(engine, name):
     gradients = made.gradients(inputs, targets)
     assert gradients.norms().shape == gradients.losses.shape == (0,)
     assert gradients.outputs.shape == (0, 3)
-    for total in (gradients.weighted_sum(none), made.weighted_sum(inputs, targets, none)):
+    for total in [gradients.weighted_sum(none)]:
         assert_parts_close(total, [torch.zeros_like(parameter) for parameter in made.parameters])
 
 
@@ -98,7 +96,6 @@ def test_a_broken_record_is_left_out_alone(engine, bad):
     assert_parts_close(gradients.weighted_sum(torch.ones(5)), expected, **tolerances)
     weights = torch.tensor([1.0, 0.0, 1.0, 1.0, 1.0])
     assert_parts_close(gradients.weighted_sum(weights), expected, **tolerances)
-    assert_parts_close(made.weighted_sum(x, y, weights), expected, **tolerances)
 
 
 def test_norms_of_long_gradients_do_not_overflow(engine):
@@ -116,26 +113,12 @@ def test_dropout_masks_are_of_the_record(engine):
     assert not torch.equal(first, second)
 
 
-def test_a_second_pass_repeats_the_masks_of_the_first(engine):
-    """Weights bound the gradients whose norms were taken: those of other masks could be longer."""
-    model = nn.Sequential(nn.Linear(4, 64), nn.Dropout(0.5), nn.Linear(64, 3))
-    (x, y), made = images(4), engine(model, ENTROPY)
-    for weights in (WEIGHTS, torch.tensor([0.0, 0.0, 1.0, 0.0, 0.0])):
-        state = random_state(made.device)
-        expected = made.gradients(x, y).weighted_sum(weights)
-        after = random_state(made.device)
-        set_random_state(made.device, state)
-        assert_parts_close(made.weighted_sum(x, y, weights), expected)
-        assert all(map(torch.equal, random_state(made.device), after))
-
-
 def test_nothing_is_left_on_the_model(engine):
     model, inputs, targets = case("ResNet")
     model.a[0].weight.grad = torch.ones_like(model.a[0].weight)
     before = copy.deepcopy(model)
     made = engine(model, ENTROPY)
     made.gradients(inputs, targets).weighted_sum(WEIGHTS)
-    made.weighted_sum(inputs, targets, WEIGHTS)
     assert torch.equal(model.a[0].weight.grad, torch.ones_like(model.a[0].weight))
     assert all(p.grad is None for name, p in model.named_parameters() if name != "a.0.weight")
     assert all(map(torch.equal, model.state_dict().values(), before.state_dict().values()))
@@ -166,7 +149,7 @@ def test_inside_no_grad(engine):
     with torch.no_grad():
         made = engine(model, ENTROPY)
         torch.testing.assert_close(made.gradients(inputs, targets).norms(), expected)
-        made.weighted_sum(inputs, targets, WEIGHTS)
+        made.gradients(inputs, targets).weighted_sum(WEIGHTS)
 
 
 def test_half_precision_forward(engine):
@@ -207,16 +190,15 @@ def test_errors(engine):
     with pytest.raises(ValueError, match="none has requires_grad"):
         engine(nn.Linear(2, 2).requires_grad_(False), ENTROPY)
     gradients = engine(nn.Linear(4, 3), ENTROPY).gradients(*images(4))
-    for asked in (gradients.weighted_sum, partial(engine(nn.Linear(4, 3), ENTROPY).weighted_sum, *images(4))):
-        with pytest.raises(ValueError, match=r"one number per record: got \(4,\) for 5 records"):
-            asked(torch.ones(4))
+    with pytest.raises(ValueError, match=r"one number per record of the batch$"):
+        gradients.weighted_sum(torch.ones(4))
 
 
 def test_losses_without_a_gradient(engine):
     made = engine(nn.Linear(4, 3), lambda outputs, targets: targets.float())
     x, y = images(4)
     assert not made.gradients(x, y).norms().any()
-    assert not any(part.any() for part in made.weighted_sum(x, y, WEIGHTS))
+    assert not any(part.any() for part in made.gradients(x, y).weighted_sum(WEIGHTS))
 
 
 def test_what_cannot_be_mapped(engine):

@@ -91,9 +91,9 @@ def test_losses_of_batches_are_refused(records):
 
 
 def test_other_shapes_are_refused():
-    with pytest.raises(ValueError, match=r"gives shape \(3,\) for 4 records: keep the records as the first axis"):
+    with pytest.raises(ValueError, match=r"gives more or fewer: keep the records as the first axis"):
         per_record(lambda outputs, targets: outputs.mean(0))(LOGITS, CLASSES)
-    with pytest.raises(ValueError, match=r"gives shape \(12,\) for 4"):
+    with pytest.raises(ValueError, match=r"gives more or fewer"):
         per_record(lambda outputs, targets: outputs.flatten())(LOGITS, CLASSES)
     with pytest.raises(ValueError, match="gives float"):
         per_record(lambda outputs, targets: 1.0)(LOGITS, CLASSES)

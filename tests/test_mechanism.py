@@ -105,7 +105,7 @@ def test_micro_batches_give_the_same():
 
 
 @pytest.mark.parametrize(
-    "clipping", [ScaleClipped(), ClipToShare(), AutomaticClipping(), PerSampleAdaptive(), AutomaticClipping(1e-50)]
+    "clipping", [ScaleClipped(), ClipToShare(), AutomaticClipping(), PerSampleAdaptive(), AutomaticClipping(1e-12)]
 )
 def test_long_and_broken_contributions_stay_within_their_share(clipping):
     long = np.array([[1e30], [-3e4], [np.inf], [np.nan], [0.5], [1e308]])

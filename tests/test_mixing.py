@@ -1,4 +1,5 @@
 import copy
+from contextlib import nullcontext
 
 import pytest
 import torch
@@ -6,7 +7,8 @@ import torch.nn.functional as F
 from gradient_models import ENTROPY, MODELS, Attention, LastStep, case, codes, images
 from torch import nn
 
-from inosgm.sgd.gradients import fix_in_place, fixed, mixes_records, refuse_mixing
+from inosgm.sgd.gradients import Functional, engine_for, fix_in_place, fixed, mixes_records, refuse_mixing
+from inosgm.sgd.gradients.trial import perturbed
 from inosgm.sgd.losses import per_record
 
 
@@ -103,10 +105,12 @@ def test_models_that_mix_records(function):
 def test_models_that_depend_on_the_size_of_the_batch():
     model = Apply(lambda x: x / x.shape[0])
     assert mixes_records(model, ENTROPY, *images(4)) == "the model says something else about a record when it is alone"
-    model = Apply(lambda x: F.dropout(x / x.shape[0]))  # random whatever the mode
-    assert mixes_records(model, ENTROPY, *images(4)) is None
     model = nn.Sequential(nn.Dropout(), model.linear, Apply(lambda x: x / x.shape[0], 3))
     assert "when it is alone" in mixes_records(model, ENTROPY, *images(4))
+    model = Apply(lambda x: x if x.shape[0] != 2 else -x)
+    assert "when it is in a pair" in mixes_records(model, ENTROPY, *images(4))
+    model = Apply(lambda x: x / x.shape[0] + torch.rand_like(x))  # random numbers that nothing switches off
+    assert mixes_records(model, ENTROPY, *images(4)) is None
 
 
 @pytest.mark.parametrize(
@@ -134,6 +138,111 @@ def test_dropout_is_not_mixing():
     assert mixes_records(model, ENTROPY, *images(4)) is None
     layer = nn.LSTM(4, 6, num_layers=2, dropout=0.5, batch_first=True)
     assert mixes_records(LastStep(layer), ENTROPY, *codes(7)) is None
+
+
+DROPOUTS = {
+    "dropout": F.dropout,
+    "dropout1d": lambda x: F.dropout1d(x[..., None])[..., 0],
+    "dropout2d": lambda x: F.dropout2d(x[..., None, None])[..., 0, 0],
+    "dropout3d": lambda x: F.dropout3d(x[..., None, None, None])[..., 0, 0, 0],
+    "alpha_dropout": lambda x: F.alpha_dropout(x, training=True),
+    "feature_alpha_dropout": lambda x: F.feature_alpha_dropout(x[..., None], training=True)[..., 0],
+    "attention": lambda x: F.scaled_dot_product_attention(x[..., None], x[..., None], x[..., None], dropout_p=0.5)[
+        ..., 0
+    ],
+}
+
+
+@pytest.mark.parametrize("dropout", DROPOUTS.values(), ids=DROPOUTS)
+def test_training_mode_is_tried_in_spite_of_dropout(dropout):
+    class Training(nn.Module):
+        def __init__(self, function):
+            super().__init__()
+            self.linear, self.function = nn.Linear(4, 3), function
+
+        def forward(self, x):
+            return self.linear(self.function(dropout(x)) if self.training else x)
+
+    assert mixes_records(Training(lambda x: x), ENTROPY, *images(4)) is None
+    assert "when it is alone" in mixes_records(Training(lambda x: x / x.shape[0]), ENTROPY, *images(4))
+
+
+class Gated(nn.Module):
+    """Mixes records behind a gate and a head that begin at 0."""
+
+    def __init__(self, scale=0.0):
+        super().__init__()
+        self.body, self.gate, self.head = nn.Linear(4, 8), nn.Parameter(torch.full((8,), scale)), nn.Linear(8, 3)
+        nn.init.zeros_(self.head.weight)
+
+    def forward(self, x):
+        h = torch.tanh(self.body(x))
+        return self.head(h + self.gate * (h - h.mean(0)))
+
+
+@pytest.mark.parametrize("scale", [0.0, 1e-6])
+def test_mixing_that_parameters_hide(scale):
+    assert "the model says something else" in mixes_records(Gated(scale), ENTROPY, *images(4))
+
+
+def test_models_that_refuse_other_parameters():
+    class Fixed(nn.Linear):
+        def forward(self, x):
+            assert not self.bias.any()
+            return super().forward(x)
+
+    model = Fixed(4, 3)
+    nn.init.zeros_(model.bias)
+    assert mixes_records(model, ENTROPY, *images(4)) is None
+    assert isinstance(engine_for(model, ENTROPY, *images(4)), Functional)
+
+
+@pytest.mark.parametrize("error", [False, True])
+def test_parameters_are_moved_and_come_back(error):
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(4, 3), nn.LayerNorm(3), nn.Linear(3, 2))
+    nn.init.zeros_(model[2].weight)
+    optimizer = torch.optim.Adam(model.parameters())
+    model(torch.rand(2, 4)).sum().backward()
+    optimizer.step()
+    model[2].weight.data.view(-1)[0] = -0.0
+    before, state = copy.deepcopy(model.state_dict()), copy.deepcopy(optimizer.state_dict())
+    places = [parameter.data_ptr() for parameter in model.parameters()]
+    moved = []
+    for _ in range(2):
+        with pytest.raises(ZeroDivisionError) if error else nullcontext(), perturbed(model):
+            moved.append([parameter.detach().clone() for parameter in model.parameters()])
+            model[0].weight.data.zero_()
+            assert 1 / (not error)
+        assert places == [parameter.data_ptr() for parameter in model.parameters()]
+        for name, value in model.state_dict().items():
+            assert value.numpy().tobytes() == before[name].numpy().tobytes()
+    assert all(map(torch.equal, *moved))
+    assert all(bool((a != b).all()) for a, b in zip(moved[0], before.values(), strict=True))
+    assert all(bool((a * b >= 0).all()) for a, b in zip(moved[0], before.values(), strict=True))
+    torch.testing.assert_close(optimizer.state_dict(), state, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: x - x.mean(0) * bool((x < 0).any()),
+        lambda x: x - x.mean(0) * (x.abs() > 1).any(),
+        lambda x: x - x.mean(0) * (x[:, -1] == 0).any(),
+    ],
+    ids=["negative", "large", "padded"],
+)
+def test_mixing_of_some_records_only(function):
+    assert "the model says something else" in mixes_records(Apply(function), ENTROPY, *images(4))
+
+
+def test_mixing_of_large_codes_only():
+    def mixed(codes):
+        h = F.one_hot(codes, 10).float().mean(1)
+        return h - h.mean(0) * (codes > 1).any()
+
+    assert "the model says something else" in mixes_records(Apply(mixed, 10), ENTROPY, *codes(7))
 
 
 def test_states_that_change_are_found():

@@ -28,6 +28,13 @@ def test_torch_ties_do_not_depend_on_the_newcomer():
         assert ranking.tolist() == list(range(n))
 
 
+def test_ties_of_few_and_of_many_records():
+    for n in (500, 5000):
+        scores = np.where(np.arange(n) % 3 == 2, np.nan, np.arange(n) % 3)
+        expected = sorted(range(n), key=lambda k: ({0: 1, 1: 0, 2: 2}[k % 3], k))
+        assert Descending().ranking(scores, np.arange(n), None).tolist() == expected
+
+
 def test_descending_and_ascending():
     scores = np.array([0.0, np.nan, 3.0, np.inf, -np.inf, 3.0, -0.0, np.nan])
     assert Descending().ranking(scores, None, None).tolist() == [3, 2, 5, 0, 6, 4, 1, 7]

@@ -9,9 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from tensorboardX.proto.event_pb2 import Event
 from training_worker import HELD_OUT, LABELS, X, Y, fit, owners, trainer
 
-from inosgm import AlreadySpent, Ledger, Plan, plan_scale
+from inosgm import AlreadySpent, ClipToShare, Ledger, LinearTail, Plan, plan_scale
 from inosgm.ledger import JobMismatch
 from inosgm.sgd.run import Checkpoint, Run
 
@@ -125,6 +126,18 @@ def test_another_key_or_plan_or_data_is_refused(tmp_path):
         trainer(key=11).fit(X + 1, Y, run=tmp_path, progress=False)
 
 
+def test_a_run_goes_on_with_what_it_was_begun_with(tmp_path):
+    fit(tmp_path, steps=6)
+    for change, message in (
+        (dict(tail=lambda plan: LinearTail(plan.tail_length(0.3))), "tail must be that of the run"),
+        (dict(clipping=ClipToShare()), "clipping must be that of the run.*ScaleClipped.*, got ClipToShare"),
+        (dict(optimizer=lambda parameters: torch.optim.Adam(parameters)), "optimizer must be .*SGD.*, got Adam"),
+        (dict(optimizer=lambda parameters: torch.optim.SGD(parameters, lr=0.01)), "lr=0.5.*, got SGD.*lr=0.01"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            trainer(key=11, **change).fit(X, Y, run=tmp_path, progress=False)
+
+
 def test_one_process_at_a_time(tmp_path):
     with Run(tmp_path), pytest.raises(BlockingIOError, match="another process trains in"):
         fit(tmp_path)
@@ -190,20 +203,89 @@ def test_less_budget_takes_the_run_back_to_the_step_that_the_plan_names(tmp_path
     at_target.fit(X, Y, steps=target, progress=False)
 
     back = trainer(key=11)
-    with pytest.raises(ValueError, match="nothing is left"):
-        back.revise(less, X, Y, run=tmp_path)
-    with Run(tmp_path) as place:
-        place.drop_after(19)  # killed before the end
+    (tmp_path / "model.pt").write_text("made of the last checkpoint")
     plan = back.revise(less, X, Y, run=tmp_path)
     assert back.steps_done == target
     assert plan.steps == 20 - target
     assert torch.equal(weights(back), weights(at_target))
     assert all(json.loads(line)["step"] <= target for line in (tmp_path / "log.jsonl").read_text().splitlines())
+    assert not (tmp_path / "model.pt").exists()
+    assert max(steps_in(tmp_path / "tensorboard")) <= target
     back.fit(X, Y, run=tmp_path, progress=False)
     ledger = Ledger(tmp_path / "ledger")
     assert ledger.spent()["strict"] <= 1.2
     assert json.loads(ledger.to_json())["undone"]
     assert ledger.spent()["open"] <= 6.0
+
+
+def steps_in(directory):
+    """Read the steps of all event files, record by record: length, checksum, event, checksum."""
+    for path in directory.iterdir():
+        content = path.read_bytes()
+        while content:
+            size = int.from_bytes(content[:8], "little")
+            yield Event.FromString(content[12 : 12 + size]).step
+            content = content[16 + size :]
+
+
+def test_a_killed_run_pays_for_what_it_made_whatever_happens_to_budgets(tmp_path):
+    """Results of steps after the last checkpoint may have been seen, so a revision must not make them free."""
+    for data in ((), (X, Y)):
+        run = tmp_path / str(len(data))
+        fit(run, steps=10)
+        fit(run, steps=3)
+        with Run(run) as place:
+            place.drop_after(10)  # as if killed at step 13
+        spent = Ledger(run / "ledger").spent()
+        made = trainer(key=11)
+        plan = made.revise(owners(), *data, run=run)
+        assert plan.steps == 7
+        assert made.steps_done == 13
+        left = Ledger(run / "ledger").spent()
+        assert [row["steps"] for row in json.loads(Ledger(run / "ledger").to_json())["undone"]] == [2]
+        assert 0 < left["strict"] < spent["strict"]
+        made.fit(X, Y, run=run, progress=False)
+        assert Ledger(run / "ledger").spent()["strict"] <= 2.0
+        assert made.steps_done == 20
+        with pytest.raises(AlreadySpent) as refusal:
+            made.plan.revise(7, owners(strict=1.9))
+        made.revise(owners(strict=1.9), *data, run=run)  # the steps that were lost count
+        assert made.steps_done <= refusal.value.last_step
+        assert Ledger(run / "ledger").spent()["strict"] <= 1.9
+
+
+def test_a_run_does_not_begin_in_the_middle(tmp_path):
+    made = trainer(key=11)
+    made.fit(X, Y, steps=2, progress=False)
+    made.revise(owners(strict=3.0))
+    with pytest.raises(ValueError, match="begins with the first step"):
+        made.fit(X, Y, run=tmp_path, progress=False)
+
+
+def test_a_revision_in_memory_pays_for_the_steps_that_were_made():
+    ledger = Ledger(owners=owners())
+    made = trainer(ledger=ledger)
+    made.fit(X, Y, steps=10, progress=False)
+    made.revise(owners(strict=3.0))
+    made.fit(X, Y, progress=False)
+    assert 2.5 < ledger.spent()["strict"] <= 3.0
+
+
+def test_nothing_in_a_run_tells_how_long_steps_took(tmp_path):
+    fit(tmp_path, steps=6)
+    rows = [json.loads(line) for line in (tmp_path / "ledger").read_text().splitlines()]
+    assert all("time" not in row for row in rows if row["kind"] == "bind")
+    assert sum(row["kind"] == "bind" for row in rows) == 6
+    content = next((tmp_path / "tensorboard").iterdir()).read_bytes()
+    fit(tmp_path / "again", steps=6)
+    assert next((tmp_path / "again" / "tensorboard").iterdir()).read_bytes() == content
+
+
+def test_drafts_of_a_killed_process_are_removed_and_nothing_else(tmp_path):
+    for name in (".plan-0.json.0123abcd.draft", ".bashrc.original", ".hidden.12345678"):
+        (tmp_path / name).touch()
+    with Run(tmp_path):
+        assert {path.name for path in tmp_path.iterdir()} == {".bashrc.original", ".hidden.12345678", "lock"}
 
 
 def test_without_data_a_run_goes_back_to_a_checkpoint(tmp_path):

@@ -90,7 +90,7 @@ def test_a_finished_run_is_left_as_it_is_and_other_configurations_are_refused(tm
     message = refusal(config(run=made.run, plan={"steps": 9}, seed=2))
     assert message.endswith(
         "holds a run of another configuration, which differs in plan.steps (8 there, 9 here), seed (0 there, 2 here): "
-        "take another one"
+        "take another directory (--run), or delete this one if nothing in it is needed"
     )
     (tmp_path / "run" / "config.yaml").unlink()
     assert "was not begun from a configuration" in refusal(made)
@@ -172,7 +172,7 @@ def test_owners_of_fractions_and_subsets():
         ({"data": {"subset": 1000}}, "data.subset: must be at most the 456 training records, got 1000"),
         ({"model": {"name": "mpl"}}, "model: model must be one of logistic_regression, mlp"),
         ({"model": {"options": {"depth": 3}}}, "model: model logistic_regression does not take these options"),
-        ({"model": {"name": "nowhere:net"}}, "model: model 'nowhere:net' must be importable"),
+        ({"model": {"name": "nowhere:net"}}, "model: 'nowhere:net' must be importable"),
         ({"optimizer": {"name": "SDG"}}, "optimizer: name must be a class of torch.optim"),
         ({"optimizer": {"options": {"momentun": 1}}}, "optimizer: SGD does not take these options: got an unexpected"),
         ({"optimizer": {"options": {"momentum": -1}}}, "optimizer: Invalid momentum value"),
@@ -243,3 +243,20 @@ def test_comparisons_of_different_things_are_refused():
         runs.compare({"a": config(), "b": config(seed=1)})
     with pytest.raises(ValueError, match="two at least"):
         runs.compare({"a": config()})
+
+
+def test_data_and_loss_of_ones_own(tmp_path, monkeypatch):
+    (tmp_path / "mine.py").write_text(
+        "from inosgm.datasets import load\n"
+        "from torch import nn\n"
+        "def data(root):\n"
+        "    return load('digits').only(['0', '1'])\n"
+        "class Loss(nn.CrossEntropyLoss):\n"
+        "    pass\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    own = config(
+        data={"name": "mine:data"}, owners={"by": "class", "epsilon": 5, "delta": 1e-4}, loss={"name": "mine:Loss"}
+    )
+    assert set(runs.train(own, progress=False).evaluation.by_owner) == {"0", "1"}
+    assert "loss: name must be a class of torch.nn" in refusal(config(loss={"name": "CrossEntropy"}))

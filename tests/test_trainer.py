@@ -214,6 +214,29 @@ def test_masks_are_the_same_when_norms_are_taken_and_when_gradients_are_summed(e
             assert total.norm() >= 1.4e-3 * 0.5
 
 
+class Fickle(Dataset):
+    """Augments with numbers that nobody seeds: a record is another one whenever it is fetched."""
+
+    def __len__(self):
+        return N
+
+    def __getitem__(self, index):
+        return torch.from_numpy(X[index]) * float(DRAWN.choice([1e-6, 100.0])), int(Y[index])
+
+
+def test_a_record_that_changes_between_the_passes_is_still_bounded():
+    bounds = Plan(sample_rates=[1.0], sensitivities=[1e-3], sizes=[N], noise_scale=1e-30, steps=20)
+    made = trainer(bounds, owners=[0] * N, max_physical_batch=7)
+    for _ in range(20):
+        total = torch.cat([part.flatten() for part in made.release(Fickle()).value])
+        assert total.norm() <= 1e-3 * N * (1 + 1e-5)
+
+
+def test_half_precision_parameters_are_refused():
+    with pytest.raises(TypeError, match="autocast"):
+        trainer(model=network().bfloat16())
+
+
 def test_random_numbers_of_the_user_are_left_alone():
     torch.manual_seed(5)
     expected = torch.rand(3)
@@ -286,11 +309,9 @@ def test_the_certifier_sees_through_a_loss_that_mixes_records():
 
 def refused(error, message, *data, **more):
     ledger = Ledger(owners=OWNERS)
-    made = trainer(plan(noise_scale=5.0), ledger=ledger, key=None, **more)
     with pytest.raises(error, match=message):
-        made.step(*(data or (X, Y)))
+        trainer(plan(noise_scale=5.0), ledger=ledger, key=None, **more).step(*(data or (X, Y)))
     assert ledger.history() == ()
-    assert made.released == 0
 
 
 def test_what_cannot_be_trained_is_refused_before_anything_is_spent():
@@ -333,6 +354,69 @@ def test_wrong_arguments_are_named():
         trainer(model=model)
 
 
+class KeptInEvaluation(nn.Module):
+    """The usual way to fine-tune under a frozen norm."""
+
+    def __init__(self):
+        super().__init__()
+        self.norm, self.head = nn.BatchNorm1d(6).requires_grad_(False), nn.Linear(6, 3)
+
+    def train(self, mode=True):
+        super().train(mode)
+        self.norm.eval()
+        return self
+
+    def forward(self, x):
+        return self.head(self.norm(x))
+
+
+def test_a_norm_that_is_kept_in_evaluation_mode_is_in_it_when_gradients_are_taken():
+    model = KeptInEvaluation()
+    assert model.norm.training  # as it was made
+    trainer(model=model).fit(X, Y, progress=False)
+    assert not model.norm.training
+    assert not model.norm.running_mean.any()
+
+
+def test_a_layer_that_is_put_in_later_is_looked_at():
+    model = nn.Sequential(nn.Linear(6, 5), nn.Identity(), nn.Linear(5, 3))
+    ledger = Ledger(owners=OWNERS)
+    made = trainer(plan(noise_scale=5.0), model=model, ledger=ledger, key=None)
+    made.step(X, Y)
+    model[1] = nn.BatchNorm1d(5, affine=False)
+    with pytest.raises(ValueError, match="BatchNorm1d"):
+        made.step(X, Y)
+    assert sum(charge.steps for charge in ledger.history()) == made.released == 1
+
+
+def test_targets_are_looked_at_before_anything_is_spent():
+    refused(ValueError, "classes 0 to 2.*start at 1", X, Y + 1)
+    refused(ValueError, "classes 0 to 2", X, Y + 1, loss=F.cross_entropy)
+    refused(TypeError, "targets must be numbers", X, LABELS)
+    refused(TypeError, "write CrossEntropyLoss", loss=nn.CrossEntropyLoss)
+    made = trainer(loss=nn.CrossEntropyLoss(ignore_index=7))
+    made.step(X, np.where(Y == 1, 7, Y).tolist())
+
+
+def test_a_schedule_that_ends_before_the_plan_is_refused():
+    model = network()
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+    short = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=1.0, total_steps=4)
+    with pytest.raises(ValueError, match="must last for the 5 steps"):
+        Trainer(plan(), model, F.cross_entropy, optimizer, owners=LABELS, schedule=short)
+
+
+def test_the_form_of_a_record_is_shown_where_a_model_cannot_take_it():
+    with pytest.raises(RuntimeError) as error:
+        trainer().step((X * 9).astype(np.uint8), Y)
+    assert any("a record has inputs uint8 (6,) and targets int64 ()" in note for note in error.value.__notes__)
+
+
+def test_held_out_data_sets_may_have_owners():
+    curve = trainer().fit(X, Y, held_out=(Pairs(), LABELS), progress=False)
+    assert set(curve.owners) == {"open", "strict"}
+
+
 def test_frozen_parameters_stay():
     model = network()
     model[0].requires_grad_(False)
@@ -341,6 +425,17 @@ def test_frozen_parameters_stay():
     made.fit(X, Y, progress=False)
     assert torch.equal(model[0].weight, before)
     assert len(made.engine.parameters) == 2
+
+
+def test_layers_that_are_unfrozen_are_trained_from_then_on():
+    model = network()
+    model[0].requires_grad_(False)
+    made = trainer(model=model)
+    made.step(X, Y)
+    model[0].requires_grad_(True)
+    before = model[0].weight.detach().clone()
+    assert len(made.step(X, Y).value) == 4
+    assert not torch.equal(model[0].weight, before)
 
 
 def test_fix_replaces_what_mixes_records():
@@ -355,7 +450,8 @@ def test_training_pays_once_and_never_more_than_is_granted():
     ledger = Ledger(owners=OWNERS)
     made = trainer(made_plan, ledger=ledger, key=None)
     made.fit(X, Y, progress=False)
-    assert [charge.steps for charge in ledger.history()] == [4]
+    assert sum(charge.steps for charge in ledger.history()) == 4
+    assert made.spent() == pytest.approx(ledger.spent())
     with pytest.raises(RuntimeError, match="all 4 steps"):
         made.step(X, Y)
     with pytest.raises(BudgetExceeded):

@@ -23,16 +23,18 @@ def owners(strict=2.0, open_=6.0):
     return Owners(of_record=LABELS, epsilon={"strict": strict, "open": open_}, delta=1e-5)
 
 
-def trainer(**more):
+def sgd(parameters):
+    return torch.optim.SGD(parameters, lr=0.5, momentum=0.9)
+
+
+def trainer(optimizer=sgd, **more):
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Dropout(0.3), nn.Linear(8, 3))
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.5, momentum=0.9)
+    optimizer = optimizer(model.parameters())
     schedule = torch.optim.lr_scheduler.MultiStepLR(optimizer, [7, 15], gamma=0.5)
     plan = plan_scale(owners(), steps=20, expected_batch=30, clip_norm=0.5)
-    tail = lambda plan: LinearTail(plan.tail_length(0.4))  # noqa: E731
-    return Trainer(
-        plan, model, nn.CrossEntropyLoss(), optimizer, tail=tail, schedule=schedule, max_physical_batch=16, **more
-    )
+    more = {"tail": lambda plan: LinearTail(plan.tail_length(0.4)), "max_physical_batch": 16, **more}
+    return Trainer(plan, model, nn.CrossEntropyLoss(), optimizer, schedule=schedule, **more)
 
 
 def fit(run, **more):

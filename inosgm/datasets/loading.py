@@ -5,6 +5,7 @@ from importlib import import_module
 from os import PathLike
 from pathlib import Path
 
+from inosgm._imports import imported
 from inosgm.datasets.dataset import Dataset
 
 EMBEDDED = ("breast_cancer", "digits", "mnist5k")
@@ -27,7 +28,7 @@ def load(name: str, root: str | PathLike[str] | None = None) -> Dataset:
 
     Embedded in libraries: breast_cancer, digits, mnist5k. From files in a data directory: adult, cardiotocography,
     cifar10, cifar100, fashion_mnist, mnist, names, pneumoniamnist. "openml:NAME" and "openml:NUMBER" come from
-    openml.org.
+    openml.org. "package.module:function" is a user's own, called with the data directory.
 
     Args:
         name: Which one.
@@ -49,12 +50,18 @@ def load(name: str, root: str | PathLike[str] | None = None) -> Dataset:
         return _call("embedded", name)
     if name.startswith("openml:"):
         return _call("openml", "openml", name.removeprefix("openml:"), Path(known) if known else None)
+    if ":" in name:
+        own = imported(name)(known)
+        if not isinstance(own, Dataset):
+            raise TypeError(f"{name} must return a Dataset of inosgm.datasets, got {type(own).__name__}")
+        return own
     if name not in FILED:
-        raise ValueError(f"name must be one of {', '.join(sorted(NAMES))}, or openml:NAME, got {name!r}")
+        known_names = ", ".join(sorted(NAMES))
+        raise ValueError(f"name must be one of {known_names}, openml:NAME, or package.module:function, got {name!r}")
     try:
         return _call(FILED[name], name, Path(known or "$INOSGM_DATA"))
     except FileNotFoundError as error:
-        raise FileNotFoundError(f"{error}; root= or INOSGM_DATA names the data directory") from None
+        raise FileNotFoundError(f"{error}; --data-dir, root= or INOSGM_DATA names the data directory") from None
 
 
 def _call(module: str, function: str, *arguments: object) -> Dataset:

@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
 
 from inosgm.config import TrainingConfig
 from inosgm.datasets import Dataset, load
@@ -28,6 +27,7 @@ class Training:
         groups: One label per held-out record: its owner, or its class where it has none.
         trainer: The trainer, with its plan, model and optimizer.
         begun_at: The step that training goes on from; 0 for a run that has not begun.
+        follows: The plan that it goes on with.
     """
 
     config: TrainingConfig
@@ -36,11 +36,12 @@ class Training:
     groups: np.ndarray
     trainer: Trainer
     begun_at: int
+    follows: Plan
 
     @property
     def plan(self) -> Plan:
-        """The plan that the trainer follows."""
-        return self.trainer.plan
+        """The plan that is followed from now on."""
+        return self.trainer.plan if self.trainer.steps_done else self.follows
 
     @property
     def held_out(self) -> tuple[Any, Any, np.ndarray]:
@@ -82,7 +83,7 @@ def assembled(
     trainer = Trainer(
         plan,
         model,
-        nn.CrossEntropyLoss(),
+        parts.loss_of(config),
         optimizer,
         owners=chosen.owners,
         tail=config.tail.tail,
@@ -103,6 +104,7 @@ def assembled(
         groups=chosen.groups,
         trainer=trainer,
         begun_at=begun.step,
+        follows=begun.follows or plan,
     )
 
 

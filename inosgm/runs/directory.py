@@ -7,16 +7,17 @@ from pathlib import Path
 from inosgm._files import write_durably
 from inosgm.config import TrainingConfig, differences
 from inosgm.plan import Plan
-from inosgm.sgd.run import Run
+from inosgm.sgd.run import RunFiles
 
 NAME = "config.yaml"
 
 
 @dataclass(frozen=True)
 class Begun:
-    """The plan that a run was begun with, and the step of its latest checkpoint."""
+    """The plan that a run was begun with, the one that it follows now, and the step of its latest checkpoint."""
 
     plan: Plan | None
+    follows: Plan | None
     step: int
 
 
@@ -25,16 +26,17 @@ def begun(config: TrainingConfig) -> Begun:
 
     Raises:
         ValueError: for a directory that holds a run of another configuration.
-        BlockingIOError: while another process trains in it.
     """
     if config.run is None:
-        return Begun(None, 0)
+        return Begun(None, None, 0)
     require_same(config)
     if not (Path(config.run) / "plan-0.json").exists():
-        return Begun(None, 0)
-    with Run(config.run) as place:
-        latest = place.latest()
-        return Begun(place.plan(0), 0 if latest is None else latest.step)
+        return Begun(None, None, 0)
+    files = RunFiles(config.run)
+    latest = files.latest()
+    if latest is None:
+        return Begun(files.plan(0), files.plan(0), 0)
+    return Begun(files.plan(0), files.plan(latest.revision), latest.step)
 
 
 def require_same(config: TrainingConfig) -> None:
@@ -42,12 +44,13 @@ def require_same(config: TrainingConfig) -> None:
     folder = Path(str(config.run))
     if not (folder / NAME).exists():
         if (folder / "plan-0.json").exists():
-            raise ValueError(f"run: {folder} holds a run that was not begun from a configuration: take another one")
+            raise ValueError(f"run: {folder} holds a run that was not begun from a configuration: take another directory (--run)")
         return
     other = differences(TrainingConfig.from_yaml(folder / NAME), config, names=("there", "here"))
     if other:
         raise ValueError(
-            f"run: {folder} holds a run of another configuration, which differs in {other}: take another one"
+            f"run: {folder} holds a run of another configuration, which differs in {other}: take another directory "
+            "(--run), or delete this one if nothing in it is needed"
         )
 
 

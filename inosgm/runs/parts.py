@@ -4,7 +4,6 @@ import inspect
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
-from importlib import import_module
 from types import ModuleType
 from typing import Any
 
@@ -15,6 +14,7 @@ from torch.optim import Optimizer, lr_scheduler
 from torch.optim.lr_scheduler import LRScheduler
 
 from inosgm import planning
+from inosgm._imports import imported
 from inosgm.accounting import ACCOUNTANTS
 from inosgm.config import ClassOwners, FileOwners, SettingOwners, SplitOwners, TrainingConfig
 from inosgm.datasets import Dataset
@@ -153,7 +153,7 @@ def optimizer_of(config: TrainingConfig, model: nn.Module) -> Optimizer:
     """Make the optimizer."""
     wish = config.optimizer
     with about("optimizer"):
-        made = _call(torch.optim, wish.name, model.parameters(), {"lr": wish.lr, **wish.options})
+        made = _call(torch.optim, wish.name, (model.parameters(),), {"lr": wish.lr, **wish.options})
         if not isinstance(made, Optimizer):
             raise TypeError(f"{wish.name} must make a torch optimizer, got {type(made).__name__}")
         return made
@@ -165,31 +165,25 @@ def schedule_of(config: TrainingConfig, optimizer: Optimizer) -> LRScheduler | N
     if wish is None:
         return None
     with about("schedule"):
-        made = _call(lr_scheduler, wish.name, optimizer, wish.options)
+        made = _call(lr_scheduler, wish.name, (optimizer,), wish.options)
         if not isinstance(made, LRScheduler):
             raise TypeError(f"{wish.name} must make a torch learning-rate schedule, got {type(made).__name__}")
         return made
 
 
-def _call(home: ModuleType, name: str, first: Any, options: Mapping[str, Any]) -> Any:
+def loss_of(config: TrainingConfig) -> nn.Module:
+    """Make the loss."""
+    with about("loss"):
+        return _call(nn, config.loss.name, (), config.loss.options)  # type: ignore[no-any-return]
+
+
+def _call(home: ModuleType, name: str, first: tuple[Any, ...], options: Mapping[str, Any]) -> Any:
     """Call a class of torch by its name, or something of the user's by its import path."""
-    function = _imported(name) if ":" in name else getattr(home, name, None)
+    function = imported(name) if ":" in name else getattr(home, name, None)
     if not callable(function):
         raise ValueError(f"name must be a class of {home.__name__}, or package.module:function, got {name!r}")
     try:
-        inspect.signature(function).bind(first, **options)
+        inspect.signature(function).bind(*first, **options)
     except TypeError as error:
         raise ValueError(f"{name} does not take these options: {error}") from None
-    return function(first, **options)
-
-
-def _imported(path: str) -> Any:
-    module, _, attribute = path.partition(":")
-    try:
-        return getattr(import_module(module), attribute)
-    except ModuleNotFoundError as error:
-        if error.name is None or not f"{module}.".startswith(f"{error.name}."):
-            raise
-        raise ValueError(f"{path!r} must be importable, but there is no module {error.name!r}") from None
-    except AttributeError:
-        raise ValueError(f"{path!r} must name something, but {module} has no {attribute!r}") from None
+    return function(*first, **options)

@@ -1,15 +1,12 @@
 """Train, evaluate and revise runs that configurations describe."""
 
-import io
 import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
-from inosgm._files import write_durably
 from inosgm.config import TrainingConfig
 from inosgm.datasets import Dataset
 from inosgm.owners import Owners
@@ -19,7 +16,7 @@ from inosgm.runs.building import Training, assembled, build
 from inosgm.runs.tables import owner_table
 from inosgm.sgd.curve import LearningCurve
 from inosgm.sgd.metrics import Evaluation
-from inosgm.sgd.run import Checkpoint, Run
+from inosgm.sgd.run import Checkpoint, Run, RunFiles
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -107,11 +104,6 @@ def train(run: TrainingConfig | Training, *, steps: int | None = None, progress:
         run=config.run,
         progress=progress,
     )
-    if config.run is not None:
-        folder, stream = Path(config.run), io.BytesIO()
-        torch.save(trainer.model.state_dict(), stream)
-        write_durably(folder / "model.pt", stream.getvalue())
-        write_durably(folder / "curve.json", curve.to_json().encode())
     return Result(
         plan=trainer.plan,
         step=trainer.released,
@@ -131,11 +123,10 @@ def evaluate(run: TrainingConfig | str | os.PathLike[str], *, dataset: Dataset |
 
     Raises:
         ValueError: if nothing was trained there.
-        BlockingIOError: while another process trains in the directory.
     """
     config = run if isinstance(run, TrainingConfig) else configuration_in(run)
     checkpoint, plan = _latest(config)
-    training = assembled(config, directory.Begun(plan, checkpoint.step), dataset=dataset, charged=False)
+    training = assembled(config, directory.Begun(plan, plan, checkpoint.step), dataset=dataset, charged=False)
     training.trainer.model.load_state_dict(dict(checkpoint.model))
     found = training.trainer.evaluate(*training.held_out[:2], owners=training.groups)
     step = checkpoint.step - checkpoint.first
@@ -143,7 +134,11 @@ def evaluate(run: TrainingConfig | str | os.PathLike[str], *, dataset: Dataset |
 
 
 def revise(
-    config: TrainingConfig, epsilon: dict[str | int, float], delta: dict[str | int, float] | None = None
+    config: TrainingConfig,
+    epsilon: dict[str | int, float],
+    delta: dict[str | int, float] | None = None,
+    *,
+    back: bool = False,
 ) -> Training:
     """Give owners of a run new budgets: it goes on with a new plan, after a step back if somebody has spent more.
 
@@ -151,15 +146,16 @@ def revise(
         config: A configuration with a run directory.
         epsilon: What some owners grant from now on; the others as before.
         delta: Likewise.
+        back: Go back, and delete what came later, if an owner has spent more than it now grants.
 
     Returns:
         The run, whose plan is the new one; `train` goes on with it.
 
     Raises:
         ValueError: for owners that the run does not have, or a run that has not begun.
-        AlreadySpent: when the run would have to go back further than it can.
+        AlreadySpent: when the run would have to go back and may not, or not so far.
     """
-    _, plan = _latest(config)
+    checkpoint, plan = _latest(config)
     training = build(config)
     labels = np.array(training.owners.labels)[training.owners.of_record]
     budgets = {}
@@ -170,6 +166,8 @@ def revise(
             raise ValueError(f"{name} must be of owners of the run, got {unknown[0]!r}")
         budgets[name] = {**now, **changes}
     owners = Owners(of_record=labels, **budgets)
+    if not back:
+        plan.revise(checkpoint.step - checkpoint.first, owners)  # raises AlreadySpent
     training.trainer.revise(owners, training.dataset.x, training.dataset.y, run=config.run)
     return training
 
@@ -179,11 +177,11 @@ def _latest(config: TrainingConfig) -> tuple[Checkpoint, Plan]:
     if config.run is None or not (Path(config.run) / directory.NAME).exists():
         raise ValueError(f"run: must be the directory of a run that `train` has begun, got {config.run}")
     directory.require_same(config)
-    with Run(config.run) as place:
-        checkpoint = place.latest()
-        if checkpoint is None:
-            raise ValueError(f"run: {config.run} holds no checkpoint yet")
-        return checkpoint, place.plan(checkpoint.revision)
+    files = RunFiles(config.run)
+    checkpoint = files.latest()
+    if checkpoint is None:
+        raise ValueError(f"run: {config.run} holds no checkpoint yet")
+    return checkpoint, files.plan(checkpoint.revision)
 
 
 def configuration_in(folder: str | os.PathLike[str]) -> TrainingConfig:

@@ -17,12 +17,12 @@ def as_data(parts: tuple[Any, ...]) -> Any:
     Raises:
         TypeError: for anything else.
     """
+    if len(parts) == 1 and isinstance(parts[0], tuple) and len(parts[0]) == 2:
+        parts = parts[0]
     if len(parts) == 2:
-        return parts
+        return parts[0], _column(parts[1])
     if len(parts) == 1 and isinstance(parts[0], TensorDataset) and len(parts[0].tensors) == 2:
         return tuple(parts[0].tensors)
-    if len(parts) == 1 and isinstance(parts[0], tuple) and len(parts[0]) == 2:
-        return parts[0]
     mapped = len(parts) == 1 and hasattr(parts[0], "__getitem__") and hasattr(parts[0], "__len__")
     if not mapped or isinstance(parts[0], IterableDataset | Tensor | np.ndarray | dict | list | tuple):
         raise TypeError(
@@ -30,6 +30,20 @@ def as_data(parts: tuple[Any, ...]) -> Any:
             f"{', '.join(type(part).__name__ for part in parts) or 'nothing'}: records are sampled by index"
         )
     return parts[0]
+
+
+def _column(targets: Any) -> Any:
+    """Return targets in a form that is gathered at once: lists as arrays.
+
+    Raises:
+        TypeError: for text.
+    """
+    column = np.asarray(targets) if isinstance(targets, list) else targets
+    if getattr(getattr(column, "dtype", None), "kind", "") in ("U", "S", "O", "T"):
+        raise TypeError(
+            "targets must be numbers: names, labels = np.unique(targets, return_inverse=True) numbers the classes"
+        )
+    return column
 
 
 def batch_of(data: Any, positions: np.ndarray, like: Tensor) -> tuple[Any, Any]:
@@ -57,7 +71,7 @@ def _collated(data: "Dataset[Any]", positions: np.ndarray) -> tuple[Any, Any]:
 
 def _tensor(leaf: Any, like: Tensor) -> Tensor:
     array = leaf.to_numpy() if hasattr(leaf, "to_numpy") else leaf  # pandas
-    tensor = array if isinstance(array, Tensor) else torch.from_numpy(np.ascontiguousarray(array))
+    tensor = array if isinstance(array, Tensor) else torch.from_numpy(np.require(array, requirements=["C", "W"]))
     return tensor.to(like.device, like.dtype if tensor.is_floating_point() else None, non_blocking=True)
 
 

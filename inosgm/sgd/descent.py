@@ -11,6 +11,7 @@ from torch.optim import LBFGS, Optimizer
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
 from inosgm import _validate
+from inosgm._tree import tree_leaves
 from inosgm._validate import Array
 from inosgm.contributions import Contributions
 from inosgm.mechanism import INOSGM, Release
@@ -18,11 +19,17 @@ from inosgm.owners import Owners
 from inosgm.plan import Plan
 from inosgm.sgd.batches import as_data, batch_of
 from inosgm.sgd.gradients import Engine, engine_for, fix_in_place, refuse_mixing
+from inosgm.sgd.gradients.base import apply
 from inosgm.sgd.logical import LogicalBatch, Part, parts_of
 from inosgm.sgd.losses import per_record
+from inosgm.sgd.predictions import evaluating
 from inosgm.sgd.randomness import seed_of_part
 from inosgm.sgd.scores import Score, refuse_mixing_scores
+from inosgm.sgd.targets import require_classes
 from inosgm.tails import NoTail, Tail
+
+PRECISIONS = (torch.float32, torch.float64)
+"""What gradients are summed in."""
 
 
 class Descent(INOSGM):
@@ -55,10 +62,14 @@ class Descent(INOSGM):
         if fix:
             fix_in_place(model, optimizer)
         _require_fitting(model, optimizer, schedule)
+        total = getattr(schedule, "total_steps", None)
+        if isinstance(total, int) and total < plan.steps:
+            raise ValueError(f"schedule must last for the {plan.steps} steps of the plan, it has total_steps={total}")
         self.model, self.optimizer, self.schedule = model, optimizer, schedule
         self._loss, self._score, self._asked_engine, self._autocast = per_record(loss), score, engine, autocast
         most = max_physical_batch
         self._most = None if most is None else _validate.count("max_physical_batch", most, least=1)
+        self._asked_loss, self._seen = loss, list[int]()
         self._engine: Engine | None = None
         self._tail_for = None if isinstance(tail, Tail) or not callable(tail) else tail
         self._asked_charge_steps = charge_steps
@@ -66,7 +77,7 @@ class Descent(INOSGM):
             plan,
             owners,
             tail=tail if isinstance(tail, Tail) or not callable(tail) else tail(plan),
-            charge_steps=plan.steps if charge_steps is None else charge_steps,
+            charge_steps=_twentieth(plan) if charge_steps is None else charge_steps,
             **settings,
         )
 
@@ -92,8 +103,7 @@ class Descent(INOSGM):
         Returns:
             What was released: one tensor per trainable parameter, a sum.
         """
-        if not self.model.training:
-            self.model.train()
+        self.model.train()
         release = self.release(as_data(data))
         for parameter, total in zip(self._trainable(), release.value, strict=True):
             parameter.grad = (total / self._plan.expected_batch).to(parameter.dtype)
@@ -108,7 +118,7 @@ class Descent(INOSGM):
         if self._tail_for is not None:
             self._tail = self._tail_for(plan)
         if self._asked_charge_steps is None:
-            self._charge_steps = plan.steps
+            self._charge_steps = _twentieth(plan)
 
     def _measured(self, data: Any, positions: np.ndarray, step: int) -> tuple[Contributions, Array]:
         engine, like = self._ready(data), self._like()
@@ -120,26 +130,62 @@ class Descent(INOSGM):
         batch = LogicalBatch(engine, parts, self._score)
         return batch, batch.scores
 
+    def _check(self, data: Any) -> None:
+        """Look at the model again if it is not the one that was looked at."""
+        if self._seen != self._built():
+            self._engine = self._probed = None
+        super()._check(data)
+
+    def _probe(self, data: Any) -> None:
+        self._ready(data)
+
     def _ready(self, data: Any) -> Engine:
         """Choose the engine when data is first seen, before anything is drawn or charged."""
         if self._engine is None:
+            _require_fitting(self.model, self.optimizer, self.schedule)
             inputs, targets = batch_of(data, np.zeros(1, dtype=np.int64), self._like())
-            if self._asked_engine is None:
-                engine = engine_for(self.model, self._loss, inputs, targets, autocast=self._autocast)
-            else:
-                refuse_mixing(self.model)
-                engine = self._asked_engine(self.model, self._loss, autocast=self._autocast)
-                engine.gradients(inputs, targets)
-            if self._score is not None:
-                refuse_mixing_scores(self._score, engine, inputs, targets)
-            self._engine = engine
+            try:
+                engine = self._engine_for(inputs, targets)
+                if isinstance(data, tuple):
+                    with evaluating(self.model), torch.no_grad():
+                        require_classes(self._asked_loss, data[1], apply(self.model, inputs))
+            except Exception as error:  # whatever model and loss raise
+                error.add_note(f"(a record has inputs {_form(inputs)} and targets {_form(targets)})")
+                raise
+            self._engine, self._seen = engine, self._built()
         return self._engine
+
+    def _engine_for(self, inputs: Any, targets: Any) -> Engine:
+        """Return the engine that was asked for, or the best."""
+        if self._asked_engine is None:
+            engine = engine_for(self.model, self._loss, inputs, targets, autocast=self._autocast)
+        else:
+            refuse_mixing(self.model)
+            engine = self._asked_engine(self.model, self._loss, autocast=self._autocast)
+            engine.gradients(inputs, targets)
+        if self._score is not None:
+            refuse_mixing_scores(self._score, engine, inputs, targets)
+        return engine
+
+    def _built(self) -> list[int]:
+        """Return what tells the model from one that was changed: its modules, and what of it is trained."""
+        return [*map(id, self.model.modules()), *map(id, self._trainable())]
 
     def _trainable(self) -> list[nn.Parameter]:
         return [parameter for parameter in self.model.parameters() if parameter.requires_grad]
 
     def _like(self) -> Tensor:
-        return self._trainable()[0]
+        return self._trainable()[0] if self._engine is None else self._engine.parameters[0]
+
+
+def _twentieth(plan: Plan) -> int:
+    """Return how many steps are charged at once: all of a plan would be lost with a run that fails early."""
+    return -(-plan.steps // 20)
+
+
+def _form(batch: Any) -> str:
+    """Describe a record by type and shape."""
+    return ", ".join(f"{str(leaf.dtype).removeprefix('torch.')} {tuple(leaf.shape[1:])}" for leaf in tree_leaves(batch))
 
 
 def _require_fitting(model: nn.Module, optimizer: Optimizer, schedule: LRScheduler | None) -> None:
@@ -153,6 +199,12 @@ def _require_fitting(model: nn.Module, optimizer: Optimizer, schedule: LRSchedul
         raise ValueError(
             f"optimizer must update every trainable parameter of the model, and does not update {idle[0]!r}: give it "
             "model.parameters(), or freeze what is not trained with requires_grad_(False)"
+        )
+    coarse = [name for name, p in model.named_parameters() if p.requires_grad and p.dtype not in PRECISIONS]
+    if coarse:
+        raise TypeError(
+            f"model must have parameters in float32 or float64, and {coarse[0]!r} is not: sums in half precision lose "
+            "records; train with autocast=torch.bfloat16 instead"
         )
     if updated - {id(parameter) for parameter in model.parameters()}:
         raise ValueError("optimizer must update parameters of the model only: was it made for another model?")

@@ -33,7 +33,8 @@ class LogicalBatch:
     and each part is fetched and run a second time for the sum: memory is that of one part, whatever their number.
 
     **Guarantee.** Norms are never below those of the gradients that are summed, in the arithmetic of the engine: they
-    are stretched by 128 roundings of the parameters' precision (1.5e-5 for float32).
+    are stretched by 128 roundings of the parameters' precision (1.5e-5 for float32). A gradient that comes out longer
+    when a part is run again (a `Dataset` that augments in its own way, say) is cut to the norm of the first time.
     """
 
     def __init__(self, engine: Engine, parts: Sequence[Part], score: Score | None) -> None:
@@ -59,18 +60,24 @@ class LogicalBatch:
         if self._whole is not None:
             return self._whole.weighted_sum(shares)
         total = [torch.zeros_like(parameter) for parameter in self._engine.parameters]
-        for part, share in zip(self._parts, torch.split(shares, self._sizes), strict=True):
-            with seeded(part.seed, self._device):  # as for the norms: other masks of dropout, other gradients
-                sums = self._engine.weighted_sum(*part.fetch(), share)
-            for whole, some in zip(total, sums, strict=True):
+        norms = torch.split(self._norms, self._sizes)
+        for part, share, claimed in zip(self._parts, torch.split(shares, self._sizes), norms, strict=True):
+            gradients, _ = self._run(part)
+            # weights are for gradients of the norms that were claimed: what has become longer since is cut to them
+            share = torch.where(claimed.isfinite(), share * (claimed / gradients.norms()).clamp(max=1), 0)
+            for whole, some in zip(total, gradients.weighted_sum(share.nan_to_num(0.0)), strict=True):
                 whole += some
         return total
 
-    def _measured(self, part: Part) -> tuple[Tensor, Tensor]:
-        """Return norms and scores of one part, and keep its book-keeping if it is the only one."""
+    def _run(self, part: Part) -> tuple[Gradients, Any]:
+        """Return the gradients of one part, with the same random numbers every time, and its targets."""
         with seeded(part.seed, self._device):
             inputs, targets = part.fetch()
-            gradients = self._engine.gradients(inputs, targets)
+            return self._engine.gradients(inputs, targets), targets
+
+    def _measured(self, part: Part) -> tuple[Tensor, Tensor]:
+        """Return norms and scores of one part, and keep its book-keeping if it is the only one."""
+        gradients, targets = self._run(part)
         if len(self._parts) == 1:
             self._whole = gradients
         return gradients.norms(), scored(self._score, gradients.outputs, targets, gradients.losses)

@@ -31,6 +31,8 @@ def per_record(loss: Callable[..., Any]) -> PerRecordLoss:
     >>> per_record(nn.MSELoss())(torch.tensor([[1.0, 3.0], [0.0, 0.0]]), torch.zeros(2, 2))
     tensor([5., 0.])
     """
+    if isinstance(loss, type):
+        raise TypeError(f"loss must be a function of (outputs, targets), got the class: write {loss.__name__}()")
     if not callable(loss):
         raise TypeError(f"loss must be a function of (outputs, targets), got {loss!r}")
     if isinstance(loss, nn.Module) and any(parameter.requires_grad for parameter in loss.parameters()):
@@ -90,6 +92,6 @@ def _require_per_record(loss: Callable[..., Any], values: Any, records: int) -> 
         )
     if values.shape[0] != records:
         raise ValueError(
-            f"loss must give one number per record, but {_name(loss)} gives shape {tuple(values.shape)} for {records} "
-            "records: keep the records as the first axis of outputs and loss"
+            f"loss must give one number per record, but {_name(loss)} gives more or fewer: keep the records as the "
+            "first axis of outputs and loss"
         )

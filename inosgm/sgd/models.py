@@ -3,7 +3,6 @@
 import inspect
 import math
 from collections.abc import Callable, Sequence
-from importlib import import_module
 from itertools import pairwise
 from typing import Any
 
@@ -12,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from inosgm import _validate
+from inosgm._imports import imported
 from inosgm.datasets.names import VOCABULARY
 
 Shape = tuple[int, ...]
@@ -38,7 +38,7 @@ def make(name: str, *, classes: int, input_shape: Sequence[int], seed: int | Non
     >>> sum(p.numel() for p in make("mnist_cnn", classes=10, input_shape=(1, 28, 28)).parameters())
     26010
     """
-    function = _imported(name) if ":" in name else MODELS.get(name)
+    function = imported(name) if ":" in name else MODELS.get(name)
     if function is None:
         raise ValueError(f"model must be one of {', '.join(MODELS)}, or package.module:function, got {name!r}")
     arguments = {"classes": classes, "input_shape": tuple(input_shape), **options}
@@ -215,21 +215,3 @@ MODELS: dict[str, Callable[..., nn.Module]] = {
     function.__name__: function for function in (logistic_regression, mlp, mnist_cnn, cifar_cnn, resnet18, char_lstm)
 }
 """Models by name."""
-
-
-def _imported(path: str) -> Callable[..., nn.Module]:
-    """Return a function by its import path."""
-    module, _, attribute = path.partition(":")
-    if not module or module.startswith("."):
-        raise ValueError(f"model must be named as package.module:function, from the top, got {path!r}")
-    try:
-        function = getattr(import_module(module), attribute)
-    except ModuleNotFoundError as error:
-        if error.name is None or not f"{module}.".startswith(f"{error.name}."):
-            raise
-        raise ValueError(f"model {path!r} must be importable, but there is no module {error.name!r}") from None
-    except AttributeError:
-        raise ValueError(f"model {path!r} must name a function, but {module} has no {attribute!r}") from None
-    if not callable(function):
-        raise TypeError(f"model {path!r} must name a function, got a {type(function).__name__}")
-    return function  # type: ignore[no-any-return]

@@ -16,6 +16,9 @@ import torch
 from inosgm._files import write_durably
 from inosgm.plan import Plan
 
+RESULTS = MODEL, CURVE = ("model.pt", "curve.json")
+"""What a run comes to: the last parameters, and the evaluations by step."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Checkpoint:
@@ -33,6 +36,8 @@ class Checkpoint:
     """The head of the ledger, or nothing."""
     curve: str
     """The learning curve, as JSON."""
+    settings: Mapping[str, str]
+    """What steps are made with besides plan and model, in words: a run that goes on with something else is refused."""
     model: Mapping[str, Any]
     optimizer: Mapping[str, Any]
     schedule: Mapping[str, Any] | None
@@ -53,7 +58,38 @@ class Checkpoint:
         return cls(**content)
 
 
-class Run:
+class RunFiles:
+    """The checkpoints and plans of a run, to look at, also while another process trains in it.
+
+    Args:
+        directory: The directory of the run.
+    """
+
+    def __init__(self, directory: str | os.PathLike[str]) -> None:
+        self.path = Path(directory)
+
+    def revisions(self) -> int:
+        """Return how many plans were ever followed, those that were given up included."""
+        return len(list(self.path.glob("plan-*.json")))
+
+    def plan(self, revision: int) -> Plan:
+        """Return the plan of a revision."""
+        return Plan.from_json((self.path / f"plan-{revision}.json").read_bytes())
+
+    def latest(self, at_most: int | None = None) -> Checkpoint | None:
+        """Return the checkpoint to go on from, or the last one of at most so many steps; None if there is none."""
+        places = [place for place in self._places() if at_most is None or place[1] <= at_most]
+        return Checkpoint.from_file(self._file(*max(places))) if places else None
+
+    def _places(self) -> list[tuple[int, int]]:
+        names = (re.fullmatch(r"checkpoint-(\d+)-(\d+)\.pt", path.name) for path in self.path.glob("checkpoint-*.pt"))
+        return [(int(name[1]), int(name[2])) for name in names if name]
+
+    def _file(self, revision: int, step: int) -> Path:
+        return self.path / f"checkpoint-{revision}-{step}.pt"
+
+
+class Run(RunFiles):
     """The directory of a run: checkpoints, the plans they followed, the ledger, the log, and the key.
 
     The key makes coins and noise repeatable, so whoever reads the file `key` can take the noise away again: it is
@@ -67,7 +103,7 @@ class Run:
     """
 
     def __init__(self, directory: str | os.PathLike[str]) -> None:
-        self.path = Path(directory)
+        super().__init__(directory)
         self.path.mkdir(parents=True, exist_ok=True)
         self._lock = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT, 0o660)
         try:
@@ -75,7 +111,7 @@ class Run:
         except BlockingIOError:
             os.close(self._lock)
             raise BlockingIOError(f"another process trains in {self.path}: wait for it, or take another run") from None
-        for draft in self.path.glob(".*.????????"):  # left by a process that was killed while writing
+        for draft in self.path.glob(".*.draft"):  # left by a process that was killed while writing
             draft.unlink()
 
     def __enter__(self) -> Self:
@@ -105,35 +141,24 @@ class Run:
         """Write down which plan a revision follows."""
         write_durably(self.path / f"plan-{revision}.json", plan.to_json().encode())
 
-    def revisions(self) -> int:
-        """Return how many plans were ever followed, those that were given up included."""
-        return len(list(self.path.glob("plan-*.json")))
-
-    def plan(self, revision: int) -> Plan:
-        """Return the plan of a revision."""
-        return Plan.from_json((self.path / f"plan-{revision}.json").read_bytes())
-
     def save(self, checkpoint: Checkpoint) -> None:
         """Write a checkpoint, whole or not at all."""
         write_durably(self._file(checkpoint.revision, checkpoint.step), checkpoint.to_bytes())
 
-    def latest(self, at_most: int | None = None) -> Checkpoint | None:
-        """Return the checkpoint to go on from, or the last one of at most so many steps; None if there is none."""
-        places = [place for place in self._places() if at_most is None or place[1] <= at_most]
-        return Checkpoint.from_file(self._file(*max(places))) if places else None
+    def save_results(self, model: Mapping[str, Any], curve: str) -> None:
+        """Write what the run has come to: parameters for `load_state_dict`, and the learning curve."""
+        stream = io.BytesIO()
+        torch.save(dict(model), stream)
+        write_durably(self.path / MODEL, stream.getvalue())
+        write_durably(self.path / CURVE, curve.encode())
 
     def drop_after(self, step: int) -> None:
-        """Delete every checkpoint of more steps than these, and revisions that began later."""
+        """Delete every checkpoint of more steps than these, and what was made of the last one."""
+        for name in RESULTS:
+            (self.path / name).unlink(missing_ok=True)
         for place in self._places():
             if place[1] > step:
                 self._file(*place).unlink()
-
-    def _places(self) -> list[tuple[int, int]]:
-        names = (re.fullmatch(r"checkpoint-(\d+)-(\d+)\.pt", path.name) for path in self.path.glob("checkpoint-*.pt"))
-        return [(int(name[1]), int(name[2])) for name in names if name]
-
-    def _file(self, revision: int, step: int) -> Path:
-        return self.path / f"checkpoint-{revision}-{step}.pt"
 
 
 def key_of_revision(key: int, revision: int) -> int:

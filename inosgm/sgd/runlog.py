@@ -3,14 +3,13 @@
 import json
 import math
 import os
-import time
 from collections.abc import Iterator, Mapping
 from os import PathLike
 from pathlib import Path
 from typing import Any, Self
 
 from tensorboardX import RecordWriter
-from tensorboardX.proto.event_pb2 import Event, SessionLog
+from tensorboardX.proto.event_pb2 import Event
 from tensorboardX.proto.summary_pb2 import Summary
 
 from inosgm import _validate
@@ -26,8 +25,8 @@ class RunLog:
     """Rows by step in `log.jsonl`, scalars in `tensorboard/`, private rows in `private.jsonl` (readable by its owner).
 
     A row is on disk before `write` returns. A row that a killed run left half-written is dropped when the log is opened
-    again. The JSON rows hold no time of day: the log of a run that was killed and resumed equals that of an
-    undisturbed one. TensorBoard's files do hold it, as TensorBoard wants.
+    again. Nothing holds a time of day, which would betray how long steps took: the log of a run that was killed and
+    resumed equals that of an undisturbed one, and TensorBoard shows the step where it shows a time.
 
     Args:
         directory: Where the files are; it is made if it is not there.
@@ -53,7 +52,7 @@ class RunLog:
         self._directory.mkdir(parents=True, exist_ok=True)
         self._public = _Rows(self._directory / "log.jsonl", after)
         self._private = _Rows(self._directory / "private.jsonl", after, private=True)
-        self._scalars = _Scalars(self._directory / "tensorboard", after)
+        self._scalars = _Scalars(self._directory / "tensorboard", self._public.read())
         self._closed = False
 
     def write(self, step: int, **values: Any) -> None:
@@ -166,39 +165,33 @@ class _Rows:
 
 
 class _Scalars:
-    """Event files as TensorBoard reads them, one for every time that something is written to an opened log.
+    """An event file as TensorBoard reads it, written anew from the rows whenever a log is opened.
 
-    Written here and now, not by tensorboardX's SummaryWriter: that one has a thread, and names files by the second, so
-    that a run resumed within the second overwrites them.
+    Events carry the step as their time of day: real times would tell how long steps took, which depends on batches
+    that are private. Written here and now, not by tensorboardX's SummaryWriter, which has a thread.
     """
 
-    def __init__(self, directory: Path, after: int | None) -> None:
-        self._directory = directory
+    def __init__(self, directory: Path, rows: list[dict[str, Any]]) -> None:
+        self._path = directory / "events.out.tfevents.0.inosgm"
+        self._path.unlink(missing_ok=True)
         self._writer: RecordWriter | None = None
-        self._earlier = sorted(directory.glob("events.out.tfevents.*.inosgm"))
-        if self._earlier and after is not None:
-            self._open(after + 1)
-
-    def _open(self, purge_step: int | None) -> RecordWriter:
-        """Start a file that TensorBoard reads after the earlier ones; from the purge step on it forgets these."""
-        self._directory.mkdir(exist_ok=True)
-        number = 1 + max((int(path.name.split(".")[3]) for path in self._earlier), default=0)
-        writer = RecordWriter(str(self._directory / f"events.out.tfevents.{number:010d}.inosgm"))
-        writer.write(Event(wall_time=time.time(), file_version="brain.Event:2").SerializeToString())
-        if purge_step is not None:
-            start = SessionLog(status=SessionLog.START)
-            writer.write(Event(wall_time=time.time(), step=purge_step, session_log=start).SerializeToString())
-        writer.flush()
-        self._writer = writer
-        return writer
+        for row in rows:
+            step, values = row["step"], {name: value for name, value in row.items() if name != "step"}
+            if "evaluation" in values:
+                values["evaluation"] = Evaluation.from_dict(values["evaluation"])
+            self.write(step, _scalars(values, row))
 
     def write(self, step: int, scalars: Mapping[str, float]) -> None:
         if not scalars:
             return
-        writer = self._writer or self._open(None)
+        if self._writer is None:
+            self._path.parent.mkdir(exist_ok=True)
+            self._writer = RecordWriter(str(self._path))
+            self._writer.write(Event(wall_time=0.0, file_version="brain.Event:2").SerializeToString())
         values = [Summary.Value(tag=tag, simple_value=value) for tag, value in scalars.items()]
-        writer.write(Event(wall_time=time.time(), step=step, summary=Summary(value=values)).SerializeToString())
-        writer.flush()
+        event = Event(wall_time=float(step), step=step, summary=Summary(value=values))
+        self._writer.write(event.SerializeToString())
+        self._writer.flush()
 
     def close(self) -> None:
         if self._writer is not None:

@@ -24,9 +24,7 @@ def scored(score: Score | None, outputs: Any, targets: Any, losses: Tensor) -> T
     with torch.no_grad():
         scores = torch.as_tensor(score(outputs, targets, losses), device=losses.device)
     if scores.shape != losses.shape:
-        raise ValueError(
-            f"score must give one number per record: got {tuple(scores.shape)} for {tuple(losses.shape)} losses"
-        )
+        raise ValueError("score must give one number per record, in the shape of the losses that it is given")
     return scores
 
 

@@ -10,6 +10,7 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
+from torch.utils.data import Dataset
 
 from inosgm import _validate
 from inosgm.accounting import ACCOUNTANTS
@@ -137,6 +138,10 @@ class Trainer(Descent):
         """The evaluations by step."""
         return self._curve
 
+    def spent(self) -> dict[str | int, float]:
+        """Return the epsilon that every owner has spent, at its delta, what the plan counts as past included."""
+        return dict(zip(self._plan.labels, self._plan.spent(self._released).tolist(), strict=True))
+
     def fit(
         self,
         *data: Any,
@@ -153,8 +158,8 @@ class Trainer(Descent):
         Args:
             data: Inputs and targets, or one map-style data set of such pairs.
             steps: How many steps; all that are left if not given.
-            held_out: Inputs, targets and, for per-owner curves, the owner of each record: records that need no
-                protection.
+            held_out: (inputs, targets), or a map-style data set, and last, for per-owner curves, the owner of each
+                record: records that need no protection.
             evaluate_every: Steps between evaluations; a tenth of the plan if not given.
             diagnostics: Also log how owners' gradients disagree: on the held-out records, and on the training data in
                 the private part of the log.
@@ -199,6 +204,7 @@ class Trainer(Descent):
                 if place is not None and (last or self._released % every == 0):
                     self._save(place)
             if place is not None and self._released == self._plan.steps:
+                place.save_results(self.model.state_dict(), self._curve.to_json())
                 place.forget_key()
         return self._curve
 
@@ -232,6 +238,7 @@ class Trainer(Descent):
         An owner that now grants less than was spent takes the run back to the last step that it pays for. With the
         training data, steps are repeated up to there from the checkpoint before; without, that checkpoint is where
         the run goes on. What came later is deleted from the run and no longer charged, so nobody must have used it.
+        Steps that a killed run made after its last checkpoint stay paid for; with the data they are made again.
 
         Args:
             owners: The same owners with the budgets that hold now. They must not be chosen by what was released.
@@ -246,25 +253,28 @@ class Trainer(Descent):
         """
         if run is None:
             plan = self._plan.revise(self._released, owners)
-            self._switch(plan, owners, self._revision + 1)
+            if isinstance(self._ledger, Ledger):
+                self._ledger.undo(self._cost.job, self._released)  # steps that were paid for and never made
+            self._switch(plan, owners, self._revision + 1, self._released)
             return plan
         with Run(run) as place:
             self._go_on(place)
+            made = self._made(data)
             try:
-                plan = self._plan.revise(self._released, owners)
+                plan = self._plan.revise(made, owners)
             except AlreadySpent as refusal:
                 self._go_back(place, refusal, data)
-                plan = self._plan.revise(self._released, owners)
-            self._undo_later(place)
+                made = self._released
+                plan = self._plan.revise(made, owners)
             revision = place.revisions()
             place.save_plan(revision, plan)
-            self._switch(plan, owners, revision)
+            self._switch(plan, owners, revision, made)
             self._save(place)
         return plan
 
     def _look(self, records: Any, held_out: Any, diagnostics: bool, log: RunLog | None, bar: StepProgress) -> None:
         """Evaluate on held-out records, and write it down."""
-        *public, owners = held_out if isinstance(held_out, tuple) and len(held_out) == 3 else (*_both(held_out), None)
+        *public, owners = _with_owners(held_out)
         found = self.evaluate(*public, owners=owners)
         self._curve.append(self.steps_done, found)
         bar.evaluated(found)
@@ -283,7 +293,7 @@ class Trainer(Descent):
             self._ledger = self._own_ledger(place)
         latest = place.latest()
         if latest is None:
-            if self._released:
+            if self.steps_done:
                 raise ValueError(f"a run begins with the first step, and this trainer has made {self.steps_done}")
             self._secret = place.key() if self._secret is None else self._secret
             place.save_plan(0, self._plan)
@@ -301,6 +311,12 @@ class Trainer(Descent):
         key = None if self._secret is None else key_of_revision(self._secret, checkpoint.revision)
         if key is not None and name_of_noise(key) != checkpoint.job:
             raise ValueError(f"key must be the one that the run in {place.path} was begun with")
+        for name, value in self._settings().items():
+            if checkpoint.settings[name] != value:
+                raise ValueError(
+                    f"{name} must be that of the run in {place.path}, {checkpoint.settings[name]}, got {value}: take "
+                    "another directory"
+                )
         if isinstance(self._ledger, Ledger) and checkpoint.ledger:
             self._ledger.check(checkpoint.ledger)
         self.model.load_state_dict(dict(checkpoint.model))
@@ -320,17 +336,33 @@ class Trainer(Descent):
                 job=self._cost.job,
                 ledger=self._ledger.head() if isinstance(self._ledger, Ledger) else "",
                 curve=self._curve.to_json(),
+                settings=self._settings(),
                 model=self.model.state_dict(),
                 optimizer=self.optimizer.state_dict(),
                 schedule=None if self.schedule is None else self.schedule.state_dict(),
             )
         )
 
+    def _settings(self) -> dict[str, str]:
+        """Say in words what steps are made with; the tail is that of the first plan."""
+        tail = self._tail if self._tail_for is None else self._tail_for(self._begun_with)
+        options = sorted(self.optimizer.defaults.items())
+        return {
+            "loss": type(self._asked_loss).__name__ if isinstance(self._asked_loss, nn.Module) else "a function",
+            "optimizer": f"{type(self.optimizer).__name__}({', '.join(f'{name}={value}' for name, value in options)})",
+            "schedule": type(self.schedule).__name__,
+            "tail": repr(tail),
+            "order": repr(self._order),
+            "clipping": repr(self._clipping),
+        }
+
     def _own_ledger(self, place: Run) -> Ledger:
         """Open the ledger of a run that was given none."""
         path, plan = place.path / "ledger", self._begun_with
         if plan.epsilon is None or plan.delta is None or plan.accountant is None:
             raise ValueError("a run needs a ledger, or a plan with budgets to make one from")
+        if plan.past:
+            raise ValueError("this plan counts what was done before it: give the ledger that knows about it")
         labels = np.array(plan.labels)[self._owners]
         epsilon, delta = (dict(zip(plan.labels, values.tolist(), strict=True)) for values in (plan.epsilon, plan.delta))
         owners = None if path.exists() else Owners(of_record=labels, epsilon=epsilon, delta=delta)
@@ -350,25 +382,44 @@ class Trainer(Descent):
         self._save(place)
         place.drop_after(self.steps_done)
         RunLog(place.path, after=self._curve.steps[-1] if self._curve.steps else -1).close()
-
-    def _undo_later(self, place: Run) -> None:
-        """Take back what was charged for steps that the run no longer contains."""
         if isinstance(self._ledger, Ledger) and self._secret is not None:
             for revision in range(self._revision, place.revisions()):
                 job = name_of_noise(key_of_revision(self._secret, revision))
                 self._ledger.undo(job, self._released if revision == self._revision else 0)
 
-    def _switch(self, plan: Plan, owners: Owners, revision: int) -> None:
-        """Follow a revised plan from here on."""
+    def _made(self, data: tuple[Any, ...]) -> int:
+        """Return how many steps of the plan were made, those after the last checkpoint included.
+
+        With the training data they are made again, without they are lost to the model; they stay paid for, and count.
+        Steps that were paid for and never made do not.
+        """
+        if not isinstance(self._ledger, Ledger):
+            return self._released
+        made = max(self._ledger.bound(self._cost.job), self._released)
+        self._ledger.undo(self._cost.job, made)
+        self._charge_steps = 1
+        while data and self._released < made:
+            self.step(*data)
+        return made
+
+    def _switch(self, plan: Plan, owners: Owners, revision: int, made: int) -> None:
+        """Follow a revised plan after some steps of the one before."""
         if isinstance(self._ledger, Ledger):
             self._ledger.grant(owners)
-        self._first, self._revision = self.steps_done, revision
+        self._first, self._revision = self._first + made, revision
         self._follow(plan, None if self._secret is None else key_of_revision(self._secret, revision))
 
 
 def _interval(name: str, value: int | None, steps: int, parts: int) -> int:
     """Return a number of steps between events; a part of all steps if none is given."""
     return -(-steps // parts) if value is None else _validate.count(name, value, least=1)
+
+
+def _with_owners(held_out: Any) -> tuple[Any, ...]:
+    """Return held-out data and, last, the owners of its records, or None."""
+    given = _both(held_out)
+    owned = len(given) == 3 or (len(given) == 2 and isinstance(given[0], Dataset))
+    return given if owned else (*given, None)
 
 
 def _both(records: Any) -> tuple[Any, ...]:

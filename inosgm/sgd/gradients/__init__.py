@@ -7,7 +7,6 @@ from inosgm.sgd.gradients.fixes import fix_in_place, fixed
 from inosgm.sgd.gradients.functional import Functional
 from inosgm.sgd.gradients.mixing import mixes_records, refuse_mixing
 from inosgm.sgd.gradients.one_by_one import OneByOne
-from inosgm.sgd.gradients.randomness import random_state, set_random_state
 
 __all__ = [
     "BookKeeping",
@@ -20,7 +19,5 @@ __all__ = [
     "fix_in_place",
     "fixed",
     "mixes_records",
-    "random_state",
     "refuse_mixing",
-    "set_random_state",
 ]

@@ -8,9 +8,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from inosgm.sgd.gradients.batches import rows, size
-from inosgm.sgd.gradients.randomness import random_state, same_state, set_random_state
-
 PerRecordLoss = Callable[[Any, Any], Tensor]
 """(outputs, targets) -> one loss per record."""
 
@@ -50,38 +47,10 @@ class Engine(ABC):
         if not self.parameters:
             raise ValueError("model must have a parameter to train: none has requires_grad")
         self.device = self.parameters[0].device
-        self._draws = False
 
     @abstractmethod
     def gradients(self, inputs: Any, targets: Any) -> Gradients:
         """Return the gradients of a batch, which may hold no record at all."""
-
-    def weighted_sum(self, inputs: Any, targets: Any, weights: Tensor) -> list[Tensor]:
-        """Return the weighted sum of the gradients where nobody needs their norms; weight 0 leaves a record out.
-
-        A model that draws random numbers must draw here what it drew when the norms were taken, or the weights bound
-        other gradients than these: give torch's generators the state that they had before `gradients`, with
-        `set_random_state`.
-
-        Raises:
-            ValueError: when weights are not one number per record.
-        """
-        if weights.shape != (size(inputs),):
-            raise ValueError(
-                f"weights must be one number per record: got {tuple(weights.shape)} for {size(inputs)} records"
-            )
-        kept = weights.nonzero()[:, 0]
-        if not len(kept):
-            return [torch.zeros_like(parameter) for parameter in self.parameters]
-        if not self._draws:
-            state = random_state(self.device)
-            losses, _ = self.run(rows(inputs, kept), rows(targets, kept))
-            self._draws = not same_state(state, random_state(self.device))
-            if not self._draws:
-                return self.backward(losses, weights[kept].to(losses.dtype))
-            set_random_state(self.device, state)
-        # random numbers belong to places in a batch: no record may be left out before they are drawn
-        return self.gradients(inputs, targets).weighted_sum(weights)
 
     def run(self, inputs: Any, targets: Any) -> tuple[Tensor, Any]:
         """Return the losses and the outputs of a batch, ready for a backward pass."""

@@ -38,6 +38,28 @@ def made_up(like: Any, records: int, generator: torch.Generator) -> Any:
     return tree_map(column, like)
 
 
+def varied(like: Any, records: int, generator: torch.Generator, *, codes: int = 2) -> Any:
+    """Make up records of three kinds in any order: as `made_up` does; with zeros from some position on; and far out.
+
+    The latter are numbers from -10 to 10, or below `codes` where they are whole.
+    """
+    kind = torch.randperm(records, generator=generator) % 3
+
+    def column(form: Tensor) -> Tensor:
+        values: Tensor = made_up(form, records, generator)
+        for record in range(records):
+            end = torch.randint(max(1, *form.shape[1:2]), (), generator=generator) + 1
+            if kind[record] == 1 and form.ndim > 1:
+                values[record, end:] = 0
+            elif kind[record] == 2 and (form.is_floating_point() or form.is_complex()):
+                values[record] = 20 * values[record] - 10
+            elif kind[record] == 2 and form.dtype != torch.bool:
+                values[record] = torch.randint(codes, form.shape[1:], generator=generator)
+        return values
+
+    return tree_map(column, like)
+
+
 def telling_size(batch: Any, others: Iterable[Tensor]) -> int:
     """Return a number of records that no other axis of the batch, and none of other tensors, could be taken for."""
     taken = {length for column in tree_leaves(batch) for length in column.shape[1:]}

@@ -16,7 +16,7 @@ from torch.overrides import TorchFunctionMode
 from inosgm._tree import tree_map
 from inosgm.sgd.gradients.base import Engine, Gradients, PerRecordLoss, apply
 from inosgm.sgd.gradients.layers import Rule, has_own_rule, rules_for
-from inosgm.sgd.gradients.per_record import PerRecord, total
+from inosgm.sgd.gradients.per_record import PerRecord, like, norms_of, total
 
 
 class NotPerRecord(ValueError):
@@ -56,7 +56,9 @@ class BookKeeping(Engine):
         if reason is not None:
             raise NotPerRecord(reason)
         every = [(module, rules_for(module)) for module in model.modules()]
-        self._rules = [(module, _pairs(module, rules)) for module, rules in every if not isinstance(rules, str)]
+        self._layers = [
+            _Layer(module, _pairs(module, rules)) for module, rules in every if rules and not isinstance(rules, str)
+        ]
         self._on_images = any(isinstance(module, nn.Conv2d) for module in model.modules())
         self._checked: set[bool] = set()
 
@@ -85,36 +87,35 @@ class BookKeeping(Engine):
         try:
             outputs, losses = self._forward(tape, _detached(inputs), targets)
             if losses.shape != (n,):
-                raise ValueError(
-                    f"loss must give one number per record: got shape {tuple(losses.shape)} for {n} records"
-                )
-            tape.play_back(losses)
+                raise ValueError("loss must give one number per record")
+            norms = tape.play_back(losses)
         finally:
             tape.ends.clear()  # they hold the graph, whose hooks hold the tape
         parts = [tape.parts.get(id(parameter)) for parameter in self.parameters]
-        return _Kept(self.parameters, losses.detach(), _detached(outputs), tape.norms(), parts)
+        return _Kept(self.parameters, losses.detach(), _detached(outputs), norms, parts)
 
     def _laid_out(self, inputs: Any) -> Any:
         """Return the inputs in the memory layout that suits the model, whose parameters stay as they are."""
         return tree_map(_images_last, inputs) if self._on_images else inputs
 
     def _forward(self, tape: "_Tape", inputs: Any, targets: Any) -> tuple[Any, Tensor]:
-        """Run the model with hooks on its layers; the first time in a mode, count the uses of each parameter."""
+        """Run the model with an ear at its layers; the first time in a mode, count the uses of each parameter."""
         model = self._model
         unchecked = model.training not in self._checked
         uses = _Uses(self.parameters if unchecked else ())
-        handles = []
+        before = [vars(layer.module).get("forward") for layer in self._layers]
         try:
-            for module, rules in self._rules:
-                if rules:
-                    hook = partial(tape.record, rules)
-                    handles.append(module.register_forward_hook(hook, prepend=True, with_kwargs=True))
+            for layer in self._layers:  # a forward of its own costs less than a hook, and comes before those of users
+                vars(layer.module)["forward"] = partial(tape.record, layer, layer.module.forward)
             with self._precision(), uses if unchecked else nullcontext():
                 outputs = apply(model, self._laid_out(inputs))
                 losses = self._loss(outputs, targets)
         finally:
-            for handle in handles:
-                handle.remove()
+            for layer, forward in zip(self._layers, before, strict=True):
+                if forward is None:
+                    vars(layer.module).pop("forward", None)
+                else:
+                    vars(layer.module)["forward"] = forward
         if unchecked:
             self._check(uses.counts, tape)
             self._checked.add(model.training)
@@ -122,9 +123,9 @@ class BookKeeping(Engine):
 
     def _check(self, uses: Counter[int], tape: "_Tape") -> None:
         """Refuse a parameter that something else than its layers used: its gradient would be incomplete."""
-        foreign = {p for module, rules in self._rules if not has_own_rule(module) for p, _ in rules}
+        foreign = {p for layer in self._layers if not has_own_rule(layer.module) for p, _ in layer.rules}
         for name, parameter in self._model.named_parameters():
-            if uses[id(parameter)] > tape.calls[id(parameter)] and id(parameter) not in foreign:
+            if uses[id(parameter)] > tape.calls.get(id(parameter), 0) and id(parameter) not in foreign:
                 raise NotPerRecord(f"parameter {name} is used outside of its layer, where book-keeping cannot see it")
 
     def _of_nothing(self, inputs: Any, targets: Any) -> Gradients:
@@ -138,82 +139,91 @@ class BookKeeping(Engine):
         return _Kept(self.parameters, losses[:0], empty, norms, [None] * len(self.parameters))
 
 
-@dataclass(eq=False)
-class _Call:
-    """One call of a layer: what it was given, and the versions of that, which change when it is overwritten."""
+@dataclass(frozen=True, eq=False)
+class _Layer:
+    """A module with rules for its own trainable parameters, which are known by their id: tensors are slow to find."""
 
     module: nn.Module
     rules: list[tuple[int, Rule]]
+
+
+@dataclass(eq=False, slots=True)
+class _Call:
+    """One call of a layer: what it was given, and the versions of that, which change when it is overwritten."""
+
+    layer: _Layer
     inputs: tuple[Tensor, ...]
     versions: list[int]
 
 
 @dataclass(eq=False)
 class _Tape:
-    """What the layers did in one forward pass, and what follows from it in the backward pass.
-
-    Parameters are known by their id: tensors are slow to look up.
-    """
+    """What the layers did in one forward pass, and what follows from it in the backward pass."""
 
     records: int
     parts: dict[int, PerRecord] = field(default_factory=dict)
-    calls: Counter[int] = field(default_factory=Counter)
-    ends: list[GradientEdge] = field(default_factory=list)
+    calls: dict[int, int] = field(default_factory=dict)
+    ends: list[tuple[GradientEdge, _Call | None]] = field(default_factory=list)
     _waiting: dict[int, list[PerRecord]] = field(default_factory=dict)
-    _norms: list[Tensor] = field(default_factory=list)
+    _factors: list[tuple[Tensor, ...]] = field(default_factory=list)
 
-    def norms(self) -> Tensor:
-        """Return the norm of each record's gradient over all parameters, in float64."""
-        return torch.stack(self._norms).double().square_().sum(0).sqrt_()
-
-    def record(self, rules: list[tuple[int, Rule]], module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
-        """Note a call of a layer and wait for the slopes of its output: a forward hook."""
-        for parameter, _ in rules:
-            self.calls[parameter] += 1
+    def record(self, layer: _Layer, forward: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Call a layer, note what it was given, and see to it that the slopes of what it returns are kept."""
+        output = forward(*args, **kwargs)
+        for parameter, _ in layer.rules:
+            self.calls[parameter] = self.calls.get(parameter, 0) + 1
         if not isinstance(output, Tensor) or not output.requires_grad:
-            return  # inside of no_grad: no gradient comes from here
+            return output  # inside of no_grad: no gradient comes from here
         inputs = tuple(given for given in (*args, *kwargs.values()) if isinstance(given, Tensor))
-        if not any(given.requires_grad for given in inputs):
-            self.ends.append(get_gradient_edge(output))  # the backward pass may stop here
         kept = tuple(given.detach() for given in inputs)
-        call = _Call(module, rules, kept, [given._version for given in kept])
-        hook = partial(self._receive, call)  # gets the slopes of the output as it is now, whatever overwrites it later
-        output.register_hook(hook)  # type: ignore[no-untyped-call]
+        call = _Call(layer, kept, [given._version for given in kept])
+        # edge and hook are about the output as it is now, whatever overwrites it later
+        if output.ndim == 2:  # slopes of one position are small, and kept anyway: they may as well come all at once
+            self.ends.append((get_gradient_edge(output), call))
+            return output
+        if not any(given.requires_grad for given in inputs):
+            self.ends.append((get_gradient_edge(output), None))  # the backward pass may stop here
+        output.register_hook(partial(self._receive, call))  # type: ignore[no-untyped-call]
+        return output
 
-    def play_back(self, losses: Tensor) -> None:
-        """Run the backward pass; weight gradients are not among what is asked of it."""
+    def play_back(self, losses: Tensor) -> Tensor:
+        """Run the backward pass, of which no weight gradients are asked, and return the norms in float64."""
         if losses.requires_grad and self.ends:
-            torch.autograd.grad(losses, self.ends, torch.ones_like(losses), allow_unused=True)
+            edges, calls = zip(*self.ends, strict=True)
+            found = torch.autograd.grad(losses, edges, torch.ones_like(losses), allow_unused=True)
+            for call, slopes in zip(calls, found, strict=True):
+                if call is not None and slopes is not None:
+                    self._receive(call, slopes)
         for parameter in list(self._waiting):  # some output of its layers led nowhere
             self._settle(parameter)
-        if not self._norms:
-            self._norms.append(losses.new_zeros(self.records))
+        if not self._factors:
+            return losses.new_zeros(self.records, dtype=torch.float64)
+        return norms_of(self._factors)
 
     def _receive(self, call: _Call, slopes: Tensor) -> None:
-        """Turn the inputs and slopes of a call into gradients of its parameters: a tensor hook."""
+        """Turn the inputs and slopes of a call into gradients of its parameters: also a tensor hook."""
         self._check(call, slopes)
-        for parameter, rule in call.rules:
+        for parameter, rule in call.layer.rules:
             waiting = self._waiting.setdefault(parameter, [])
-            waiting.append(rule(call.module, call.inputs, slopes))
+            waiting.append(rule(call.layer.module, call.inputs, slopes))
             if len(waiting) == self.calls[parameter]:
                 self._settle(parameter)
         call.inputs = ()
 
     def _settle(self, parameter: int) -> None:
         """Add up what all calls said about a parameter, and keep it in its cheapest form."""
-        part = total(self._waiting.pop(parameter)).cheapest()
-        self.parts[parameter] = part
-        self._norms.append(part.norms())
+        part = self.parts[parameter] = total(self._waiting.pop(parameter)).cheapest()
+        self._factors.append(part.factors())
 
     def _check(self, call: _Call, slopes: Tensor) -> None:
-        kind = type(call.module).__name__
+        kind = type(call.layer.module).__name__
         if not call.inputs:
             raise RuntimeError(f"a {kind} was differentiated twice: book-keeping serves one backward pass per batch")
         for tensor in (*call.inputs, slopes):
             if tensor.ndim < 1 + (tensor is slopes) or tensor.shape[0] != self.records:
                 raise NotPerRecord(
-                    f"a {kind} works on a tensor of shape {tuple(tensor.shape)}, which does not begin with the "
-                    f"{self.records} records of the batch"
+                    f"a {kind} works on a tensor that does not begin with the records of the batch: keep them as the "
+                    "first axis, or choose another engine"
                 )
         if call.versions != [given._version for given in call.inputs]:
             raise NotPerRecord(f"what a {kind} was given was overwritten in place, so its gradient is lost")
@@ -261,7 +271,7 @@ class _Kept(Gradients):
             kept = self._norms.isfinite().nonzero()[:, 0]
             weights, parts = weights[kept], [part and part.take(kept) for part in parts]
         return [
-            torch.zeros_like(parameter) if part is None else part.weighted_sum(weights).to(parameter.dtype)
+            torch.zeros_like(parameter) if part is None else like(parameter, part.weighted_sum(weights))
             for parameter, part in zip(self.parameters, parts, strict=True)
         ]
 
@@ -283,6 +293,8 @@ def _leaves(value: Any) -> Iterator[Any]:
 
 def _records(inputs: Any) -> int:
     """Count the records of a batch by its first tensor."""
+    if isinstance(inputs, Tensor):
+        return len(inputs)
     return int(next(leaf.shape[0] for leaf in _leaves(inputs) if isinstance(leaf, Tensor)))
 
 
@@ -308,5 +320,5 @@ def _paired(weights: Any, records: int, device: torch.device) -> Tensor:
     """Return weights as a tensor with one number per record."""
     result = torch.as_tensor(weights, device=device)
     if result.shape != (records,):
-        raise ValueError(f"weights must be one number per record: got {tuple(result.shape)} for {records} records")
+        raise ValueError("weights must be one number per record")
     return result

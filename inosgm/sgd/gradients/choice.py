@@ -1,7 +1,9 @@
 """Which engine for which model: the fastest one that is seen to be right."""
 
-from contextlib import nullcontext
-from dataclasses import dataclass
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
@@ -14,7 +16,8 @@ from inosgm.sgd.gradients.bookkeeping import BookKeeping
 from inosgm.sgd.gradients.functional import Functional
 from inosgm.sgd.gradients.mixing import mixes_records, refuse_mixing
 from inosgm.sgd.gradients.one_by_one import OneByOne
-from inosgm.sgd.gradients.trial import in_double, quieted, trial
+from inosgm.sgd.gradients.places import moves_records
+from inosgm.sgd.gradients.trial import in_double, perturbed, quieted, trial, variety
 
 
 def engine_for(
@@ -54,16 +57,21 @@ def engine_for(
 
 
 def _fastest(model: nn.Module, loss: PerRecordLoss, like: Any, autocast: torch.dtype | None) -> type[Engine]:
+    plain = OneByOne(model, loss)
     with trial(model):
         batch = made_up(like, telling_size(like, model.parameters()), torch.Generator().manual_seed(0))
-        with quieted(model, lambda: OneByOne(model, loss).run(*batch)) as quiet:
-            expectations = _expectations(model, loss, batch)
-            kinds: tuple[type[Engine], ...] = (BookKeeping, Functional)
+        kinds: tuple[type[Engine], ...] = (Functional,) if moves_records(plain, *like) else (BookKeeping, Functional)
+        with quieted(model, lambda: plain.run(*batch)) as quiet:
+            with perturbed(model):
+                more = variety(model, plain.run, like, 3, 1)  # one record of each kind
+            cases = [_Case(model, loss, batch, nullcontext)]
+            cases += [_Case(model, loss, batch, partial(perturbed, model)) for batch in more]
             for kind in kinds:
                 # other random numbers cannot be compared; a function mapped over records is right by construction
-                right = _meets(expectations, kind, model, loss) if quiet else kind is Functional
+                right = all(case.met_by(kind) for case in cases) if quiet else kind is Functional
                 if right and _runs(kind(model, loss, autocast=autocast), batch):
                     return kind
+            plain.gradients(*batch)  # raises if nothing will do
     return OneByOne
 
 
@@ -75,27 +83,32 @@ def _runs(engine: Engine, batch: Any) -> bool:
     return True
 
 
-def _expectations(model: nn.Module, loss: PerRecordLoss, batch: Any) -> list["_Expected"]:
-    """Return what to expect of an engine: in float64, unless model or loss cannot do that, and in their own precision.
+@dataclass(frozen=True, eq=False)
+class _Case:
+    """Records and parameters with which engines are compared.
 
-    In float32 another order of a sum is enough to switch a ReLU on or off, and then gradients differ visibly.
+    In float64, unless model, loss or engine cannot do that: in float32 another order of a sum is enough to switch a
+    ReLU on or off, and then gradients differ visibly.
     """
-    plain = _Expected.of(OneByOne(model, loss), batch, precise=False)
-    try:
-        with in_double(model):
-            return [_Expected.of(OneByOne(model, loss), tree_map(_wide, batch), precise=True), plain]
-    except Exception:  # a constant in float32 somewhere
-        return [plain]
 
+    model: nn.Module
+    loss: PerRecordLoss
+    batch: Any
+    parameters: Callable[[], AbstractContextManager[None]]
+    _expected: dict[bool, "_Expected"] = field(default_factory=dict)
 
-def _meets(expectations: list["_Expected"], kind: type[Engine], model: nn.Module, loss: PerRecordLoss) -> bool:
-    """Say whether an engine meets the first expectation that it can be measured by."""
-    for expected in expectations:
-        try:
-            return expected.found_by(kind, model, loss)
-        except Exception:  # some layers have fast gradients in float32 only
-            continue
-    return False
+    def met_by(self, kind: type[Engine]) -> bool:
+        """Say whether an engine finds what one backward pass per record does."""
+        for precise in (True, False):
+            try:
+                with self.parameters(), in_double(self.model) if precise else nullcontext():
+                    if precise not in self._expected:
+                        batch = tree_map(_wide, self.batch) if precise else self.batch
+                        self._expected[precise] = _Expected.of(OneByOne(self.model, self.loss), batch, precise=precise)
+                    return self._expected[precise].found_by(kind(self.model, self.loss))
+            except Exception:  # a constant in float32 somewhere; some layers have fast gradients in float32 only
+                continue
+        return False
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -133,28 +146,32 @@ class _Expected:
             total=total,
         )
 
-    def found_by(self, kind: type[Engine], model: nn.Module, loss: PerRecordLoss) -> bool:
-        """Say whether an engine finds the same losses, norms and sums, the latter also without asking for norms."""
-        with in_double(model) if self.precise else nullcontext():
-            engine = kind(model, loss)
-            inputs, targets = self.batch
-            gradients = engine.gradients(inputs, targets)
-            sums = zip(
-                gradients.weighted_sum(self.weights), engine.weighted_sum(inputs, targets, self.weights), strict=True
-            )
-            typical = max(float(part.abs().max()) for part in self.total if part.numel())
-            return (
-                bool(self.weights.any())
-                and self._close(gradients.losses, self.losses)
-                and self._close(gradients.norms(), self.norms)
-                and all(self._close(part, b, typical) for a, b in zip(sums, self.total, strict=True) for part in a)
-            )
+    def found_by(self, engine: Engine) -> bool:
+        """Say whether an engine finds the same losses, norms and sums."""
+        inputs, targets = self.batch
+        gradients = engine.gradients(inputs, targets)
+        sums = gradients.weighted_sum(self.weights)
+        typical = max(map(_largest, self.total))
+        return (
+            bool(self.norms.isfinite().any())
+            and self._alike(gradients.losses, self.losses)
+            and self._alike(gradients.norms(), self.norms)
+            and all(self._close(a, b, typical) for a, b in zip(sums, self.total, strict=True))
+        )
+
+    def _alike(self, found: Tensor, expected: Tensor) -> bool:
+        """Compare one number per record, where it is finite, which it must be in the same places."""
+        finite = expected.isfinite()
+        return torch.equal(finite, found.isfinite()) and self._close(found[finite], expected[finite])
 
     def _close(self, found: Tensor, expected: Tensor, typical: float = 0.0) -> bool:
         """Compare numbers with the largest of them, and with those of a sum whose parts are typically so large."""
-        largest = float(expected.abs().nan_to_num(0, 0).max()) if expected.numel() else 0.0
-        tolerance = (1e-6 if self.precise else 1e-2) * max(largest, 0.01 * typical)
-        return torch.allclose(found.to(expected.dtype), expected, rtol=0, atol=tolerance, equal_nan=True)
+        tolerance = (1e-6 if self.precise else 1e-2) * max(_largest(expected), 0.01 * typical)
+        return _largest(found.to(expected.dtype) - expected) <= tolerance
+
+
+def _largest(numbers: Tensor) -> float:
+    return float(torch.linalg.vector_norm(numbers, torch.inf)) if numbers.numel() else 0.0
 
 
 def _wide(column: Tensor) -> Tensor:

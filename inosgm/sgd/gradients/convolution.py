@@ -36,13 +36,13 @@ class Windows(PerRecord):
         inputs, slopes, weight = inputs.to(dtype), slopes.to(dtype), module.weight.detach().to(dtype)
         return cls(inputs, slopes, weight, module.stride, padding, module.dilation, module.groups)
 
-    def norms(self) -> Tensor:
+    def factors(self) -> tuple[Tensor, ...]:
         """Use Gram matrices over the positions of the output."""
         squares = self.slopes.new_empty(self.slopes.shape[0], dtype=torch.float64)
         scratch = self.groups * self._positions * (self._width + 2 * self._positions) * 4
         for part, windows, slopes in self._parts(scratch):
             squares[part] = gram_squares(windows, slopes).view(-1, self.groups).sum(1)
-        return squares.sqrt_()
+        return (squares.sqrt_()[:, None],)
 
     def weighted_sum(self, weights: Tensor) -> Tensor:
         """Return the ordinary gradient of a convolution for weighted slopes."""

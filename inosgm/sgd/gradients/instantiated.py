@@ -40,9 +40,7 @@ class Instantiated(Gradients):
     def weighted_sum(self, weights: Tensor) -> list[Tensor]:
         """Return the sum of weights_k g_k, one tensor per trainable parameter; weight 0 leaves a record out."""
         if weights.shape != self._norms.shape:
-            raise ValueError(
-                f"weights must be one number per record: got {tuple(weights.shape)} for {len(self._norms)} records"
-            )
+            raise ValueError("weights must be one number per record of the batch")  # whose size is private
         return [
             (weights.to(gradients.dtype) @ _flat(gradients)).reshape(gradients.shape[1:])
             for gradients in self._per_parameter

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from inosgm.sgd.gradients.convolution import Windows
-from inosgm.sgd.gradients.per_record import Lookups, Outer, PerRecord, Rows, wide
+from inosgm.sgd.gradients.per_record import Lookups, Outer, PerRecord, Rows, Single, like, wide
 
 Rule = Callable[[nn.Module, tuple[Tensor, ...], Tensor], PerRecord]
 """(layer, what it was given, slopes of what it returned) -> the gradients of one of its parameters."""
@@ -40,7 +40,12 @@ def _computes_as(module: nn.Module, kind: type[nn.Module]) -> bool:
 
 
 def _matrix(module: nn.Module, inputs: tuple[Tensor, ...], slopes: Tensor) -> PerRecord:
-    n, given = slopes.shape[0], inputs[0].to(slopes.dtype)
+    given = like(slopes, inputs[0])
+    if slopes.ndim == 2:
+        return Single(given, slopes)
+    n = slopes.shape[0]
+    if slopes.numel() == n * slopes.shape[-1]:  # one position all the same
+        return Single(given.reshape(n, -1), slopes.reshape(n, -1))
     return Outer(given.reshape(n, -1, given.shape[-1]), slopes.reshape(n, -1, slopes.shape[-1]))
 
 

@@ -5,15 +5,18 @@ that works on T positions of a record (pixels, words, steps of time) has inputs 
 """
 
 import math
+import operator
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any, Self
 
+import numpy as np
 import torch
 from torch import Tensor
 
-CHUNK = 2**21
+CHUNK = 2**20
 """Bytes of scratch memory that a rule uses at a time: what fits a processor's cache."""
 
 LARGE = 2**25
@@ -22,13 +25,23 @@ LARGE = 2**25
 TOUCH, TOUCH_LARGE = 16, 48
 """Multiplications in the time that it takes to write a number of an array and read it twice: measured on CPUs."""
 
+TINY = torch.finfo(torch.float32).tiny
+"""What a square that underflows counts as."""
+
+
+BLOCK = 2**11
+"""How many squares are added up in float32 at most."""
+
 
 class PerRecord(ABC):
     """The gradients of one parameter."""
 
     @abstractmethod
-    def norms(self) -> Tensor:
-        """Return the norm of each record's gradient, not below the truth but for the rounding of one sum."""
+    def factors(self) -> tuple[Tensor, ...]:
+        """Return matrices, one row per record, the product of whose lengths is the norm of the record's gradient.
+
+        It is not below the truth but for the rounding of one sum.
+        """
 
     @abstractmethod
     def weighted_sum(self, weights: Tensor) -> Tensor:
@@ -53,13 +66,13 @@ class Rows(PerRecord):
 
     values: Tensor
 
-    def norms(self) -> Tensor:
-        """Return the length of each row."""
-        return _lengths(_flat(self.values))
+    def factors(self) -> tuple[Tensor, ...]:
+        """Return what is short, and the lengths of what is long while the processor still has it at hand."""
+        return (self.values if self.values.ndim == 2 else _lengths(_flat(self.values))[:, None],)
 
     def weighted_sum(self, weights: Tensor) -> Tensor:
         """Multiply weights and rows in whatever order the rows lie in memory."""
-        total = weights.to(self.values.dtype) @ _flat(self.values)
+        total = like(self.values, weights) @ _flat(self.values)
         if self.values.ndim == 2:
             return total
         order = _memory_order(self.values)
@@ -75,8 +88,37 @@ class Rows(PerRecord):
 
 
 @dataclass(frozen=True, eq=False)
+class Single(PerRecord):
+    """Gradients of a matrix that was used at one position, slopes inputs^T: inputs (n, d), slopes (n, p)."""
+
+    inputs: Tensor
+    slopes: Tensor
+
+    def factors(self) -> tuple[Tensor, ...]:
+        """Return both: the norm is |inputs| |slopes|."""
+        return wide(self.inputs), wide(self.slopes)
+
+    def weighted_sum(self, weights: Tensor) -> Tensor:
+        """Return one product of matrices."""
+        slopes = wide(self.slopes)
+        return (slopes * like(slopes, weights)[:, None]).t() @ wide(self.inputs)
+
+    def rows(self) -> Tensor:
+        """Return one outer product per record."""
+        return self.spread().rows()
+
+    def take(self, kept: Tensor) -> "Single":
+        """Pick records."""
+        return Single(self.inputs[kept], self.slopes[kept])
+
+    def spread(self) -> "Outer":
+        """Return the same with an axis for positions."""
+        return Outer(self.inputs[:, None], self.slopes[:, None])
+
+
+@dataclass(frozen=True, eq=False)
 class Outer(PerRecord):
-    """Gradients of a matrix, sum_t slopes_t inputs_t^T: inputs (n, T, d), slopes (n, T, p)."""
+    """Gradients of a matrix that was used at T positions, sum_t slopes_t inputs_t^T: (n, T, d) and (n, T, p)."""
 
     inputs: Tensor
     slopes: Tensor
@@ -86,20 +128,18 @@ class Outer(PerRecord):
         """Return the sum of several: more positions."""
         return cls(torch.cat([part.inputs for part in parts], 1), torch.cat([part.slopes for part in parts], 1))
 
-    def norms(self) -> Tensor:
-        """Return |inputs| |slopes| for one position, and use Gram matrices for more: no gradient is ever made."""
+    def factors(self) -> tuple[Tensor, ...]:
+        """Use Gram matrices over the positions: no gradient is ever made."""
         n, positions, _ = self.inputs.shape
-        if positions == 1:
-            return _lengths(self.inputs[:, 0]).mul_(_lengths(self.slopes[:, 0]))
         squares = self.inputs.new_empty(n, dtype=torch.float64)
         for part in chunks(n, 2 * positions**2 * 4):
             squares[part] = gram_squares(wide(self.inputs[part]), wide(self.slopes[part]))
-        return squares.sqrt_()
+        return (squares.sqrt_()[:, None],)
 
     def weighted_sum(self, weights: Tensor) -> Tensor:
         """Return one product of matrices."""
         inputs, slopes = wide(self.inputs), wide(self.slopes)
-        weighted = slopes * weights.to(slopes.dtype)[:, None, None]
+        weighted = slopes * like(slopes, weights)[:, None, None]
         return weighted.flatten(0, 1).t() @ inputs.flatten(0, 1)
 
     def rows(self) -> Tensor:
@@ -132,7 +172,7 @@ class Lookups(PerRecord):
         indices, slopes = (torch.cat([getattr(part, name) for part in parts], 1) for name in ("indices", "slopes"))
         return cls(indices, slopes, parts[0].size)
 
-    def norms(self) -> Tensor:
+    def factors(self) -> tuple[Tensor, ...]:
         """Add what a record says about the same row of the table, then square."""
         n = self.indices.shape[0]
         distinct, places = torch.unique(self._keys(), return_inverse=True)
@@ -140,12 +180,12 @@ class Lookups(PerRecord):
         sums = slopes.new_zeros(distinct.numel(), slopes.shape[1]).index_add_(0, places, slopes)
         squares = slopes.new_zeros(n, dtype=torch.float64)
         records = torch.div(distinct, self.size, rounding_mode="floor")
-        return squares.index_add_(0, records, _lengths(sums).double().square_()).sqrt_()
+        return (squares.index_add_(0, records, _lengths(sums).double().square_()).sqrt_()[:, None],)
 
     def weighted_sum(self, weights: Tensor) -> Tensor:
         """Add the weighted slopes to the rows that were taken."""
         slopes = wide(self.slopes)
-        slopes = (slopes * weights.to(slopes.dtype)[:, None, None]).flatten(0, 1)
+        slopes = (slopes * like(slopes, weights)[:, None, None]).flatten(0, 1)
         return slopes.new_zeros(self.size, slopes.shape[1]).index_add_(0, self.indices.flatten(), slopes)
 
     def rows(self) -> Tensor:
@@ -168,6 +208,7 @@ def total(parts: Sequence[PerRecord]) -> PerRecord:
     """Return the sum of the gradients that a parameter gets from several uses."""
     if len(parts) == 1:
         return parts[0]
+    parts = [part.spread() if isinstance(part, Single) else part for part in parts]
     for kind in (Outer, Lookups):
         if all(isinstance(part, kind) for part in parts):
             return kind.joined(parts)
@@ -177,6 +218,22 @@ def total(parts: Sequence[PerRecord]) -> PerRecord:
     return Rows(rows)
 
 
+def norms_of(parts: Sequence[tuple[Tensor, ...]]) -> Tensor:
+    """Return the norm of each record over several parameters in float64, given the factors of each.
+
+    What is a factor of two, such as the slopes for a weight and its bias, is measured once. Squares that underflow
+    count as the least number there is.
+    """
+    matrices = {id(rows): rows for factors in parts for rows in factors}
+    lengths = torch.stack([_norms(rows) for rows in matrices.values()]).double()
+    numbers = lengths.numpy() if lengths.device.type == "cpu" else lengths  # small arrays are quicker in numpy
+    with np.errstate(over="ignore", invalid="ignore"):  # not finite: such a record is left out
+        squares = numbers * numbers + max(rows.shape[1] for rows in matrices.values()) * TINY
+        square = dict(zip(matrices, squares, strict=True))
+        total = sum(reduce(operator.mul, [square[id(rows)] for rows in factors]) for factors in parts)
+    return torch.as_tensor(total).sqrt_()
+
+
 def prefer_gram(records: int, positions: int, width: int, height: int) -> bool:
     """Say whether Gram matrices are less work for T positions than making height x width gradients.
 
@@ -184,7 +241,7 @@ def prefer_gram(records: int, positions: int, width: int, height: int) -> bool:
     multiplies T^2 (height + width) numbers, the other writes every row and reads it twice.
     """
     touch = TOUCH if records * width * height * 4 < LARGE else TOUCH_LARGE
-    return positions == 1 or positions**2 * (height + width) < touch * height * width
+    return positions**2 * (height + width) < touch * height * width
 
 
 def gram_squares(inputs: Tensor, slopes: Tensor) -> Tensor:
@@ -218,16 +275,33 @@ def _half_unit(values: Tensor) -> float:
     return {"highest": 2.0**-24, "high": 2.0**-11}.get(torch.get_float32_matmul_precision(), 2.0**-8)
 
 
+def _norms(rows: Tensor) -> Tensor:
+    """Return the norm of each row, to a few roundings: torch adds up squares one by one, so long rows go by blocks."""
+    norms: Tensor
+    if rows.shape[1] <= BLOCK or rows.dtype == torch.float64:
+        norms = torch.linalg.vector_norm(rows, dim=1)
+        return norms
+    whole = rows.shape[1] // BLOCK * BLOCK
+    blocks = torch.linalg.vector_norm(rows[:, :whole].view(rows.shape[0], -1, BLOCK), dim=2)
+    rest = torch.linalg.vector_norm(rows[:, whole:], dim=1, keepdim=True)
+    norms = torch.linalg.vector_norm(torch.cat([blocks, rest], 1), dim=1, dtype=torch.float64)
+    return norms.to(rows.dtype)
+
+
 def _lengths(rows: Tensor) -> Tensor:
     """Return the length of each row; squares that underflow count as the least number there is."""
     rows = wide(rows)
-    lengths: Tensor = torch.linalg.vector_norm(rows, dim=1)
-    return lengths.add_(math.sqrt(rows.shape[1] * torch.finfo(rows.dtype).tiny))
+    return _norms(rows).add_(math.sqrt(rows.shape[1] * torch.finfo(rows.dtype).tiny))
 
 
 def wide(values: Tensor) -> Tensor:
     """Return values in float32 or better."""
     return values if values.dtype in (torch.float32, torch.float64) else values.float()
+
+
+def like(other: Tensor, values: Tensor) -> Tensor:
+    """Return values in the precision of another tensor."""
+    return values if values.dtype == other.dtype else values.to(other.dtype)  # asking costs less than `to`
 
 
 def _memory_order(values: Tensor) -> list[int]:

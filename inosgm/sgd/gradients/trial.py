@@ -1,13 +1,16 @@
 """Trying a model on made-up records without leaving a trace of it."""
 
+import math
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import Any
 
 import torch
-from torch import nn
-from torch.nn.modules.dropout import _DropoutNd
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
+from inosgm.sgd.gradients.batches import made_up, varied
 from inosgm.sgd.gradients.randomness import random_state, same_state
 
 
@@ -32,32 +35,75 @@ def trial(model: nn.Module) -> Iterator[None]:
 def quieted(model: nn.Module, run: Callable[[], Any]) -> Iterator[bool]:
     """Silence the randomness of a model as gently as will do, and say whether it worked.
 
-    Nothing is changed where `run` draws no random numbers; otherwise dropout layers are put into evaluation mode; and
-    if that is not enough, because dropout happens inside of other layers, the whole model.
+    Nothing is changed where `run` draws no random numbers; otherwise dropout drops nothing; and if that is not enough,
+    because a model draws by itself, it is put into evaluation mode, in which it may be another model.
     """
-    dropouts = [module for module in model.modules() if isinstance(module, _DropoutNd)]
-    with _modes(model):
-        for silence in (list[nn.Module](), dropouts, list(model.modules())):
-            for module in silence:
+    with ExitStack() as stack:
+        quiet = not draws(model, run)
+        if not quiet:
+            stack.enter_context(_NothingDropped())  # type: ignore[no-untyped-call]
+            quiet = not draws(model, run)
+        if not quiet:
+            stack.enter_context(_modes(model))
+            for module in model.modules():
                 module.training = False
-            if not draws(model, run):
-                yield True
-                return
-        yield False
+            quiet = not draws(model, run)
+        yield quiet
+
+
+class _NothingDropped(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Has all that torch calls dropout, in layers, functions and inside of recurrence and attention, keep everything.
+
+    What dropout draws is a mask of 0 and 1, which it then divides by the share of 1.
+    """
+
+    def __torch_dispatch__(self, op: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if op is torch.ops.aten.bernoulli_.float:
+            return args[0].fill_(1)
+        if op is torch.ops.aten.bernoulli.p:  # what vmap makes of it
+            return torch.ones_like(args[0])
+        if op is torch.ops.aten.native_dropout.default:
+            return args[0] / (1 - args[1]), torch.ones_like(args[0], dtype=torch.bool)
+        return op(*args, **(kwargs or {}))
+
+
+@contextmanager
+def perturbed(model: nn.Module) -> Iterator[None]:
+    """Move the parameters away from 0 for a while, by the same noise each time: one that is 0 hides what it scales."""
+    generator = torch.Generator().manual_seed(0)
+
+    def move(value: Tensor) -> Tensor:
+        usual = max(1, math.prod(value.shape[1:])) ** -0.5
+        size = 0.1 * max(usual, float(value.square().mean().sqrt()))
+        noise = size * torch.randn(value.shape, generator=generator).to(value)
+        return value + torch.where(value == 0, noise, noise.copysign(value))  # what must not be negative stays so
+
+    with _altered([parameter for parameter in model.parameters() if parameter.is_floating_point()], move):
+        yield
 
 
 @contextmanager
 def in_double(model: nn.Module) -> Iterator[None]:
-    """Have parameters and buffers in float64 for a while, and then the very tensors that they were."""
+    """Have parameters and buffers in float64 for a while."""
     tensors = [tensor for tensor in (*model.parameters(), *model.buffers()) if tensor.is_floating_point()]
-    values = [tensor.data for tensor in tensors]
-    try:
-        for tensor, value in zip(tensors, values, strict=True):
-            tensor.data = value.double()
+    with _altered(tensors, Tensor.double):
         yield
-    finally:
-        for tensor, value in zip(tensors, values, strict=True):
-            tensor.data = value
+
+
+def variety(model: nn.Module, run: Callable[..., Any], like: Any, records: int, batches: int) -> list[Any]:
+    """Make up batches of inputs and targets whose inputs are as varied as the model takes; none if it takes nothing."""
+    most = partial(varied, codes=10)
+    on_cpu = next(model.parameters()).device.type == "cpu"  # elsewhere a code too large ends the process
+    for kind in (most, varied, made_up) if on_cpu else (varied, made_up):
+        generator = torch.Generator().manual_seed(1)
+        made = [(kind(like[0], records, generator), made_up(like[1], records, generator)) for _ in range(batches)]
+        try:
+            for batch in made:
+                run(*batch)
+        except Exception:  # values that the model refuses
+            continue
+        return made
+    return []
 
 
 def draws(model: nn.Module, run: Callable[[], Any]) -> bool:
@@ -76,3 +122,16 @@ def _modes(model: nn.Module) -> Iterator[None]:
     finally:
         for module, mode in modes:
             module.training = mode
+
+
+@contextmanager
+def _altered(tensors: list[Tensor], change: Callable[[Tensor], Tensor]) -> Iterator[None]:
+    """Give tensors other values for a while, and then the very memory that they had."""
+    values = [tensor.data for tensor in tensors]
+    try:
+        for tensor, value in zip(tensors, values, strict=True):
+            tensor.data = change(value)
+        yield
+    finally:
+        for tensor, value in zip(tensors, values, strict=True):
+            tensor.data = value
