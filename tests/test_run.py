@@ -271,6 +271,29 @@ def test_a_revision_in_memory_pays_for_the_steps_that_were_made():
     assert 2.5 < ledger.spent()["strict"] <= 3.0
 
 
+def test_a_repeated_run_in_memory_keeps_what_was_made_before():
+    """A second trainer with the same key repeats the first one: what that one made further is not free."""
+    ledger = Ledger(owners=owners())
+    trainer(ledger=ledger, key=5).fit(X, Y, steps=15, progress=False)
+    again = trainer(ledger=ledger, key=5)
+    again.fit(X, Y, steps=3, progress=False)
+    plan = again.revise(owners(strict=2.5))
+    assert plan.steps == 5
+    assert ledger.segments("strict")[0][2] == 15
+
+
+def test_a_revision_that_fails_half_way_leaves_nothing_unpaid(monkeypatch):
+    ledger = Ledger(owners=owners())
+    made = trainer(ledger=ledger, charge_steps=20)
+    made.fit(X, Y, steps=2, progress=False)
+    with monkeypatch.context() as patch:
+        patch.setattr(Ledger, "grant", lambda *_: (_ for _ in ()).throw(OSError("disk full")))
+        with pytest.raises(OSError, match="disk full"):
+            made.revise(owners(strict=3.0))
+    made.fit(X, Y, progress=False)
+    assert sum(steps for _, _, steps in ledger.segments("strict")) == made.released == 20
+
+
 def test_nothing_in_a_run_tells_how_long_steps_took(tmp_path):
     fit(tmp_path, steps=6)
     rows = [json.loads(line) for line in (tmp_path / "ledger").read_text().splitlines()]

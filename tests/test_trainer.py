@@ -389,6 +389,65 @@ def test_a_layer_that_is_put_in_later_is_looked_at():
     assert sum(charge.steps for charge in ledger.history()) == made.released == 1
 
 
+class Masked(nn.Module):
+    """Mixes records only if it is given a mask."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(6, 3)
+
+    def forward(self, x, mask=None):
+        return self.layer(x if mask is None else x * mask / mask.mean())
+
+
+def test_data_of_another_form_is_tried_anew():
+    ledger = Ledger(owners=OWNERS)
+    made = trainer(plan(noise_scale=5.0), model=Masked(), ledger=ledger, key=None)
+    made.step({"x": X}, Y)
+    for data, error in (
+        (({"x": X, "mask": X[:, :1]}, Y), ValueError),
+        (({"x": X[:, :4]}, Y), RuntimeError),
+        (({"x": X}, Y + 1), ValueError),
+    ):
+        with pytest.raises(error):
+            made.step(*data)
+    assert sum(charge.steps for charge in ledger.history()) == made.released == 1
+
+
+def test_modes_and_hooks_that_change_are_looked_at():
+    model = KeptInEvaluation()
+    made = trainer(model=model)
+    made.step(X, Y)
+    model.train = lambda mode=True: nn.Module.train(model, mode)
+    with pytest.raises(ValueError, match="BatchNorm1d"):
+        made.step(X, Y)
+    model = network()
+    made = trainer(model=model)
+    made.step(X, Y)
+    model[1].register_forward_hook(lambda module, given, output: output - output.mean(0))
+    with pytest.raises(ValueError, match="apart"):
+        made.step(X, Y)
+
+
+class Factors(nn.Module):
+    """A recommender: one number per record in every column."""
+
+    def __init__(self):
+        super().__init__()
+        self.user, self.item = nn.Embedding(5, 3), nn.Embedding(7, 3)
+
+    def forward(self, user, item):
+        return (self.user(user) * self.item(item)).sum(1, keepdim=True)
+
+
+def test_columns_of_single_numbers():
+    drawn = np.random.default_rng(5)
+    columns = {"user": drawn.integers(0, 5, N), "item": drawn.integers(0, 7, N)}
+    made = trainer(model=Factors(), loss=nn.MSELoss())
+    made.fit(columns, X[:, :1], progress=False)
+    assert type(made.engine) is BookKeeping
+
+
 def test_targets_are_looked_at_before_anything_is_spent():
     refused(ValueError, "classes 0 to 2.*start at 1", X, Y + 1)
     refused(ValueError, "classes 0 to 2", X, Y + 1, loss=F.cross_entropy)

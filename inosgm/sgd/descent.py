@@ -1,5 +1,6 @@
 """INO-SGM whose contributions are gradients: one step of descent."""
 
+import operator
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -69,7 +70,7 @@ class Descent(INOSGM):
         self._loss, self._score, self._asked_engine, self._autocast = per_record(loss), score, engine, autocast
         most = max_physical_batch
         self._most = None if most is None else _validate.count("max_physical_batch", most, least=1)
-        self._asked_loss, self._seen = loss, list[int]()
+        self._asked_loss, self._seen, self._targets, self._example = loss, list[Any](), None, None
         self._engine: Engine | None = None
         self._tail_for = None if isinstance(tail, Tail) or not callable(tail) else tail
         self._asked_charge_steps = charge_steps
@@ -131,12 +132,17 @@ class Descent(INOSGM):
         return batch, batch.scores
 
     def _check(self, data: Any) -> None:
-        """Look at the model again if it is not the one that was looked at."""
-        if self._seen != self._built():
-            self._engine = self._probed = None
+        """Look at the model and the targets again if they are not those that were looked at."""
+        built = self._built()
+        if len(built) != len(self._seen) or not all(map(operator.is_, built, self._seen)):
+            self._probed = None
         super()._check(data)
+        if isinstance(data, tuple) and data[1] is not self._targets:
+            require_classes(self._asked_loss, data[1], self._example)
+            self._targets = data[1]
 
     def _probe(self, data: Any) -> None:
+        self._engine = None
         self._ready(data)
 
     def _ready(self, data: Any) -> Engine:
@@ -146,9 +152,8 @@ class Descent(INOSGM):
             inputs, targets = batch_of(data, np.zeros(1, dtype=np.int64), self._like())
             try:
                 engine = self._engine_for(inputs, targets)
-                if isinstance(data, tuple):
-                    with evaluating(self.model), torch.no_grad():
-                        require_classes(self._asked_loss, data[1], apply(self.model, inputs))
+                with evaluating(self.model), torch.no_grad():
+                    self._example = apply(self.model, inputs)
             except Exception as error:  # whatever model and loss raise
                 error.add_note(f"(a record has inputs {_form(inputs)} and targets {_form(targets)})")
                 raise
@@ -167,9 +172,14 @@ class Descent(INOSGM):
             refuse_mixing_scores(self._score, engine, inputs, targets)
         return engine
 
-    def _built(self) -> list[int]:
-        """Return what tells the model from one that was changed: its modules, and what of it is trained."""
-        return [*map(id, self.model.modules()), *map(id, self._trainable())]
+    def _built(self) -> list[Any]:
+        """Return what tells the model from one that was changed: modules, their modes and hooks, what is trained."""
+        parts: list[Any] = self._trainable()
+        for module in self.model.modules():
+            parts += [module, type(module), module.training, vars(module).get("forward")]
+            for hooks in (module._forward_hooks, module._forward_pre_hooks, module._backward_hooks):
+                parts += hooks.values()
+        return parts
 
     def _trainable(self) -> list[nn.Parameter]:
         return [parameter for parameter in self.model.parameters() if parameter.requires_grad]

@@ -46,8 +46,8 @@ class LogicalBatch:
         )  # an empty batch has no parts, and no model runs
         norms, scores = zip((none, none), *(self._measured(part) for part in parts), strict=True)
         self._sizes = [int(some.shape[0]) for some in norms[1:]]
-        precision = torch.finfo(torch.promote_types(engine.parameters[0].dtype, torch.float32))
-        self._norms = torch.cat(norms) * (1 + HEADROOM * precision.eps)
+        self._stretch = 1 + HEADROOM * torch.finfo(engine.parameters[0].dtype).eps
+        self._norms = torch.cat(norms) * self._stretch
         self.scores = _plain(torch.cat([some.to(torch.float64) for some in scores]))
 
     def norms(self) -> Array:
@@ -64,7 +64,8 @@ class LogicalBatch:
         for part, share, claimed in zip(self._parts, torch.split(shares, self._sizes), norms, strict=True):
             gradients, _ = self._run(part)
             # weights are for gradients of the norms that were claimed: what has become longer since is cut to them
-            share = torch.where(claimed.isfinite(), share * (claimed / gradients.norms()).clamp(max=1), 0)
+            now = gradients.norms() * self._stretch
+            share = torch.where(claimed.isfinite(), share * (claimed / now).clamp(max=1), 0)
             for whole, some in zip(total, gradients.weighted_sum(share.nan_to_num(0.0)), strict=True):
                 whole += some
         return total

@@ -173,7 +173,8 @@ class _Scalars:
 
     def __init__(self, directory: Path, rows: list[dict[str, Any]]) -> None:
         self._path = directory / "events.out.tfevents.0.inosgm"
-        self._path.unlink(missing_ok=True)
+        for path in directory.glob("events.out.tfevents.*.inosgm"):
+            path.unlink()
         self._writer: RecordWriter | None = None
         for row in rows:
             step, values = row["step"], {name: value for name, value in row.items() if name != "step"}

@@ -252,10 +252,9 @@ class Trainer(Descent):
             AlreadySpent: when the run would have to go back and has no directory, or not so far to go.
         """
         if run is None:
-            plan = self._plan.revise(self._released, owners)
-            if isinstance(self._ledger, Ledger):
-                self._ledger.undo(self._cost.job, self._released)  # steps that were paid for and never made
-            self._switch(plan, owners, self._revision + 1, self._released)
+            made = self._made(data)
+            plan = self._plan.revise(made, owners)
+            self._switch(plan, owners, self._revision + 1, made)
             return plan
         with Run(run) as place:
             self._go_on(place)
@@ -376,9 +375,7 @@ class Trainer(Descent):
         if checkpoint is None:
             raise refusal
         self._load(place, checkpoint)
-        self._charge_steps = 1
-        while data and self.steps_done < target:
-            self.step(*data)
+        self._repeat(target - self.steps_done, data)
         self._save(place)
         place.drop_after(self.steps_done)
         RunLog(place.path, after=self._curve.steps[-1] if self._curve.steps else -1).close()
@@ -396,11 +393,19 @@ class Trainer(Descent):
         if not isinstance(self._ledger, Ledger):
             return self._released
         made = max(self._ledger.bound(self._cost.job), self._released)
+        self._charged = self._released  # whatever happens from here on: the next step asks the ledger again
         self._ledger.undo(self._cost.job, made)
-        self._charge_steps = 1
-        while data and self._released < made:
-            self.step(*data)
+        self._repeat(made - self._released, data)
         return made
+
+    def _repeat(self, steps: int, data: tuple[Any, ...]) -> None:
+        """Make steps again that were made before, if there are data to make them with; none beyond them is paid for."""
+        at_once, self._charge_steps = self._charge_steps, 1
+        try:
+            for _ in range(steps if data else 0):
+                self.step(*data)
+        finally:
+            self._charge_steps = at_once
 
     def _switch(self, plan: Plan, owners: Owners, revision: int, made: int) -> None:
         """Follow a revised plan after some steps of the one before."""

@@ -48,7 +48,7 @@ def varied(like: Any, records: int, generator: torch.Generator, *, codes: int = 
     def column(form: Tensor) -> Tensor:
         values: Tensor = made_up(form, records, generator)
         for record in range(records):
-            end = torch.randint(max(1, *form.shape[1:2]), (), generator=generator) + 1
+            end = torch.randint(max((1, *form.shape[1:2])), (), generator=generator) + 1
             if kind[record] == 1 and form.ndim > 1:
                 values[record, end:] = 0
             elif kind[record] == 2 and (form.is_floating_point() or form.is_complex()):

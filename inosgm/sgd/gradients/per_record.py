@@ -282,7 +282,7 @@ def _norms(rows: Tensor) -> Tensor:
         norms = torch.linalg.vector_norm(rows, dim=1)
         return norms
     whole = rows.shape[1] // BLOCK * BLOCK
-    blocks = torch.linalg.vector_norm(rows[:, :whole].view(rows.shape[0], -1, BLOCK), dim=2)
+    blocks = torch.linalg.vector_norm(rows[:, :whole].view(rows.shape[0], whole // BLOCK, BLOCK), dim=2)
     rest = torch.linalg.vector_norm(rows[:, whole:], dim=1, keepdim=True)
     norms = torch.linalg.vector_norm(torch.cat([blocks, rest], 1), dim=1, dtype=torch.float64)
     return norms.to(rows.dtype)
