@@ -1,6 +1,7 @@
 import json
 import os
 import pickle
+import shutil
 import stat
 import subprocess
 import sys
@@ -108,6 +109,21 @@ def test_a_run_makes_up_its_key_and_forgets_it(tmp_path):
     assert torch.equal(weights(done), weights(once_more))
     assert once_more.released == 20
     assert once_more.curve.steps == (0, 4, 6, 8, 12, 16, 20)
+
+
+def test_a_copy_of_a_run_is_not_gone_on_with(tmp_path):
+    """Two runs with one key would add the same noise to sums that may differ."""
+    fit(tmp_path / "run", key=None, steps=6)
+    shutil.copytree(tmp_path / "run", tmp_path / "copy")
+    with pytest.raises(ValueError, match="is a copy of a run"):
+        fit(tmp_path / "copy", key=None)
+    (tmp_path / "run").rename(tmp_path / "moved")
+    fit(tmp_path / "moved", key=None, steps=1)
+    shutil.rmtree(tmp_path / "moved")
+    (tmp_path / "copy" / "place").unlink()  # the original is gone
+    fit(tmp_path / "copy", key=None)
+    assert not (tmp_path / "copy" / "key").exists()
+    assert not (tmp_path / "copy" / "place").exists()
 
 
 def test_another_key_or_plan_or_data_is_refused(tmp_path):

@@ -124,18 +124,27 @@ class Run(RunFiles):
         """Return the secret of this run, made up when it begins.
 
         Raises:
-            ValueError: when the run is finished, or was begun with a key that its directory does not hold.
+            ValueError: when the run is finished, was begun with a key that its directory does not hold, or is a copy.
         """
-        path = self.path / "key"
+        path, place = self.path / "key", self.path / "place"
         if not path.exists():
             if self.latest() is not None:
                 raise ValueError(f"{self.path} does not hold its key: give the one that the run was begun with")
             write_durably(path, str(secrets.randbits(128)).encode(), mode=0o600)
+        here = str(path.stat().st_ino)
+        if not place.exists():
+            write_durably(place, here.encode())
+        elif place.read_text() != here:
+            raise ValueError(
+                f"{self.path} is a copy of a run, with the same key: going on with both would use its noise twice. Go "
+                f"on with the original; if that is gone, delete {place} to make this one the run"
+            )
         return int(path.read_text())
 
     def forget_key(self) -> None:
         """Delete the key: nobody can repeat the noise of this run any more, nor take it away."""
         (self.path / "key").unlink(missing_ok=True)
+        (self.path / "place").unlink(missing_ok=True)
 
     def save_plan(self, revision: int, plan: Plan) -> None:
         """Write down which plan a revision follows."""
