@@ -92,4 +92,4 @@ def _models(field: Any) -> Iterator[type[BaseModel]]:
 def _forms(model: type[BaseModel]) -> tuple[str, ...]:
     """Return what tells this form from others: the value of `kind`, or the name of its first key."""
     kind = model.model_fields.get("kind")
-    return kind.annotation.__args__ if kind is not None else (next(iter(model.model_fields)),)  # type: ignore
+    return kind.annotation.__args__ if kind is not None else (next(iter(model.model_fields)),)  # type: ignore[union-attr]

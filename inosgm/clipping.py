@@ -8,6 +8,9 @@ import array_api_compat
 from inosgm import _validate
 from inosgm._validate import Array
 
+LEAST_STABILITY = 1e-12
+"""Below it the factor of a vanishing gradient would leave float32."""
+
 
 class Clipping(ABC):
     """How a contribution g with weight rho and sensitivity C is bounded: the factor that multiplies g.
@@ -53,7 +56,7 @@ class AutomaticClipping(Clipping):
     stability: float = 0.01
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "stability", _validate.number("stability", self.stability, least=1e-12))
+        object.__setattr__(self, "stability", _validate.number("stability", self.stability, least=LEAST_STABILITY))
 
     def factors(self, norms: Array, sensitivities: Array, rho: Array) -> Array:
         """Return rho * C / (||g|| + r)."""
@@ -73,7 +76,7 @@ class PerSampleAdaptive(Clipping):
     stability: float = 0.1
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "stability", _validate.number("stability", self.stability, least=1e-12))
+        object.__setattr__(self, "stability", _validate.number("stability", self.stability, least=LEAST_STABILITY))
 
     def factors(self, norms: Array, sensitivities: Array, rho: Array) -> Array:
         """Return rho * C / (||g|| + r / (||g|| + r))."""

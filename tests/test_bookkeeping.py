@@ -52,8 +52,7 @@ def check(model, inputs, targets, loss=energy, tolerance=1e-9):
     torch.testing.assert_close(found.norms(), norms, rtol=tolerance, atol=tolerance)
     weights = torch.linspace(0, 2, len(targets), dtype=torch.float64)
     sums = [sum(w * row[i] for w, row in zip(weights, expected, strict=True)) for i in range(len(engine.parameters))]
-    for total in [found.weighted_sum(weights)]:
-        torch.testing.assert_close(total, sums, rtol=tolerance, atol=tolerance)
+    torch.testing.assert_close(found.weighted_sum(weights), sums, rtol=tolerance, atol=tolerance)
     torch.testing.assert_close(found.losses, loss(apply(model, inputs), targets).detach())
     assert not found.losses.requires_grad
     assert not found.outputs.requires_grad
@@ -489,9 +488,9 @@ def test_no_records(name):
     assert found.norms().dtype == torch.float64
     assert found.outputs.shape[0] == 0
     assert found.outputs.ndim == 2
-    for total in [found.weighted_sum(torch.zeros(0))]:
-        assert [part.shape for part in total] == [parameter.shape for parameter in model.parameters()]
-        assert not any(part.any() for part in total)
+    total = found.weighted_sum(torch.zeros(0))
+    assert [part.shape for part in total] == [parameter.shape for parameter in model.parameters()]
+    assert not any(part.any() for part in total)
 
 
 class Views(nn.Module):
@@ -580,9 +579,9 @@ def test_unused_parameters_and_losses_without_gradient_give_zeros():
     engine = BookKeeping(model, lambda outputs, targets: targets)
     found = engine.gradients(normal(5, 4), TARGETS)
     assert not found.norms().any()
-    for total in [found.weighted_sum(TARGETS)]:
-        assert [part.shape for part in total] == [(2, 4), (2,)]
-        assert not any(part.any() for part in total)
+    total = found.weighted_sum(TARGETS)
+    assert [part.shape for part in total] == [(2, 4), (2,)]
+    assert not any(part.any() for part in total)
 
 
 class Own(nn.Module):

@@ -65,8 +65,7 @@ def test_no_records(engine, name):
     gradients = made.gradients(inputs, targets)
     assert gradients.norms().shape == gradients.losses.shape == (0,)
     assert gradients.outputs.shape == (0, 3)
-    for total in [gradients.weighted_sum(none)]:
-        assert_parts_close(total, [torch.zeros_like(parameter) for parameter in made.parameters])
+    assert_parts_close(gradients.weighted_sum(none), [torch.zeros_like(parameter) for parameter in made.parameters])
 
 
 def test_no_records_for_a_model_that_cannot_take_none(engine):

@@ -232,6 +232,23 @@ def test_a_record_that_changes_between_the_passes_is_still_bounded():
         assert total.norm() <= 1e-3 * N * (1 + 1e-5)
 
 
+def test_norms_are_stretched_for_the_coarsest_parameter():
+    """A float32 layer behind a float64 one: what the trainer clips by must allow for float32 roundings."""
+
+    class Mixed(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.last = nn.Linear(6, 5).double(), nn.Linear(5, 3)
+
+        def forward(self, x):
+            return self.last(self.first(x.double()).float())
+
+    made = trainer(model=network(kind=Mixed), engine=OneByOne)
+    batch = made.contributions((X, Y))
+    plain = made.engine.gradients(torch.from_numpy(X).double(), torch.from_numpy(Y)).norms().numpy()
+    assert (batch.norms() >= plain * (1 + 1e-5)).all()
+
+
 def test_half_precision_parameters_are_refused():
     with pytest.raises(TypeError, match="autocast"):
         trainer(model=network().bfloat16())

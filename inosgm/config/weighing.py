@@ -4,8 +4,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field, field_validator
 
-from inosgm.clipping import AutomaticClipping, Clipping, ClipToShare, PerSampleAdaptive, ScaleClipped
-from inosgm.config.section import Positive, Section, Share
+from inosgm.clipping import LEAST_STABILITY, AutomaticClipping, Clipping, ClipToShare, PerSampleAdaptive, ScaleClipped
+from inosgm.config.section import Section, Share
 from inosgm.plan import Plan
 from inosgm.tails import BetaTail, HardTail, LinearTail, NoTail, StepTail, Tail
 
@@ -96,11 +96,14 @@ class ClipToShareConfig(Section):
         return ClipToShare()
 
 
+Stability = Annotated[float, Field(ge=LEAST_STABILITY)]
+
+
 class AutomaticClippingConfig(Section):
     """`AutomaticClipping`."""
 
     kind: Literal["automatic"]
-    stability: Positive = AutomaticClipping.stability
+    stability: Stability = AutomaticClipping.stability
 
     def clipping(self) -> Clipping:
         """Return it."""
@@ -111,7 +114,7 @@ class PerSampleAdaptiveConfig(Section):
     """`PerSampleAdaptive`."""
 
     kind: Literal["per_sample_adaptive"]
-    stability: Positive = PerSampleAdaptive.stability
+    stability: Stability = PerSampleAdaptive.stability
 
     def clipping(self) -> Clipping:
         """Return it."""

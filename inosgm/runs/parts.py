@@ -85,7 +85,7 @@ def _by_class(epsilon: Any, classes: tuple[str, ...]) -> dict[str, float]:
 
 def _from_file(owners: FileOwners, path: str) -> Owners:
     budgets = {"epsilon": owners.epsilon, "delta": owners.delta}
-    return Owners.from_csv(path, records=None, **{k: v for k, v in budgets.items() if v is not None})  # type: ignore
+    return Owners.from_csv(path, records=None, **{k: v for k, v in budgets.items() if v is not None})  # type: ignore[arg-type]
 
 
 def _require_as_many(path: str, owners: Owners, records: np.ndarray, which: str) -> None:

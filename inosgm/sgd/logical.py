@@ -33,20 +33,20 @@ class LogicalBatch:
     and each part is fetched and run a second time for the sum: memory is that of one part, whatever their number.
 
     **Guarantee.** Norms are never below those of the gradients that are summed, in the arithmetic of the engine: they
-    are stretched by 128 roundings of the parameters' precision (1.5e-5 for float32). A gradient that comes out longer
-    when a part is run again (a `Dataset` that augments in its own way, say) is cut to the norm of the first time.
+    are stretched by 128 roundings of the coarsest parameter's precision (1.5e-5 for float32). A gradient that comes
+    out longer when a part is run again (a `Dataset` that augments in its own way, say) is cut to the norm of the first
+    time.
     """
 
     def __init__(self, engine: Engine, parts: Sequence[Part], score: Score | None) -> None:
         self._engine, self._parts, self._score = engine, parts, score
         self._device = engine.parameters[0].device
         self._whole: Gradients | None = None
-        none = torch.zeros(
-            0, dtype=torch.float64, device=self._device
-        )  # an empty batch has no parts, and no model runs
+        # an empty batch has no parts, and no model runs
+        none = torch.zeros(0, dtype=torch.float64, device=self._device)
         norms, scores = zip((none, none), *(self._measured(part) for part in parts), strict=True)
         self._sizes = [int(some.shape[0]) for some in norms[1:]]
-        self._stretch = 1 + HEADROOM * torch.finfo(engine.parameters[0].dtype).eps
+        self._stretch = 1 + HEADROOM * max(torch.finfo(parameter.dtype).eps for parameter in engine.parameters)
         self._norms = torch.cat(norms) * self._stretch
         self.scores = _plain(torch.cat([some.to(torch.float64) for some in scores]))
 

@@ -104,9 +104,6 @@ class Trainer(Descent):
         charge_steps: int | None = None,
         note: str = "",
     ) -> None:
-        self._begun_with, self._secret = plan, key
-        self._revision = self._first = 0
-        self._curve = LearningCurve()
         super().__init__(
             plan,
             model,
@@ -127,6 +124,9 @@ class Trainer(Descent):
             ledger=ledger,
             note=note,
         )
+        self._begun_with, self._secret = plan, self._key
+        self._revision = self._first = 0
+        self._curve = LearningCurve()
 
     @property
     def steps_done(self) -> int:

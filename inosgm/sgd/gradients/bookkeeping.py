@@ -27,11 +27,13 @@ class BookKeeping(Engine):
     """Keeps what each layer was given and the slopes of what it returned; gradients and norms follow from them.
 
     Each layer is served by Gram matrices or by instantiated gradients, whichever takes fewer operations for its shape,
-    and no gradient is computed twice. Hooks live on the model for one forward pass; nothing else is changed.
+    and no gradient is computed twice. For one forward pass each layer has a `forward` of its own that takes notes; then
+    the model is as it was.
 
     **Guarantee.** Norms are not below the truth beyond float roundings of a single sum: what cancellation between
-    positions could hide is added. A parameter that is used outside of its layer, and a layer whose tensors do not
-    begin with the record, are refused with NotPerRecord, never served wrongly.
+    positions could hide is added. It assumes that row k of every layer is record k, which `engine_for` tries and the
+    engine cannot know. What it can see is refused with NotPerRecord: a layer whose tensors do not begin with as many
+    rows as there are records, and, in the first pass of a mode, a parameter that is used outside of its layer.
 
     Args:
         model: A module whose trainable parameters belong to layers with a rule: see `unsupported`.
