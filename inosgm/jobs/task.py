@@ -1,0 +1,63 @@
+"""What jobs do: the seam between durable work and whatever is computed."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+
+from inosgm.cost import Cost, LedgerHook
+from inosgm.jobs.spec import JobSpec
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Result:
+    """What a job came to.
+
+    Attributes:
+        values: Numbers and text, as JSON has them.
+        arrays: Arrays by name.
+    """
+
+    values: Mapping[str, Any] = field(default_factory=dict)
+    arrays: Mapping[str, np.ndarray] = field(default_factory=dict)
+
+
+class Stopped(Exception):
+    """Raised by a job that was asked to stop and has saved what it needs to go on."""
+
+
+class Attempt(Protocol):
+    """One try of a job, as the job sees it."""
+
+    number: int
+    """Which try, from 1."""
+
+    key: int
+    """The secret of the job's noise: the same in every try, new for every job."""
+
+    ledger: LedgerHook
+    """Lets through what was charged for the job, and nothing else."""
+
+    def stopping(self) -> bool:
+        """Say whether the job should save and raise `Stopped`. Cheap: ask after every step."""
+
+    def latest(self) -> bytes | None:
+        """Return the content of the furthest whole checkpoint that any try of this job has saved."""
+
+    def save(self, step: int, content: bytes) -> None:
+        """Save a checkpoint, whole or not at all; the furthest step counts."""
+
+
+class Task(Protocol):
+    """What all jobs of a run do; it is sent to workers once, with its data, and must survive pickling.
+
+    `run` must give the same result, bit for bit, whenever and wherever it is called with a spec and a key, however often
+    it was stopped in between. Arrays of a task may be shared and read-only.
+    """
+
+    def cost(self, spec: JobSpec) -> Cost | None:
+        """Return what a job asks of owners, None for nothing. Called before its first try, where the run was started."""
+
+    def run(self, spec: JobSpec, attempt: Attempt) -> Result:
+        """Do a job."""
