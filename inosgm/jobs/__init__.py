@@ -1,0 +1,27 @@
+"""Durable work: jobs that are functions of their specs, a store that decides, and executors that get them done."""
+
+from inosgm.jobs._seals import StoreDamaged
+from inosgm.jobs.driving import Crew, Interrupted, Outcome
+from inosgm.jobs.executors import Executor, ProcessExecutor, SerialExecutor
+from inosgm.jobs.spec import JobSpec
+from inosgm.jobs.store import Store
+from inosgm.jobs.task import Attempt, Result, Stopped, Task
+from inosgm.jobs.work import Report, StoreUnwritable
+
+__all__ = [
+    "Attempt",
+    "Crew",
+    "Executor",
+    "Interrupted",
+    "JobSpec",
+    "Outcome",
+    "ProcessExecutor",
+    "Report",
+    "Result",
+    "SerialExecutor",
+    "Stopped",
+    "Store",
+    "StoreDamaged",
+    "StoreUnwritable",
+    "Task",
+]

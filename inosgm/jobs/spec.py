@@ -29,7 +29,8 @@ class JobSpec:
     Raises:
         ValueError: for a configuration that JSON cannot hold.
 
-    >>> spec = JobSpec(kind="train", configuration={"lr": 0.1, "seed": 7}, data_fingerprint="d", code_version="1", index=3)
+    >>> learning = {"lr": 0.1, "seed": 7}
+    >>> spec = JobSpec(kind="train", configuration=learning, data_fingerprint="d", code_version="1", index=3)
     >>> spec == JobSpec.from_json(spec.to_json())
     True
     >>> spec.id

@@ -36,8 +36,9 @@ class Attempt(Protocol):
     key: int
     """The secret of the job's noise: the same in every try, new for every job."""
 
-    ledger: LedgerHook
-    """Lets through what was charged for the job, and nothing else."""
+    @property
+    def ledger(self) -> LedgerHook:
+        """Lets through what was charged for the job, and nothing else."""
 
     def stopping(self) -> bool:
         """Say whether the job should save and raise `Stopped`. Cheap: ask after every step."""
@@ -52,12 +53,12 @@ class Attempt(Protocol):
 class Task(Protocol):
     """What all jobs of a run do; it is sent to workers once, with its data, and must survive pickling.
 
-    `run` must give the same result, bit for bit, whenever and wherever it is called with a spec and a key, however often
-    it was stopped in between. Arrays of a task may be shared and read-only.
+    `run` must give the same result, bit for bit, whenever and wherever it is called with a spec and a key, however
+    often it was stopped in between. Arrays of a task may be shared and read-only.
     """
 
     def cost(self, spec: JobSpec) -> Cost | None:
-        """Return what a job asks of owners, None for nothing. Called before its first try, where the run was started."""
+        """Return what a job asks of owners, None for nothing; asked before its first try, where the run was started."""
 
     def run(self, spec: JobSpec, attempt: Attempt) -> Result:
         """Do a job."""

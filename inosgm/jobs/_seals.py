@@ -1,0 +1,47 @@
+"""Records that show whether they are what was written."""
+
+import json
+from collections.abc import Mapping
+from hashlib import blake2b
+from typing import Any
+
+DIGEST = 32
+
+
+class StoreDamaged(ValueError):
+    """A record of a store that is not what was written: cut, edited, or mixed up. It is never repaired by itself."""
+
+
+def checksum(content: bytes) -> bytes:
+    """Return the digest that goes with a content."""
+    return blake2b(content, digest_size=DIGEST).digest()
+
+
+def seal(values: Mapping[str, Any]) -> bytes:
+    """Return values as a line of JSON and a line with its checksum."""
+    line = json.dumps(values, separators=(",", ":"), allow_nan=False).encode()
+    return b"%s\n%s\n" % (line, checksum(line).hex().encode())
+
+
+def unseal(content: bytes, name: str) -> dict[str, Any]:
+    """Return what was sealed.
+
+    Raises:
+        StoreDamaged: naming the record.
+    """
+    line, _, rest = content.partition(b"\n")
+    if rest != checksum(line).hex().encode() + b"\n":
+        raise StoreDamaged(f"{name} is not what was written: its checksum does not fit")
+    values: dict[str, Any] = json.loads(line)
+    return values
+
+
+def pack(content: bytes) -> bytes:
+    """Return a content behind its checksum."""
+    return checksum(content) + content
+
+
+def unpack(content: bytes) -> bytes | None:
+    """Return what was packed, or nothing if that is not what is there."""
+    found = content[DIGEST:]
+    return found if content[:DIGEST] == checksum(found) else None

@@ -1,0 +1,87 @@
+"""What has become of every job, read off the names of records alone."""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+ENDINGS = ("failed", "died", "stopped", "fenced")
+"""How an attempt ends that is not the one that counts: an error, a dead worker, a request, a faster attempt."""
+
+_NAME = re.compile(r"jobs/(?P<job>[0-9a-f]+)/(?:attempts/(?P<attempt>\d+)/)?(?P<record>[^/]+)")
+_ROW = re.compile(r"ledger/(?P<job>[0-9a-f]+)\.json")
+
+
+@dataclass(kw_only=True)
+class JobState:
+    """What has become of a job.
+
+    Attributes:
+        attempts: How each attempt ended, by number; nothing if it has not, or is the one that counts.
+        done: Whether there is a result.
+        given_up: After how many attempts the job was given up; -1 if it was not.
+        charged: Whether it has its row in the ledger.
+        checkpoints: The names of all checkpoints.
+        keyed: Whether its key is there.
+    """
+
+    attempts: dict[int, str] = field(default_factory=dict)
+    done: bool = False
+    given_up: int = -1
+    charged: bool = False
+    checkpoints: list[str] = field(default_factory=list)
+    keyed: bool = False
+
+    @property
+    def last(self) -> int:
+        """The number of the latest attempt; 0 if there was none."""
+        return max(self.attempts, default=0)
+
+    @property
+    def spent(self) -> int:
+        """How many attempts have failed, or were lost with their worker."""
+        return sum(ending in ("failed", "died") for ending in self.attempts.values())
+
+    @property
+    def status(self) -> str:
+        """One of done, running, failed and left."""
+        if self.done:
+            return "done"
+        if self.last and not self.attempts[self.last]:
+            return "running"
+        return "failed" if self.given_up >= self.last else "left"
+
+
+def states_of(names: Iterable[str]) -> dict[str, JobState]:
+    """Return the state of every job that has a spec."""
+    found: dict[str, JobState] = {}
+    known, charged = set(), set()
+    for name in names:
+        if (row := _ROW.fullmatch(name)) is not None:
+            charged.add(row["job"])
+        if (match := _NAME.fullmatch(name)) is None:
+            continue
+        job, number, record = match.groups()
+        state = found.setdefault(job, JobState())
+        if number is not None:
+            _enter(state, int(number), record, name)
+        elif record == "spec.json":
+            known.add(job)
+        elif record == "result.json":
+            state.done = True
+        elif record == "key":
+            state.keyed = True
+        elif record.startswith("failed-"):
+            state.given_up = max(state.given_up, int(record[7:-5]))
+    for job in charged & found.keys():
+        found[job].charged = True
+    return {job: state for job, state in found.items() if job in known}
+
+
+def _enter(state: JobState, number: int, record: str, name: str) -> None:
+    """Enter a record of an attempt."""
+    if record == "begun.json":
+        state.attempts.setdefault(number, "")
+    elif record.startswith("checkpoint-"):
+        state.checkpoints.append(name)
+    elif record.removesuffix(".json") in ENDINGS:
+        state.attempts[number] = record.removesuffix(".json")

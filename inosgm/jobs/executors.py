@@ -1,0 +1,119 @@
+"""Who gets jobs done: this process, processes of this machine, or whatever brings a crew."""
+
+from collections.abc import Sequence
+
+from inosgm import _validate
+from inosgm.jobs import interrupts, work
+from inosgm.jobs.driving import Crew, Drive, Interrupted, Outcome
+from inosgm.jobs.processes import ProcessCrew
+from inosgm.jobs.progress import JobProgress
+from inosgm.jobs.spec import JobSpec
+from inosgm.jobs.store import Store
+from inosgm.jobs.task import Task
+from inosgm.jobs.work import Report
+from inosgm.ledger import Ledger
+
+
+class Executor:
+    """Gets jobs done. Whoever does it, and however often it is begun anew, results are the same, bit for bit."""
+
+    def crew(self, task: Task, store: Store) -> Crew:
+        """Return those who work."""
+        raise NotImplementedError
+
+    def run(
+        self,
+        task: Task,
+        specs: Sequence[JobSpec],
+        store: Store,
+        *,
+        attempts: int = 5,
+        ledger: Ledger | None = None,
+        progress: bool = True,
+    ) -> Outcome:
+        """Do those jobs that have no result yet.
+
+        **Guarantee.** A job has its ledger row before its first attempt, and one result, of one attempt; other attempts
+        use the same noise and are not charged. It may be killed and begun again at any moment, and several may run on
+        one store.
+
+        Args:
+            task: What jobs do.
+            specs: The jobs, in the order in which they are begun.
+            store: Where they are.
+            attempts: How many attempts of a job may fail, or die with their worker, before it is given up; a job that
+                was given up by an earlier run gets as many once more.
+            ledger: A ledger that is charged too, under the id of the job.
+            progress: Show how far it has got.
+
+        Returns:
+            What has become of the jobs; those that fail do not keep others from being done.
+
+        Raises:
+            Interrupted: after Ctrl-C, when everything that was running has saved how far it had got.
+            StoreUnwritable: if the store cannot be written to any more.
+        """
+        attempts = _validate.count("attempts", attempts, least=1)
+        with interrupts.deferred(), JobProgress(len(specs), enabled=progress) as bar:
+            crew = self.crew(task, store)
+            clean = False
+            try:
+                drive = Drive(crew, task, specs, store, attempts=attempts, ledger=ledger, progress=bar)
+                outcome = drive.run()
+                clean = True
+            finally:
+                crew.close(kill=not clean)
+        if outcome.left:
+            raise Interrupted(outcome)
+        return outcome
+
+
+class SerialExecutor(Executor):
+    """Does jobs one after the other, in this process."""
+
+    def crew(self, task: Task, store: Store) -> Crew:
+        """Return a crew of one."""
+        return _Alone(task, store)
+
+
+class ProcessExecutor(Executor):
+    """Does jobs in processes of this machine, each with one thread.
+
+    Scripts that use it must begin their work below `if __name__ == "__main__":`, as always with processes.
+
+    Args:
+        processes: How many.
+    """
+
+    def __init__(self, processes: int = 2) -> None:
+        self._processes = _validate.count("processes", processes, least=1)
+
+    def crew(self, task: Task, store: Store) -> Crew:
+        """Start the processes."""
+        return ProcessCrew(task, store, self._processes)
+
+
+class _Alone:
+    """A crew of one, who works while it is being asked to."""
+
+    def __init__(self, task: Task, store: Store) -> None:
+        self._task, self._store = task, store
+        self._ended: list[Report] = []
+
+    def idle(self) -> int:
+        return not self._ended
+
+    def start(self, job: str, attempt: int) -> None:
+        self._ended.append(work.attempt(self._store, self._task, job, attempt, interrupts.asked))
+
+    def reports(self, timeout: float) -> list[Report]:
+        if not self._ended and timeout:
+            interrupts.pause(timeout)
+        ended, self._ended = self._ended, []
+        return ended
+
+    def interrupt(self) -> None:
+        pass
+
+    def close(self, *, kill: bool) -> None:
+        pass

@@ -1,0 +1,382 @@
+"""The store: jobs, their ledger rows, attempts and results, as records that are made once."""
+
+import io
+import json
+import os
+import secrets
+import zipfile
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Any, Self
+
+import numpy as np
+
+from inosgm import _validate
+from inosgm._charges import Table
+from inosgm._refusals import JobMismatch
+from inosgm.cost import Cost
+from inosgm.jobs._compaction import compacted
+from inosgm.jobs._liveness import Place, here
+from inosgm.jobs._records import Records, records_at
+from inosgm.jobs._seals import StoreDamaged, checksum, pack, seal, unpack, unseal
+from inosgm.jobs._states import ENDINGS, JobState, states_of
+from inosgm.jobs.spec import JobSpec
+from inosgm.jobs.task import Result
+
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Why an attempt failed: in a line, and in full. Tracebacks may show data."""
+
+    attempt: int
+    line: str
+    traceback: str
+
+
+class Store:
+    """Jobs, what they were charged, what was tried and what came out, at a path or in an object store.
+
+    **Guarantee.** Every record is created exclusively: of several writers, on whatever machines, the first one wins and
+    the others are told. So a job has one ledger row, an attempt one worker and a job one result, even where a network
+    partition lets workers live on that were given up. A record is seen whole or not at all, and carries a checksum. It
+    assumes that the file system, or the object store, creates records exclusively; one that was seen not to is refused.
+
+    Names of records are public: ids of jobs, numbers of attempts. Fingerprints of data are keyed with a secret of the
+    store, so that nobody can test guesses about records with them. `salt` and `jobs/*/key` are secrets; the key of a
+    job is deleted with its result. Checkpoints and tracebacks are not results: nobody must see them.
+
+    Args:
+        uri: A path, or a URI that fsspec knows. Opening it writes nothing.
+        lease: Seconds of silence after which a worker on another machine is taken for dead. A store that exists has its
+            own.
+
+    Raises:
+        ValueError: for a place that cannot hold a store.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as directory:
+    ...     store = Store(directory)
+    ...     job = store.add(JobSpec(kind="sum", configuration={"n": 3}, data_fingerprint="", code_version="1"))
+    ...     store.states()[job].status
+    'left'
+    """
+
+    def __init__(self, uri: str | os.PathLike[str], *, lease: float = 30.0) -> None:
+        self._records: Records = records_at(os.fspath(uri))
+        self._lease = _validate.number("lease", lease, above=0)
+        self._made = False
+        self._costs: set[str] = set()
+
+    @property
+    def uri(self) -> str:
+        """Where it is."""
+        return self._records.uri
+
+    @property
+    def lease(self) -> float:
+        """Seconds of silence after which a worker on another machine is taken for dead."""
+        with suppress(FileNotFoundError):
+            self._lease = float(self._sealed("store.json")["lease"])
+        return self._lease
+
+    def fingerprint(self, parts: Iterable[Any]) -> str:
+        """Return what stands for data in the specs of this store: a digest under a secret of the store.
+
+        Args:
+            parts: Bytes, or arrays in one piece.
+        """
+        self._make()
+        state = blake2b(key=self._records.read("salt"), digest_size=16)
+        for part in parts:
+            view = memoryview(part).cast("B")
+            state.update(view.nbytes.to_bytes(8, "big"))
+            state.update(view)
+        return state.hexdigest()
+
+    def add(self, spec: JobSpec, key: int | None = None) -> str:
+        """Write down that there is a job; the same once more changes nothing.
+
+        Args:
+            spec: What it is.
+            key: The key of its noise; a secret is made up if not given.
+
+        Returns:
+            Its id.
+        """
+        self._make()
+        with suppress(FileNotFoundError):
+            self._records.read(f"jobs/{spec.id}/spec.json")
+            return spec.id
+        chosen = secrets.randbits(128) if key is None else _validate.count("key", key)
+        with suppress(FileExistsError):
+            self._records.create(f"jobs/{spec.id}/key", str(chosen).encode(), secret=True)
+        with suppress(FileExistsError):
+            self._create(f"jobs/{spec.id}/spec.json", json.loads(spec.to_json()))
+        return spec.id
+
+    def spec(self, job: str) -> JobSpec:
+        """Return what a job is."""
+        return JobSpec.from_json(json.dumps(self._sealed(f"jobs/{job}/spec.json")))
+
+    def specs(self) -> dict[str, JobSpec]:
+        """Return all jobs by id, in the order of their indices."""
+        found = [(job, self.spec(job)) for job in self.states()]
+        return dict(sorted(found, key=lambda pair: (pair[1].index, pair[0])))
+
+    def states(self) -> dict[str, JobState]:
+        """Return what has become of every job, from one listing."""
+        return states_of(self._records.names())
+
+    def state(self, job: str) -> JobState:
+        """Return what has become of a job."""
+        found = states_of(self._records.names(f"jobs/{job}"))[job]
+        with suppress(FileNotFoundError):
+            found.charged = bool(self._sealed(f"ledger/{job}.json"))
+        return found
+
+    def key(self, job: str) -> int:
+        """Return the key of a job's noise; FileNotFoundError once the job is done."""
+        return int(self._records.read(f"jobs/{job}/key"))
+
+    def charge(self, job: str, cost: Cost) -> None:
+        """Write the ledger row of a job; the same once more changes nothing.
+
+        Raises:
+            JobMismatch: when the job was charged with another cost.
+        """
+        table = Table.of(cost, np.arange(len(cost.labels)))
+        state = blake2b(json.dumps(cost.labels).encode(), digest_size=16)
+        state.update(table.digest().encode())
+        digest = state.hexdigest()
+        if digest not in self._costs:
+            with suppress(FileExistsError):
+                self._create(f"costs/{digest}.json", {"labels": list(cost.labels), **table.to_row()})
+            self._costs.add(digest)
+        row = {"job": job, "cost": digest, "step": cost.step, "steps": cost.steps, "note": cost.note}
+        try:
+            self._create(f"ledger/{job}.json", row)
+        except FileExistsError:
+            known = self._sealed(f"ledger/{job}.json")
+            if {**known, "note": ""} != {**row, "note": ""}:
+                raise JobMismatch(
+                    f"job {job!r} was charged before with another cost: its noise must not be used twice"
+                ) from None
+
+    def charged(self, job: str) -> Cost:
+        """Return what a job was charged with.
+
+        Raises:
+            FileNotFoundError: if it was not charged.
+        """
+        row = self._sealed(f"ledger/{job}.json")
+        entry = self._sealed(f"costs/{row['cost']}.json")
+        table = Table.from_row(entry)
+        return Cost(
+            labels=tuple(entry["labels"]),
+            sample_rates=table.sample_rates[table.group],
+            noise_multipliers=table.noise_multipliers[table.group],
+            step=row["step"],
+            steps=row["steps"],
+            job=job,
+            note=row["note"],
+        )
+
+    def charges(self) -> dict[str, Cost]:
+        """Return the ledger rows of all jobs."""
+        return {name[7:-5]: self.charged(name[7:-5]) for name in self._records.names("ledger")}
+
+    def begin(self, job: str, attempt: int) -> None:
+        """Claim an attempt; FileExistsError if somebody has."""
+        self._create(f"jobs/{job}/attempts/{attempt}/begun.json", here())
+
+    def begun(self, job: str, attempt: int) -> Place:
+        """Return where an attempt was begun."""
+        return self._sealed(f"jobs/{job}/attempts/{attempt}/begun.json")
+
+    def beat(self, job: str, attempt: int, count: int) -> None:
+        """Show that an attempt is alive."""
+        self._records.replace(f"jobs/{job}/attempts/{attempt}/beat", str(count).encode())
+
+    def beats(self, job: str, attempt: int) -> int:
+        """Return how often an attempt has shown that it is alive."""
+        with suppress(FileNotFoundError):
+            return int(self._records.read(f"jobs/{job}/attempts/{attempt}/beat"))
+        return 0
+
+    def end(self, job: str, attempt: int, ending: str, line: str = "", traceback: str = "") -> None:
+        """Write down how an attempt ended; what somebody has written before stays."""
+        if ending not in ENDINGS:
+            raise ValueError(f"ending must be one of {', '.join(ENDINGS)}, got {ending!r}")
+        values = {"line": line, "traceback": traceback} if ending == "failed" else {}
+        with suppress(FileExistsError):
+            self._create(f"jobs/{job}/attempts/{attempt}/{ending}.json", values, secret=ending == "failed")
+
+    def failure(self, job: str, attempt: int) -> Failure:
+        """Return why an attempt failed."""
+        values = self._sealed(f"jobs/{job}/attempts/{attempt}/failed.json")
+        return Failure(attempt, values["line"], values["traceback"])
+
+    def give_up(self, job: str, attempts: int, line: str) -> None:
+        """Write down that a job is given up after so many attempts."""
+        with suppress(FileExistsError):
+            self._create(f"jobs/{job}/failed-{attempts}.json", {"line": line})
+
+    def reason(self, job: str, attempts: int) -> str:
+        """Return why a job was given up, in a line."""
+        return str(self._sealed(f"jobs/{job}/failed-{attempts}.json")["line"])
+
+    def save(self, job: str, attempt: int, step: int, content: bytes) -> None:
+        """Save a checkpoint of an attempt; it takes the place of the one before."""
+        folder = f"jobs/{job}/attempts/{attempt}"
+        self._records.replace(f"{folder}/checkpoint-{step}", pack(content))
+        for name in self._checkpoints(folder):
+            if int(name.rpartition("-")[2]) < step:
+                self._records.remove(name)
+
+    def latest(self, job: str) -> bytes | None:
+        """Return the furthest checkpoint of any attempt that is whole."""
+        names = self._checkpoints(f"jobs/{job}/attempts")
+        for name in sorted(names, key=lambda name: -int(name.rpartition("-")[2])):
+            with suppress(FileNotFoundError):
+                content = unpack(self._records.read(name))
+                if content is not None:
+                    return content
+        return None
+
+    def commit(self, job: str, attempt: int, result: Result) -> bool:
+        """Make the result of an attempt that of the job; False if another attempt was faster.
+
+        Its key and all checkpoints are deleted then.
+        """
+        values: dict[str, Any] = {"attempt": attempt, "values": dict(result.values), "arrays": None}
+        file = f"jobs/{job}/attempts/{attempt}/arrays.npz"
+        if result.arrays:
+            content = _npz(result)
+            self._records.replace(file, content)
+            values["arrays"] = checksum(content).hex()
+        try:
+            self._create(f"jobs/{job}/result.json", values)
+        except FileExistsError:
+            self._records.remove(file)
+            self.end(job, attempt, "fenced")
+            return False
+        self.tidy(job)
+        return True
+
+    def tidy(self, job: str) -> None:
+        """Delete the key and all checkpoints of a job that is done."""
+        for name in self._checkpoints(f"jobs/{job}/attempts"):
+            self._records.remove(name)
+        self._records.remove(f"jobs/{job}/key")
+
+    def done(self, job: str) -> bool:
+        """Say whether a job has a result."""
+        try:
+            self._records.read(f"jobs/{job}/result.json")
+        except FileNotFoundError:
+            return False
+        return True
+
+    def result(self, job: str) -> Result:
+        """Return the result of a job.
+
+        Raises:
+            FileNotFoundError: if it has none yet.
+            StoreDamaged: for a result that is not what was written. Its noise cannot be repeated, because its key is
+                gone: restore it from a copy, or delete `jobs/<id>` to make it a job that is still to be done, and know
+                that its owners then pay once more than the ledger says.
+        """
+        name = f"jobs/{job}/result.json"
+        values = self._sealed(name)
+        arrays: dict[str, np.ndarray] = {}
+        if values["arrays"] is not None:
+            file = f"jobs/{job}/attempts/{values['attempt']}/arrays.npz"
+            try:
+                content = self._records.read(file)
+            except FileNotFoundError:
+                raise StoreDamaged(f"{self.uri}/{file} is gone: restore it from a copy") from None
+            if checksum(content).hex() != values["arrays"]:
+                raise StoreDamaged(f"{self.uri}/{file} is not what was written: restore it from a copy")
+            with np.load(io.BytesIO(content), allow_pickle=False) as found:
+                arrays = dict(found)
+        return Result(values=values["values"], arrays=arrays)
+
+    def results(self) -> dict[str, Result]:
+        """Return all results there are, by job, in the order of the indices."""
+        states = self.states()
+        return {job: self.result(job) for job in self.specs() if states[job].done}
+
+    def compact(self) -> None:
+        """Write all results there are into one file, `results.parquet`: see `compacted` for its columns."""
+        specs = self.specs()
+        self.put("results.parquet", compacted((job, specs[job], found) for job, found in self.results().items()))
+
+    def put(self, name: str, content: bytes) -> None:
+        """Write a document beside the jobs, or put another in its place."""
+        self._make()
+        self._records.replace(_document(name), content)
+
+    def claim(self, name: str, values: dict[str, Any]) -> dict[str, Any]:
+        """Write a document that is written once, and return what it says, whoever was first."""
+        self._make()
+        with suppress(FileExistsError):
+            self._create(_document(name), values)
+        return self._sealed(_document(name))
+
+    def get(self, name: str) -> bytes:
+        """Return a document; FileNotFoundError if there is none."""
+        return self._records.read(_document(name))
+
+    def _make(self) -> None:
+        """Make the store, unless that has been done."""
+        if self._made:
+            return
+        try:
+            known = self._sealed("store.json")
+        except FileNotFoundError:
+            self._records.probe()
+            with suppress(FileExistsError):
+                self._records.create("salt", secrets.token_bytes(32), secret=True)
+            with suppress(FileExistsError):
+                self._create("store.json", {"format": FORMAT, "lease": self._lease})
+            known = self._sealed("store.json")
+        if known["format"] != FORMAT:
+            raise ValueError(f"{self.uri} is a store of format {known['format']}, this version knows {FORMAT}")
+        self._made = True
+
+    def _create(self, name: str, values: dict[str, Any], *, secret: bool = False) -> None:
+        self._records.create(name, seal(values), secret=secret)
+
+    def _sealed(self, name: str) -> dict[str, Any]:
+        return unseal(self._records.read(name), f"{self.uri}/{name}")
+
+    def _checkpoints(self, folder: str) -> list[str]:
+        return [name for name in self._records.names(folder) if name.rpartition("/")[2].startswith("checkpoint-")]
+
+    def __repr__(self) -> str:
+        return f"<Store {self.uri}>"
+
+    def __reduce__(self) -> tuple[type[Self], tuple[str]]:
+        return type(self), (self.uri,)
+
+
+def _document(name: str) -> str:
+    """Return the name of a document, which must not be that of anything else."""
+    if "/" in name or name in ("store.json", "salt") or not name.strip("."):
+        raise ValueError(f"name must be that of a document, without slashes, got {name!r}")
+    return name
+
+
+def _npz(result: Result) -> bytes:
+    """Return arrays as an npz file: the same bytes for the same arrays."""
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w") as archive:
+        for name, array in result.arrays.items():
+            part = io.BytesIO()
+            np.lib.format.write_array(part, np.asarray(array), allow_pickle=False)
+            archive.writestr(zipfile.ZipInfo(f"{name}.npy"), part.getvalue())
+    return stream.getvalue()

@@ -1,0 +1,180 @@
+"""One attempt at a job, as every worker makes it: claim, show signs of life, run, commit."""
+
+import os
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from threading import Event, Thread
+from time import monotonic
+from typing import Literal
+
+import numpy as np
+
+from inosgm._refusals import JobMismatch
+from inosgm.cost import Cost
+from inosgm.jobs.store import Store
+from inosgm.jobs.task import Stopped, Task
+
+BEATS = 6
+"""Signs of life within a lease."""
+
+Status = Literal["done", "failed", "stopped", "taken", "fenced", "died", "unwritable"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Report:
+    """How an attempt ended. It holds nothing but ids, numbers and the type of an error.
+
+    Attributes:
+        job: The id of the job.
+        attempt: Its number.
+        status: done; failed (an error, whose traceback is in the store); stopped (as asked); taken (somebody else makes
+            this attempt); fenced (another attempt was faster); died (with its worker); unwritable (the store cannot be
+            written to).
+        seconds: How long it took.
+        about: The type of the error, or what is wrong with the store.
+    """
+
+    job: str
+    attempt: int
+    status: Status
+    seconds: float = 0.0
+    about: str = ""
+
+
+class StoreUnwritable(OSError):
+    """A store that cannot be written to any more: full, read-only, or out of reach."""
+
+
+class Paid:
+    """A ledger for one job: it lets through what the job was charged with, and nothing else."""
+
+    def __init__(self, paid: Cost | None) -> None:
+        self._paid = paid
+
+    def charge(self, cost: Cost) -> None:
+        """Raise unless the cost is part of what was charged.
+
+        Raises:
+            JobMismatch: for anything else.
+        """
+        paid = self._paid
+        if paid is None:
+            raise JobMismatch("the job was not charged: its task must say what it costs")
+        same = paid.labels == cost.labels and all(
+            np.array_equal(getattr(paid, name), getattr(cost, name)) for name in ("sample_rates", "noise_multipliers")
+        )
+        if not same or not paid.step <= cost.step <= cost.step + cost.steps <= paid.step + paid.steps:
+            raise JobMismatch(f"job {paid.job!r} was charged with another cost than it now asks for")
+
+
+class StoredAttempt:
+    """An attempt whose checkpoints are records of a store."""
+
+    def __init__(self, store: Store, job: str, number: int, key: int, stopping: Callable[[], bool]) -> None:
+        self.number, self.key, self.stopping = number, key, stopping
+        self._store, self._job = store, job
+        try:
+            self.ledger = Paid(store.charged(job))
+        except FileNotFoundError:
+            self.ledger = Paid(None)
+
+    def latest(self) -> bytes | None:
+        """Return the content of the furthest whole checkpoint that any attempt has saved."""
+        return self._store.latest(self._job)
+
+    def save(self, step: int, content: bytes) -> None:
+        """Save a checkpoint."""
+        with _writing():
+            self._store.save(self._job, self.number, step, content)
+
+
+def attempt(store: Store, task: Task, job: str, number: int, stopping: Callable[[], bool]) -> Report:
+    """Make an attempt at a job, and write down how it ended.
+
+    Args:
+        store: Where the job is.
+        task: What jobs do.
+        job: Its id.
+        number: The number of the attempt; whoever is first to claim it makes it.
+        stopping: Says whether to stop.
+    """
+    began = monotonic()
+
+    def report(status: Status, about: str = "") -> Report:
+        return Report(job=job, attempt=number, status=status, seconds=monotonic() - began, about=about)
+
+    try:
+        with _writing():
+            store.begin(job, number)
+    except FileExistsError:
+        return report("taken")
+    except StoreUnwritable as error:
+        return report("unwritable", str(error))
+    try:
+        with _alive(store, job, number):
+            try:
+                key = store.key(job)
+            except FileNotFoundError:
+                key = None
+            if store.done(job):  # asked after the key was read: that of a job that is done is never used
+                with _writing():
+                    store.end(job, number, "stopped")
+                return report("taken")
+            if key is None:
+                raise FileNotFoundError(f"the key of job {job} is gone from {store.uri}: it cannot be repeated")
+            result = task.run(store.spec(job), StoredAttempt(store, job, number, key, stopping))
+            with _writing():
+                return report("done" if store.commit(job, number, result) else "fenced")
+    except StoreUnwritable as error:
+        return report("unwritable", str(error))
+    except Exception as error:
+        about = "" if isinstance(error, Stopped) else type(error).__name__
+        try:
+            with _writing():
+                if isinstance(error, Stopped):
+                    store.end(job, number, "stopped")
+                else:
+                    line = traceback.format_exception_only(error)[-1].strip()
+                    store.end(job, number, "failed", line, "".join(traceback.format_exception(error)))
+        except StoreUnwritable as refusal:
+            return report("unwritable", str(refusal))
+        return report("stopped" if isinstance(error, Stopped) else "failed", about)
+    except BaseException:  # a second Ctrl-C, or the end of the process: whoever comes next need not wait
+        with suppress(Exception):
+            store.end(job, number, "stopped")
+        raise
+
+
+@contextmanager
+def _writing() -> Iterator[None]:
+    """Tell errors of the store from those of a job."""
+    try:
+        yield
+    except (FileExistsError, StoreUnwritable):
+        raise
+    except OSError as error:
+        raise StoreUnwritable(error.errno or 0, f"{error}") from error
+
+
+@contextmanager
+def _alive(store: Store, job: str, number: int) -> Iterator[None]:
+    """Show signs of life from another thread."""
+    over = Event()
+    pause = store.lease / BEATS
+
+    def beat() -> None:
+        count = 0
+        while not over.wait(pause):
+            count += 1
+            with suppress(OSError):  # a sign that is missed is no reason to stop
+                store.beat(job, number, count)
+
+    thread = Thread(target=beat, name=f"beat-{os.getpid()}", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
