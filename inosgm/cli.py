@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from inosgm import __version__, _cli_training
+from inosgm import __version__, _cli_jobs, _cli_training
 
 if TYPE_CHECKING:
     from inosgm import Plan
@@ -120,6 +120,9 @@ def plan(
 
 ledgers = typer.Typer(no_args_is_help=True)
 app.add_typer(ledgers, name="ledger", help="What every owner has spent.")
+
+
+app.add_typer(_cli_jobs.jobs, name="jobs", help="Stores of jobs: what is done, running, failed and left.")
 
 
 @ledgers.command()

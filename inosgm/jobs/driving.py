@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from time import monotonic
 from typing import Protocol
 
+from inosgm._refusals import BudgetExceeded
 from inosgm.jobs import interrupts
 from inosgm.jobs._liveness import Pulse, gone
 from inosgm.jobs._states import JobState
@@ -174,7 +175,7 @@ class Drive:
             cost = self._task.cost(self._specs[job])
             if cost is not None and self._ledger is not None:
                 self._ledger.charge(replace(cost, job=job))
-        except (ValueError, TypeError, ArithmeticError) as error:
+        except (BudgetExceeded, ValueError, TypeError, ArithmeticError) as error:
             self._give_up(job, f"{type(error).__name__}: {error}")
             return False
         if cost is not None:

@@ -91,8 +91,8 @@ class ProcessCrew:
         worker.line.close()
         if not worker.ready and worker.doing is None:
             raise RuntimeError(
-                f"a worker ended before it had begun, with exit code {worker.process.exitcode}: is the work of the script "
-                'below `if __name__ == "__main__":`, and can the task be imported there?'
+                f"a worker ended before it had begun, with exit code {worker.process.exitcode}: is the work of the "
+                'script below `if __name__ == "__main__":`, and can the task be imported there?'
             )
         self._workers[self._workers.index(worker)] = self._hire()
         return [Report(job=worker.doing[0], attempt=worker.doing[1], status="died")] if worker.doing else []

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import blake2b
+from time import time
 from typing import Any, Self
 
 import numpy as np
@@ -82,6 +83,13 @@ class Store:
         with suppress(FileNotFoundError):
             self._lease = float(self._sealed("store.json")["lease"])
         return self._lease
+
+    def exists(self) -> bool:
+        """Say whether anything was ever written here."""
+        try:
+            return bool(self._sealed("store.json"))
+        except FileNotFoundError:
+            return False
 
     def fingerprint(self, parts: Iterable[Any]) -> str:
         """Return what stands for data in the specs of this store: a digest under a secret of the store.
@@ -191,21 +199,21 @@ class Store:
 
     def begin(self, job: str, attempt: int) -> None:
         """Claim an attempt; FileExistsError if somebody has."""
-        self._create(f"jobs/{job}/attempts/{attempt}/begun.json", here())
+        self._create(f"jobs/{job}/attempts/{attempt}/begun.json", {**here(), "time": time()})
 
     def begun(self, job: str, attempt: int) -> Place:
         """Return where an attempt was begun."""
         return self._sealed(f"jobs/{job}/attempts/{attempt}/begun.json")
 
-    def beat(self, job: str, attempt: int, count: int) -> None:
+    def beat(self, job: str, attempt: int) -> None:
         """Show that an attempt is alive."""
-        self._records.replace(f"jobs/{job}/attempts/{attempt}/beat", str(count).encode())
+        self._records.replace(f"jobs/{job}/attempts/{attempt}/beat", repr(time()).encode())
 
-    def beats(self, job: str, attempt: int) -> int:
-        """Return how often an attempt has shown that it is alive."""
+    def beats(self, job: str, attempt: int) -> float:
+        """Return when an attempt has last shown that it is alive, by the clock of its worker."""
         with suppress(FileNotFoundError):
-            return int(self._records.read(f"jobs/{job}/attempts/{attempt}/beat"))
-        return 0
+            return float(self._records.read(f"jobs/{job}/attempts/{attempt}/beat"))
+        return float(self.begun(job, attempt)["time"])
 
     def end(self, job: str, attempt: int, ending: str, line: str = "", traceback: str = "") -> None:
         """Write down how an attempt ended; what somebody has written before stays."""

@@ -165,11 +165,9 @@ def _alive(store: Store, job: str, number: int) -> Iterator[None]:
     pause = store.lease / BEATS
 
     def beat() -> None:
-        count = 0
         while not over.wait(pause):
-            count += 1
             with suppress(OSError):  # a sign that is missed is no reason to stop
-                store.beat(job, number, count)
+                store.beat(job, number)
 
     thread = Thread(target=beat, name=f"beat-{os.getpid()}", daemon=True)
     thread.start()

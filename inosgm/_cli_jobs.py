@@ -1,0 +1,26 @@
+"""The commands that look at stores of jobs."""
+
+import json
+from typing import Annotated
+
+import typer
+
+jobs = typer.Typer(no_args_is_help=True)
+
+StoreArgument = Annotated[
+    str, typer.Argument(metavar="STORE", help="The store: a path, or a URI such as s3://bucket/runs.")
+]
+
+
+@jobs.command()
+def status(
+    store: StoreArgument,
+    as_json: Annotated[bool, typer.Option("--json", help="Everything but tracebacks, for machines.")] = False,
+    tracebacks: Annotated[bool, typer.Option("--tracebacks", help="Those of failed jobs; they may show data.")] = False,
+) -> None:
+    """Say which jobs of a store are done, running, failed and left; reads the store alone."""
+    from inosgm.jobs import Store
+    from inosgm.jobs.status import status as look
+
+    found = look(Store(store))
+    typer.echo(json.dumps(found.to_dict()) if as_json else found.report(tracebacks=tracebacks))

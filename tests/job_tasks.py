@@ -1,0 +1,86 @@
+"""A small task for tests of jobs. As a script, a driver to be killed: job_tasks.py STORE JOBS EXECUTOR [SECONDS]"""
+
+import os
+import signal
+import sys
+import time
+from dataclasses import dataclass
+
+import numpy as np
+
+from inosgm.cost import Cost
+from inosgm.jobs import Interrupted, JobSpec, ProcessExecutor, Result, SerialExecutor, Stopped, Store
+
+STEPS = 10
+
+
+@dataclass(frozen=True)
+class Walk:
+    """A walk of so many noisy steps, saved after each; `pause` seconds a step."""
+
+    pause: float = 0.0
+    labels: tuple[str, ...] = ("a", "b")
+
+    def cost(self, spec):
+        rates = [0.1] * len(self.labels)
+        return Cost(labels=self.labels, sample_rates=rates, noise_multipliers=[2.0] * len(rates), steps=STEPS)
+
+    def run(self, spec, attempt):
+        attempt.ledger.charge(self.cost(spec))
+        self.misbehave(spec, attempt)
+        steps = np.random.default_rng([spec.seed, attempt.key]).normal(size=STEPS)
+        saved = attempt.latest()
+        place = np.frombuffer(saved, dtype=np.float64) if saved else np.zeros(0)
+        for step in range(place.size, STEPS):
+            place = np.append(place, place[-1:].sum() + steps[step])
+            attempt.save(step + 1, place.tobytes())
+            time.sleep(self.pause)
+            if attempt.stopping() and step + 1 < STEPS:
+                raise Stopped
+        return Result(values={"end": place[-1], "index": spec.index}, arrays={"place": place, "steps": steps})
+
+    def misbehave(self, spec, attempt):
+        how = spec.configuration.get("bad", {}).get(str(spec.index))
+        if how == "raise":
+            raise ValueError(f"job {spec.index} is poisoned")
+        if how == "once" and attempt.number == 1:
+            raise ValueError("try again")
+        if how == "die":
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+def specs(count, **configuration):
+    return [
+        JobSpec(
+            kind="walk", configuration={"seed": 5, **configuration}, data_fingerprint="d", code_version="1", index=i
+        )
+        for i in range(count)
+    ]
+
+
+def added(store, jobs):
+    """Add jobs with keys that tests know, so that stores can be compared."""
+    for job in jobs:
+        store.add(job, key=1000 + job.index)
+    return jobs
+
+
+def outcome_of(store):
+    """All that must not depend on who did the jobs, or how often they were disturbed."""
+    found = {}
+    for job, result in store.results().items():
+        arrays = {name: array.tobytes() for name, array in result.arrays.items()}
+        found[job] = (dict(result.values), arrays)
+    return found
+
+
+if __name__ == "__main__":
+    uri, count, kind, *pause = sys.argv[1:]
+    store = Store(uri, lease=2.0)
+    executor = SerialExecutor() if kind == "serial" else ProcessExecutor(2)
+    jobs = added(store, specs(int(count)))
+    try:
+        executor.run(Walk(*map(float, pause)), jobs, store, progress=False)
+    except Interrupted as interrupted:
+        print("left", len(interrupted.outcome.left))
+        sys.exit(130)

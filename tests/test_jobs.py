@@ -1,0 +1,350 @@
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from job_tasks import STEPS, Walk, added, outcome_of, specs
+
+from inosgm import JobMismatch, Ledger, Owners
+from inosgm.cost import Cost
+from inosgm.jobs import (
+    JobSpec,
+    ProcessExecutor,
+    Result,
+    SerialExecutor,
+    Store,
+    StoreDamaged,
+    StoreUnwritable,
+    interrupts,
+)
+from inosgm.jobs._liveness import gone, here
+from inosgm.jobs.status import status
+from inosgm.jobs.work import attempt
+
+SCRIPT = Path(__file__).with_name("job_tasks.py")
+
+
+@pytest.fixture
+def store(tmp_path):
+    return Store(tmp_path / "store", lease=2.0)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory):
+    """Twelve walks, one after the other."""
+    store = Store(tmp_path_factory.mktemp("undisturbed"))
+    SerialExecutor().run(Walk(), added(store, specs(12)), store, progress=False)
+    return outcome_of(store)
+
+
+def run(store, jobs, executor=None, task=None, **more):
+    return (executor or SerialExecutor()).run(task or Walk(), jobs, store, progress=False, **more)
+
+
+def one(**changes):
+    base = {"kind": "walk", "configuration": {"seed": 5}, "data_fingerprint": "d", "code_version": "1", "index": 0}
+    return JobSpec(**{**base, **changes})
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text() | st.integers(), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+class TestSpec:
+    @given(st.dictionaries(st.text(), json_values, max_size=4))
+    def test_text_and_id_are_a_function_of_the_content(self, configuration):
+        spec = one(configuration=configuration)
+        turned = one(configuration=dict(reversed(configuration.items())))
+        read = JobSpec.from_json(spec.to_json())
+        assert spec.id == turned.id == read.id
+        assert read.configuration == configuration
+        assert hash(spec) == hash(read)
+
+    def test_any_change_is_another_job(self):
+        changes = [{}, {"kind": "audit"}, {"configuration": {"seed": 6}}, {"configuration": {"seed": "5"}}]
+        changes += [{"data_fingerprint": "e"}, {"code_version": "2"}, {"index": 1}]
+        changes += [{"configuration": {"seed": 5, "epsilon": {key: 1.0}}} for key in (1, "1")]
+        assert len({one(**change).id for change in changes}) == len(changes)
+
+    def test_seeds_are_children_by_index(self):
+        children = np.random.SeedSequence(5).spawn(3)
+        for index, child in enumerate(children):
+            assert np.array_equal(one(index=index).seed_sequence.generate_state(4), child.generate_state(4))
+        assert len({one(index=index).seed for index in range(1000)}) == 1000
+
+    @pytest.mark.parametrize("value", [float("nan"), float("inf"), {1, 2}, np.zeros(2), b"x"])
+    def test_what_json_cannot_hold_is_named(self, value):
+        with pytest.raises(ValueError, match=r"configuration\.inner must be something that JSON can hold"):
+            one(configuration={"inner": value})
+
+    def test_other_text_is_refused(self):
+        with pytest.raises(ValueError, match="not the JSON text of a job"):
+            JobSpec.from_json('{"kind": "walk"}')
+
+
+class TestStore:
+    def test_the_first_result_wins_and_the_key_is_gone(self, store):
+        job = store.add(one(), key=7)
+        store.begin(job, 1), store.begin(job, 2)
+        store.save(job, 1, 3, b"half")
+        assert store.key(job) == 7
+        assert store.commit(job, 2, Result(values={"by": 2}, arrays={"x": np.arange(3)}))
+        assert not store.commit(job, 1, Result(values={"by": 1}, arrays={"x": np.arange(4)}))
+        assert store.result(job).values == {"by": 2}
+        assert store.states()[job].attempts == {1: "fenced", 2: ""}
+        assert store.latest(job) is None
+        with pytest.raises(FileNotFoundError):
+            store.key(job)
+
+    def test_opening_writes_nothing(self, tmp_path):
+        assert Store(tmp_path / "none").states() == {}
+        assert list(tmp_path.iterdir()) == []
+
+    def test_fingerprints_are_keyed_by_the_store(self, tmp_path):
+        one, other = Store(tmp_path / "one"), Store(tmp_path / "other")
+        data = [np.arange(5), b"labels"]
+        assert one.fingerprint(data) == Store(tmp_path / "one").fingerprint(data) != other.fingerprint(data)
+        assert one.fingerprint([b"ab", b"c"]) != one.fingerprint([b"a", b"bc"])
+        assert (tmp_path / "one" / "salt").stat().st_mode & 0o777 == 0o600
+
+    def test_keys_are_secret_and_differ(self, store, tmp_path):
+        jobs = [store.add(spec) for spec in specs(3)]
+        assert len({store.key(job) for job in jobs}) == 3
+        assert {(tmp_path / "store" / "jobs" / job / "key").stat().st_mode & 0o777 for job in jobs} == {0o600}
+
+    def test_a_job_is_charged_once(self, store):
+        job = store.add(one())
+        cost = Walk().cost(one())
+        store.charge(job, cost), store.charge(job, cost)
+        assert [(row.labels, row.steps) for row in store.charges().values()] == [(("a", "b"), STEPS)]
+        for other in (cost.at(0, STEPS + 1), Walk(labels=("a", "c")).cost(one())):
+            with pytest.raises(JobMismatch):
+                store.charge(job, other)
+
+    def test_a_mechanism_gets_what_was_charged_and_nothing_else(self, store):
+        job = store.add(one())
+        cost = Cost(labels=("a", 1), sample_rates=[0.1, 0.3], noise_multipliers=[2.0, 3.0], steps=10)
+        asked = [cost.at(0, 10), cost.at(9, 1)]
+        refused = [cost.at(9, 2), cost.at(10, 1)]
+        refused += [Cost(labels=("a", 1), sample_rates=[0.1, 0.3], noise_multipliers=[2.0, 2.9], steps=10)]
+        refused += [Cost(labels=("a", "1"), sample_rates=[0.1, 0.3], noise_multipliers=[2.0, 3.0], steps=10)]
+
+        class Asks:
+            def __init__(self, cost):
+                self.asked = cost
+
+            def run(self, spec, attempt):
+                attempt.ledger.charge(self.asked)
+                return Result()
+
+        assert attempt(store, Asks(cost), job, 1, bool).about == "JobMismatch"  # nothing was charged yet
+        store.charge(job, cost)
+        for number, part in enumerate(refused, start=2):
+            assert attempt(store, Asks(part), job, number, bool).about == "JobMismatch"
+        for number, part in enumerate(asked, start=20):
+            job = store.add(one(index=number))
+            store.charge(job, cost)
+            assert attempt(store, Asks(part), job, 1, bool).status == "done"
+
+    def test_the_furthest_whole_checkpoint_counts(self, store, tmp_path):
+        job = store.add(one())
+        store.save(job, 1, 5, b"five"), store.save(job, 2, 3, b"three"), store.save(job, 1, 6, b"six")
+        assert store.latest(job) == b"six"
+        six = tmp_path / "store" / "jobs" / job / "attempts" / "1" / "checkpoint-6"
+        six.write_bytes(six.read_bytes()[:-1])
+        assert store.latest(job) == b"three"
+
+    @pytest.mark.parametrize("record", ["result.json", "attempts/1/arrays.npz"])
+    @pytest.mark.parametrize(
+        "damage", [lambda content: content[:-5], lambda content: content[:40] + b"?" + content[41:]]
+    )
+    def test_a_damaged_result_is_an_error(self, store, tmp_path, record, damage):
+        (job,) = run(store, specs(1)).done
+        file = tmp_path / "store" / "jobs" / job / record
+        file.write_bytes(damage(file.read_bytes()))
+        with pytest.raises(StoreDamaged, match=record):
+            store.result(job)
+        run(store, specs(1))  # it is done: nothing is computed or charged anew
+        with pytest.raises(StoreDamaged, match=record):
+            store.results()
+
+    def test_results_become_one_parquet_file(self, store, tmp_path):
+        run(store, specs(3))
+        store.compact()
+        rows = pq.read_table(tmp_path / "store" / "results.parquet").to_pylist()
+        assert [row["index"] for row in rows] == [0, 1, 2]
+        for row in rows:
+            (place, _), result = row["arrays"], store.result(row["job"])
+            assert np.frombuffer(place["content"], place["dtype"]).tolist() == result.arrays["place"].tolist()
+
+    def test_another_format_is_refused(self, store, tmp_path):
+        store.add(one())
+        from inosgm.jobs._seals import seal
+
+        (tmp_path / "store" / "store.json").write_bytes(seal({"format": 2, "lease": 1.0}))
+        with pytest.raises(ValueError, match="format 2"):
+            Store(tmp_path / "store").add(one())
+
+    @pytest.mark.parametrize("name", ["a/b", "salt", "store.json", "..", ""])
+    def test_documents_cannot_replace_records(self, store, name):
+        with pytest.raises(ValueError, match="name must be"):
+            store.put(name, b"")
+
+
+class TestExecutors:
+    @pytest.mark.parametrize("executor", [SerialExecutor(), ProcessExecutor(2)])
+    def test_results_are_those_of_the_undisturbed_run(self, store, undisturbed, executor):
+        outcome = run(store, added(store, specs(12)), executor)
+        assert len(outcome.done) == 12
+        assert not outcome.failed
+        assert outcome_of(store) == undisturbed
+        assert len(store.charges()) == 12
+        again = run(store, specs(12), executor)
+        assert set(again.done) == set(outcome.done)
+        assert all(state.attempts == {1: ""} for state in store.states().values())
+
+    @pytest.mark.parametrize("executor", [SerialExecutor(), ProcessExecutor(2)])
+    def test_a_poisoned_job_does_not_keep_others(self, store, executor):
+        bad = {"1": "raise", "2": "once"} | ({"3": "die"} if isinstance(executor, ProcessExecutor) else {})
+        jobs = specs(6, bad=bad)
+        outcome = run(store, jobs, executor, attempts=2)
+        assert outcome.failed[jobs[1].id] == "ValueError: job 1 is poisoned"
+        assert set(outcome.failed) == {jobs[int(index)].id for index, how in bad.items() if how != "once"}
+        assert len(outcome.done) == 6 - len(outcome.failed)
+        found = status(store)
+        assert found.counts() == {"done": len(outcome.done), "running": 0, "failed": len(outcome.failed), "left": 0}
+        assert "is poisoned" in found.report()
+        assert 'raise ValueError(f"job {spec.index} is poisoned")' in found.report(tracebacks=True)
+        assert store.states()[jobs[1].id].spent == 2
+        run(store, jobs, executor, attempts=2)  # who starts again wants them tried again
+        assert store.states()[jobs[1].id].spent == 4
+        assert len(store.charges()) == 6
+
+    def test_a_shared_ledger_is_charged_once_per_job_and_may_refuse(self, store):
+        owners = Owners(of_record=["a", "b"] * 50, epsilon=3.0, delta=1e-5)
+        ledger = Ledger(owners=owners)
+        run(store, specs(2), ledger=ledger)
+        assert [charge.job for charge in ledger.history()] == [spec.id for spec in specs(2)]
+        outcome = run(store, specs(40), ledger=ledger)
+        assert outcome.failed
+        assert all(line.startswith("BudgetExceeded") for line in outcome.failed.values())
+        assert len(ledger.history()) == len(store.charges()) == len(outcome.done)
+        assert max(ledger.spent().values()) <= 3.0
+
+    def test_who_is_dead_elsewhere_is_replaced_after_the_lease(self, store):
+        jobs = specs(2)
+        for job in jobs:
+            store.add(job)
+        store.begin(jobs[0].id, 1)
+        begun = here()
+        begun["host"] = "elsewhere"
+        from inosgm.jobs._seals import seal
+
+        store._records.replace(f"jobs/{jobs[0].id}/attempts/1/begun.json", seal({**begun, "time": time.time()}))
+        assert len(run(store, jobs).done) == 2
+        assert store.states()[jobs[0].id].attempts == {1: "died", 2: ""}
+
+    def test_a_process_that_is_gone_is_known_at_once(self):
+        place = here()
+        assert not gone(place)
+        assert gone({**place, "started": "1"})
+        assert not gone({**place, "host": "elsewhere", "started": "1"})
+
+    def test_a_store_that_fills_up_stops_the_run(self, store, monkeypatch):
+        jobs = added(store, specs(3))
+        create = store._records.create
+
+        def full(name, content, **more):
+            if name.endswith("result.json") and jobs[1].id in name:
+                raise OSError(28, "No space left on device")
+            create(name, content, **more)
+
+        monkeypatch.setattr(store._records, "create", full)
+        with pytest.raises(StoreUnwritable, match=r"cannot be written to.*No space left"):
+            run(store, jobs)
+        monkeypatch.undo()
+        assert len(run(store, jobs).done) == 3
+        assert len(store.charges()) == 3
+
+    def test_no_handler_stays_behind(self, store):
+        before = signal.getsignal(signal.SIGINT)
+        run(store, specs(1))
+        assert signal.getsignal(signal.SIGINT) is before
+        assert not interrupts.asked()
+
+
+def driver(store, count=12, executor="processes", pause=0.05):
+    command = [sys.executable, str(SCRIPT), store.uri, str(count), executor, str(pause)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+
+
+def wait_until(condition, seconds=60):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "it never happened"
+        time.sleep(0.05)
+
+
+def ended(process):
+    out, _ = process.communicate(timeout=90)
+    return process.returncode, out
+
+
+def begun(store, least):
+    return lambda: sum(bool(state.attempts) for state in store.states().values()) >= least
+
+
+@pytest.mark.parametrize("executor", ["serial", "processes"])
+def test_ctrl_c_once_saves_and_says_what_is_left(store, undisturbed, executor):
+    process = driver(store, executor=executor)
+    wait_until(begun(store, 3))
+    process.send_signal(signal.SIGINT)
+    code, out = ended(process)
+    assert code == 130
+    counts = status(store).counts()
+    assert counts["running"] == counts["failed"] == 0
+    assert out == f"left {counts['left']}\n"
+    assert "stopped" in {ending for state in store.states().values() for ending in state.attempts.values()}
+    run(store, specs(12))
+    assert outcome_of(store) == undisturbed
+    assert len(store.charges()) == 12
+
+
+def test_ctrl_c_twice_stops_at_once(store):
+    process = driver(store, pause=30)
+    wait_until(begun(store, 2))
+    process.send_signal(signal.SIGINT)
+    time.sleep(0.5)
+    process.send_signal(signal.SIGINT)
+    code, _ = ended(process)
+    assert code not in (0, 130)
+    assert status(store).counts()["done"] == 0
+
+
+@pytest.mark.parametrize("executor", ["serial", "processes"])
+def test_a_killed_driver_is_started_again(store, undisturbed, executor):
+    for least in (2, 6):
+        process = driver(store, executor=executor)
+        wait_until(begun(store, least))
+        process.kill()
+        ended(process)
+    assert ended(driver(store, executor=executor, pause=0))[0] == 0
+    assert outcome_of(store) == undisturbed
+    assert len(store.charges()) == len(store.states()) == 12
+
+
+def test_two_drivers_do_nothing_twice(store, undisturbed):
+    first, second = driver(store), driver(store)
+    assert ended(first)[0] == ended(second)[0] == 0
+    assert outcome_of(store) == undisturbed
+    assert all(list(state.attempts.values()) == [""] for state in store.states().values())
+    assert len(store.charges()) == 12
