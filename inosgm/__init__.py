@@ -23,6 +23,12 @@ if TYPE_CHECKING:
     from inosgm.contributions import Contributions as Contributions
     from inosgm.contributions import Dense as Dense
     from inosgm.cost import Cost as Cost
+    from inosgm.jobs import Interrupted as Interrupted
+    from inosgm.jobs import JobSpec as JobSpec
+    from inosgm.jobs import ProcessExecutor as ProcessExecutor
+    from inosgm.jobs import SerialExecutor as SerialExecutor
+    from inosgm.jobs import Store as Store
+    from inosgm.jobs import StoreDamaged as StoreDamaged
     from inosgm.ledger import BudgetExceeded as BudgetExceeded
     from inosgm.ledger import Charge as Charge
     from inosgm.ledger import JobMismatch as JobMismatch
@@ -59,6 +65,7 @@ _ROOMS = {
     "clipping": ["AutomaticClipping", "ClipToShare", "Clipping", "PerSampleAdaptive", "ScaleClipped"],
     "contributions": ["Concatenated", "Contributions", "Dense"],
     "cost": ["Cost"],
+    "jobs": ["Interrupted", "JobSpec", "ProcessExecutor", "SerialExecutor", "Store", "StoreDamaged"],
     "ledger": ["BudgetExceeded", "Charge", "JobMismatch", "Ledger", "LedgerDamaged"],
     "mechanism": ["INOSGM", "Release"],
     "orders": ["Ascending", "Descending", "Order", "OwnerFirst", "RandomOrder"],

@@ -101,18 +101,20 @@ class Drive:
         self._specs = {spec.id: spec for spec in specs}
         self._lease = store.lease
         self._states: dict[str, JobState] = {}
+        self._todo = dict.fromkeys(self._specs)  # in the order in which they are tried
         self._running: dict[str, int] = {}
+        self._done: set[str] = set()
         self._failed: dict[str, str] = {}
         self._pulse = Pulse()
         self._look()
-        self._limit = {
-            job: attempts + (state.spent if state.status == "failed" else 0) for job, state in self._states.items()
-        }
+        states = self._states
+        self._limit = {job: attempts + (states[job].spent if states[job].status == "failed" else 0) for job in states}
+        self._todo = dict.fromkeys(sorted(self._todo, key=lambda job: states[job].spent))
 
     def run(self) -> Outcome:
         """Work until every job is done or given up, or until somebody asks to finish."""
         asked = False
-        while self._open():
+        while self._todo or self._running:
             if interrupts.asked() and not asked:
                 asked = True
                 self._progress.say("finishing: running jobs save how far they have got; Ctrl-C again stops at once")
@@ -129,23 +131,19 @@ class Drive:
 
     def outcome(self) -> Outcome:
         """Return what has become of the jobs."""
-        done = tuple(job for job, state in self._states.items() if state.done)
-        left = tuple(job for job, state in self._states.items() if not state.done and job not in self._failed)
+        done = tuple(job for job in self._specs if job in self._done)
+        left = tuple(job for job in self._specs if job not in self._done and job not in self._failed)
         return Outcome(done=done, failed=dict(self._failed), left=left)
-
-    def _open(self) -> list[str]:
-        """Return what is to be done, those that have not failed before first."""
-        found = [job for job, state in self._states.items() if not state.done and job not in self._failed]
-        return sorted(found, key=lambda job: self._states[job].spent)
 
     def _begin(self) -> bool:
         """Give a job to every worker that waits, and get the next one ready; say whether anything was begun."""
         begun = False
-        for job in self._open():
-            if job in self._running or not self._free(job) or not self._ready(job):
+        for job in list(self._todo):
+            if not self._free(job) or not self._ready(job):
                 continue
             if not self._crew.idle():
                 break
+            del self._todo[job]
             self._running[job] = self._states[job].last + 1
             self._crew.start(job, self._running[job])
             begun = True
@@ -186,29 +184,32 @@ class Drive:
     def _take(self, report: Report) -> None:
         """Enter how an attempt ended."""
         job, number = report.job, report.attempt
-        self._running.pop(job, None)
-        state = self._states[job]
+        del self._running[job]
+        self._todo[job] = None
         if report.status == "unwritable":
             raise StoreUnwritable(0, f"{self._store.uri} cannot be written to, nothing more was begun: {report.about}")
         if report.status == "taken":
-            self._states[job] = self._store.state(job)
+            self._enter(job, self._store.state(job))
             return
         if report.status in ("done", "fenced"):
-            state.done = True
+            self._finish(job)
         elif report.status == "died":
             self._end(job, number, "died")
         else:
-            state.attempts[number] = report.status
+            self._states[job].attempts[number] = report.status
         self._progress.ended(report)
 
     def _end(self, job: str, attempt: int, ending: str) -> None:
         """Write down that an attempt is over, unless its worker has just managed to commit."""
-        state = self._states[job]
         if self._store.done(job):
-            state.done = True
+            self._finish(job)
             return
         self._store.end(job, attempt, ending)
-        state.attempts[attempt] = ending
+        self._states[job].attempts[attempt] = ending
+
+    def _finish(self, job: str) -> None:
+        self._done.add(job)
+        del self._todo[job]
 
     def _reason(self, job: str) -> str:
         """Say in a line why a job is given up."""
@@ -221,6 +222,7 @@ class Drive:
     def _give_up(self, job: str, line: str) -> None:
         self._store.give_up(job, self._states[job].last, line)
         self._failed[job] = line
+        del self._todo[job]
 
     def _look_again(self) -> float:
         """Look at the store if it is time to, and return for how long to wait at most."""
@@ -233,22 +235,24 @@ class Drive:
         """Read from the store what others have done."""
         began = monotonic()
         found = self._store.states()
-        for job in self._specs:
-            state = found[job]
-            if job in self._running:
-                continue
-            if state.done and (state.keyed or state.checkpoints):
-                self._store.tidy(job)  # its worker was killed between the result and this
-            self._states[job] = state
-            if state.status == "running":
-                self._watch(job, state.last)
+        for job in list(self._todo):
+            self._enter(job, found[job])
+        self._elsewhere = sum(self._states[job].status == "running" for job in self._todo)
         self._looked = monotonic()
         self._looking = self._looked - began
 
+    def _enter(self, job: str, state: JobState) -> None:
+        """Enter what the store says about a job."""
+        self._states[job] = state
+        if state.done:
+            if state.keyed or state.checkpoints:
+                self._store.tidy(job)  # its worker was killed between the result and this
+            self._finish(job)
+        elif state.status == "running":
+            self._watch(job, state.last)
+
     def _show(self) -> None:
-        states = self._states.values()
-        running = sum(state.status == "running" for state in states) + len(self._running)
-        self._progress.show(sum(state.done for state in states), len(self._failed), running)
+        self._progress.show(len(self._done), len(self._failed), len(self._running) + self._elsewhere)
 
 
 def _all(outcome: Outcome) -> int:
