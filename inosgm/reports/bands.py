@@ -1,7 +1,7 @@
 """Learning curves over seeds: a line for the mean, a band for what is known about it."""
 
 import os
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from matplotlib import rc_context
 from matplotlib.axes import Axes
@@ -29,6 +29,8 @@ def draw(summary: "Summary", file: str | os.PathLike[str] | BinaryIO) -> None:
             _line(axes, summary, place, owner, colour, str(summary.owners[owner]))
         _line(axes, summary, place, len(summary.owners), "black", "everyone")
         axes.set(xlabel="step", ylabel=f"{name} on held-out records")
+        if name == "accuracy":
+            axes.set_ylim(-0.02, 1.02)
         axes.spines[["top", "right"]].set_visible(False)
         axes.grid(alpha=0.25)
     handles, labels = axes.get_legend_handles_labels()
@@ -36,7 +38,7 @@ def draw(summary: "Summary", file: str | os.PathLike[str] | BinaryIO) -> None:
     hidden = len(summary.owners) - len(shown)
     notes = f", {hidden} owners that ended better not shown" * (hidden > 0)
     figure.suptitle(f"{summary.about}: mean and 95 % confidence band{notes}", fontsize=10)
-    options = {"format": "svg", "metadata": {"Date": None}} if hasattr(file, "write") else {}
+    options: dict[str, Any] = {"format": "svg", "metadata": {"Date": None}} if hasattr(file, "write") else {}
     with rc_context({"svg.hashsalt": "inosgm"}):  # the same summary gives the same file
         figure.savefig(file, **options)
 

@@ -213,6 +213,15 @@ class Trainer(Descent):
                 place.forget_key()
         return self._curve
 
+    def check(self, *data: Any) -> None:
+        """Raise for data, a model or a loss that cannot be trained with; nothing is drawn, charged or changed.
+
+        Args:
+            data: Inputs and targets, or one map-style data set of such pairs.
+        """
+        self.model.train()
+        self._check(as_data(data))
+
     def evaluate(self, *data: Any, owners: Any = None) -> Evaluation:
         """Evaluate the model, in evaluation mode, on records that need no protection.
 
