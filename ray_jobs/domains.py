@@ -19,6 +19,9 @@ class Domain(Protocol):
     def draw(self, generator: np.random.Generator) -> Any:
         """Draw one of them."""
 
+    def ends(self) -> Sequence[Any]:
+        """Return the outermost of them, or all where there is no order."""
+
 
 @dataclass(frozen=True)
 class Uniform:
@@ -40,6 +43,10 @@ class Uniform:
     def draw(self, generator: np.random.Generator) -> float:
         """Draw a number."""
         return rounded(generator.uniform(self.low, self.high), self.low, self.high)
+
+    def ends(self) -> Sequence[float]:
+        """Return both ends."""
+        return self.low, self.high
 
 
 @dataclass(frozen=True)
@@ -63,6 +70,10 @@ class LogUniform:
         """Draw a number."""
         drawn = math.exp(generator.uniform(math.log(self.low), math.log(self.high)))
         return rounded(drawn, self.low, self.high)
+
+    def ends(self) -> Sequence[float]:
+        """Return both ends."""
+        return self.low, self.high
 
 
 @dataclass(frozen=True)
@@ -89,6 +100,10 @@ class Integers:
         """Draw a whole number."""
         return int(generator.integers(self.low, self.high, endpoint=True))
 
+    def ends(self) -> Sequence[int]:
+        """Return both ends."""
+        return self.low, self.high
+
 
 @dataclass(frozen=True)
 class Choice:
@@ -110,6 +125,10 @@ class Choice:
     def draw(self, generator: np.random.Generator) -> Any:
         """Draw a value."""
         return self.values[int(generator.integers(len(self.values)))]
+
+    def ends(self) -> Sequence[Any]:
+        """Return all values."""
+        return self.values
 
 
 RANGES: dict[str, Callable[[Any, Any], Domain]] = {"uniform": Uniform, "log": LogUniform, "integer": Integers}

@@ -13,14 +13,12 @@ from inosgm.config import TrainingConfig
 from ray_jobs.domains import Domain
 
 FIXED = {
-    "data.name": "all points are compared on the same data",
-    "data.root": "all points are compared on the same data",
-    "owners.csv": "all points are compared on the same data",
-    "owners.held_out": "all points are compared on the same data",
-    "seed": "every point is run with the same seeds: say how many (--seeds)",
-    "key": "the points of a sweep share it, and none shares its noise with another",
+    "data": "points are compared on the same records",
+    "owners": "what owners grant is theirs to say, and the same for all points",
+    "seed": "all points are run with the same seeds",
+    "key": "all points have one, and noise of their own all the same",
     "run": "a sweep is kept in a store",
-    "ledger": "all points are charged to the same owners",
+    "ledger": "the same owners pay for all points",
 }
 """Keys that all points have in common, and why."""
 
@@ -117,14 +115,7 @@ def _point(config: TrainingConfig, values: Mapping[str, Any], problems: dict[str
         for problem in more or [first.removeprefix("configuration: ")]:
             problems.setdefault(problem, draft.name)
         return None
-    changed = [path for path in FIXED if _at(config, path) != _at(point.config, path)]
-    for path in changed:
-        problems.setdefault(f"{path}: cannot differ within a sweep: {FIXED[path]}", draft.name)
+    changed = [key for key in FIXED if getattr(config, key) != getattr(point.config, key)]
+    for key in changed:
+        problems.setdefault(f"{key}: cannot differ within a sweep: {FIXED[key]}", draft.name)
     return None if changed else point
-
-
-def _at(config: Any, path: str) -> Any:
-    """Return what a configuration says at a path, None where that form of it has no such key."""
-    for part in path.split("."):
-        config = getattr(config, part, None)
-    return config

@@ -74,10 +74,12 @@ def test_all_that_is_wrong_is_said_at_once():
     ]
 
 
-@pytest.mark.parametrize("path", ["data.name", "data.root", "seed", "key", "run", "ledger"])
-def test_points_share_data_seeds_and_store(path):
-    value = {"data.name": "digits", "seed": 3, "key": 4}.get(path, "elsewhere")
-    with pytest.raises(ValueError, match=f"{path}: cannot differ within a sweep"):
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [("data.name", "digits"), ("owners.delta", 1e-5), ("seed", 3), ("key", 4), ("run", "here"), ("ledger", "there")],
+)
+def test_points_share_data_owners_and_seeds(path, value):
+    with pytest.raises(ValueError, match=f"{path.split('.')[0]}: cannot differ within a sweep"):
         points_of(CONFIG, grid_of({path: [value]}))
 
 
