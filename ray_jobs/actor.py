@@ -1,0 +1,54 @@
+"""A worker on a cluster."""
+
+from typing import Any
+
+import ray
+
+from inosgm.jobs import Report, Store, StoreDamaged, Task, work
+
+
+class TrainerActor:
+    """Makes attempts at jobs, one at a time, for as long as it is wanted.
+
+    Nothing is sent to it but where the store is, the task, ids of jobs and numbers of attempts: whatever is secret or
+    names an owner is read from the store.
+
+    Args:
+        uri: Where the store is.
+    """
+
+    def __init__(self, uri: str) -> None:
+        self._store = Store(uri)
+        self._task: Task | None = None
+        self._last: tuple[Report, str] | None = None
+
+    def hello(self, task: list[Any]) -> tuple[Report, str] | None:
+        """Answer, which is what a worker must do before it gets work.
+
+        Args:
+            task: The reference to the task in Ray's object store, in a list: so it is fetched here, once.
+
+        Returns:
+            What `attempt` returned last.
+        """
+        if self._task is None:
+            (self._task,) = ray.get(task)
+        return self._last
+
+    def attempt(self, job: str, number: int) -> tuple[Report, str]:
+        """Make an attempt, until it ends or `ray.cancel` is called for it.
+
+        Returns:
+            The report, and the kind of the job.
+
+        Raises:
+            FileNotFoundError: where the store cannot be seen.
+        """
+        assert self._task is not None  # `hello` has been answered
+        try:
+            kind = self._store.spec(job).kind
+        except StoreDamaged:  # which the report will say
+            kind = "unknown"
+        stopping = ray.get_runtime_context().is_canceled
+        self._last = work.attempt(self._store, self._task, job, number, stopping), kind
+        return self._last

@@ -1,0 +1,183 @@
+"""A crew of actors that a cluster lends."""
+
+import re
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from time import monotonic
+from typing import Any
+
+import ray
+from ray.exceptions import ActorDiedError, RayError, RayTaskError, TaskCancelledError
+
+from inosgm.jobs import Report, Store, Task, interrupts
+from inosgm.jobs.processes import THREADS
+from ray_jobs.actor import TrainerActor
+from ray_jobs.capacity import Request
+from ray_jobs.metrics import JobMetrics
+
+LOOK = 2.0
+"""Seconds between two looks at the nodes of the cluster."""
+
+SILENT = 10
+"""So many greetings per worker may fail, with no answer from anybody in between, before the crew is given up."""
+
+
+MISSING = re.compile(r"No module named '[\w.]+'|Can't get attribute '[\w.]+'")
+"""What may be shown of an error of Python: names of modules, not of data."""
+
+
+@dataclass(eq=False)
+class _Worker:
+    """An actor, what it was asked and has not answered, and the attempt that it makes."""
+
+    actor: Any
+    asked: Any = None
+    doing: tuple[str, int] | None = None
+    known: bool = False
+    """Whether it has answered since it was last lost."""
+
+
+class RayCrew:
+    """Actors that live as long as the run.
+
+    An actor gets an attempt only when it has answered since Ray last (re)started it. Ray restarts actors without end,
+    elsewhere if it can, but never repeats an attempt: that is up to the store.
+
+    Args:
+        request: What an actor asks of its node.
+        most: How many actors, None for as many as the cluster holds at the time.
+        task: What jobs do.
+        store: Where they are.
+        connected: Whether the connection to Ray is the crew's own, and ends with it.
+    """
+
+    def __init__(self, request: Request, most: int | None, task: Task, store: Store, *, connected: bool) -> None:
+        self._request, self._most, self._store, self._connected = request, most, store, connected
+        self._reference = ray.put(task)
+        self._make: Any = ray.remote(
+            num_cpus=request.num_cpus,
+            num_gpus=request.num_gpus,
+            resources=dict(request.resources),
+            max_restarts=-1,
+            max_task_retries=0,
+            runtime_env={"env_vars": dict.fromkeys(THREADS, str(request.threads))},
+        )(TrainerActor)
+        self._workers: list[_Worker] = []
+        self._metrics = JobMetrics()
+        self._jobs: int | None = None
+        self._look_at = 0.0
+        self._silent = 0
+
+    def idle(self) -> int:
+        """Return how many have answered and wait."""
+        return sum(worker.known and worker.asked is None for worker in self._workers)
+
+    def start(self, job: str, attempt: int) -> None:
+        """Give an attempt to one of them."""
+        worker = next(worker for worker in self._workers if worker.known and worker.asked is None)
+        worker.doing = job, attempt
+        worker.asked = worker.actor.attempt.remote(job, attempt)
+
+    def reports(self, timeout: float) -> list[Report]:
+        """Return what has ended; ask for more actors, or fewer, as nodes come and go."""
+        self._look()
+        asked = {worker.asked: worker for worker in self._workers if worker.asked is not None}
+        if not asked:
+            interrupts.pause(timeout)
+            return []
+        ray.wait(list(asked), timeout=timeout)
+        answers, _ = ray.wait(list(asked), num_returns=len(asked), timeout=0)
+        return [report for answer in answers for report in self._hear(asked[answer])]
+
+    def interrupt(self) -> None:
+        """Cancel what is running: attempts ask whether they are cancelled, then save and stop."""
+        for worker in self._workers:
+            if worker.doing is not None:
+                ray.cancel(worker.asked)
+
+    def close(self, *, kill: bool) -> None:
+        """Let all actors go; one that works is stopped where it is, with or without `kill`."""
+        for worker in self._workers:
+            ray.kill(worker.actor)
+        self._workers.clear()
+        del self._reference
+        if self._connected:
+            ray.shutdown()
+
+    def _hear(self, worker: _Worker) -> Sequence[Report]:
+        """Take the answer of a worker."""
+        answer, worker.asked = worker.asked, None
+        try:
+            said = ray.get(answer)
+        except TaskCancelledError:  # comes in place of what it returned, which it says when it is asked again
+            worker.asked = worker.actor.hello.remote([self._reference])
+            return []
+        except RayTaskError as error:
+            self._check(error, worker)
+            return self._lost(worker, gone=False)
+        except RayError as error:
+            return self._lost(worker, gone=isinstance(error, ActorDiedError))
+        self._silent = 0
+        worker.known = True
+        doing, worker.doing = worker.doing, None
+        if doing is None:
+            return []
+        report, kind = said or (None, "")
+        if report is None or (report.job, report.attempt) != doing:  # cancelled before it had begun
+            return [Report(job=doing[0], attempt=doing[1], status="stopped")]
+        self._metrics.enter(report, kind)
+        return [report]
+
+    def _lost(self, worker: _Worker, *, gone: bool) -> Sequence[Report]:
+        """Report what a worker was doing that does not answer; greet it once more, unless Ray has given it up."""
+        if worker.doing is None:
+            self._silent += 1
+            if self._silent > SILENT * len(self._workers):
+                raise RuntimeError(
+                    f"the last {self._silent} workers that Ray started ended before they had answered: the logs of "
+                    "Ray's session (worker-*.err) say why; is there memory for the task on every node?"
+                )
+        doing, worker.doing, worker.known = worker.doing, None, False
+        if gone:
+            self._workers.remove(worker)
+        else:
+            worker.asked = worker.actor.hello.remote([self._reference])
+        return [Report(job=doing[0], attempt=doing[1], status="died")] if doing else []
+
+    def _check(self, error: RayTaskError, worker: _Worker) -> None:
+        """Raise if a worker cannot work, so that all jobs would fail; texts of errors may show data and are not shown."""
+        if worker.doing is None:
+            found = MISSING.search(str(error))
+            raise RuntimeError(
+                f"a worker cannot load the task ({found[0] if found else type(error.cause).__name__}): all nodes of "
+                "the cluster need the same packages, and the modules that the task is made of"
+            ) from None
+        if isinstance(error.cause, FileNotFoundError):
+            raise RuntimeError(
+                f"a worker does not see the store {self._store.uri}: use a path that all nodes of the cluster share, "
+                "or an object store"
+            ) from None
+
+    def _look(self) -> None:
+        """Ask Ray for as many actors as there is room for, and let those go that find none."""
+        if monotonic() < self._look_at:
+            return
+        self._look_at = monotonic() + LOOK
+        if self._jobs is None:
+            self._jobs = sum(not state.done for state in self._store.states().values())
+        room = self._most if self._most is not None else sum(map(self._request.held_by, living()))
+        room = min(room, self._jobs)
+        for worker in [worker for worker in self._workers if not worker.known and self._most is None]:
+            if len(self._workers) > room:
+                self._workers.remove(worker)
+                with suppress(RayError):
+                    ray.kill(worker.actor)
+        while len(self._workers) < room:
+            actor = self._make.remote(self._store.uri)
+            self._workers.append(_Worker(actor, asked=actor.hello.remote([self._reference])))
+
+
+def living() -> list[dict[str, float]]:
+    """Return what the nodes of the cluster have that are alive."""
+    return [node["Resources"] for node in ray.nodes() if node["Alive"]]  # type: ignore[no-untyped-call]
