@@ -1,6 +1,7 @@
 """The commands that look at stores of jobs."""
 
 import json
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -24,3 +25,21 @@ def status(
 
     found = look(Store(store))
     typer.echo(json.dumps(found.to_dict()) if as_json else found.report(tracebacks=tracebacks))
+
+
+@jobs.command()
+def summary(
+    store: StoreArgument,
+    parquet: Annotated[Path | None, typer.Option(help="Also write all numbers into this Parquet file.")] = None,
+    figure: Annotated[Path | None, typer.Option(help="Also draw them into this file: .svg, .png, .pdf.")] = None,
+) -> None:
+    """Say what the runs of a store that are done came to: mean, spread and confidence band by owner."""
+    from inosgm.jobs import Store
+    from inosgm.runs import Summary
+
+    found = Summary.of(Store(store))
+    typer.echo(found.table())
+    if parquet is not None:
+        found.to_parquet(parquet)
+    if figure is not None:
+        found.figure(figure)

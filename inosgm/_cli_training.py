@@ -7,6 +7,20 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from inosgm._cli_seeds import (
+    AddressOption,
+    AttemptsOption,
+    ConcurrentOption,
+    CpusOption,
+    GpusOption,
+    ProcessesOption,
+    SeedsOption,
+    StoreOption,
+    executor_of,
+    refuse,
+    train_seeds,
+)
+
 if TYPE_CHECKING:
     from inosgm.config import TrainingConfig
     from inosgm.runs import Result
@@ -31,8 +45,25 @@ def train(
     steps: Annotated[int | None, typer.Option(help="Make so many steps now; else all that are left.")] = None,
     changes: SetOption = None,
     quiet: QuietOption = False,
+    seeds: SeedsOption = None,
+    store: StoreOption = None,
+    processes: ProcessesOption = None,
+    address: AddressOption = None,
+    num_cpus: CpusOption = None,
+    num_gpus: GpusOption = None,
+    max_concurrent: ConcurrentOption = None,
+    attempts: AttemptsOption = None,
 ) -> None:
-    """Train a model with per-owner budgets; the same command goes on with a run that was stopped."""
+    """Train a model with per-owner budgets; the same command goes on with a run, or with many, that were stopped."""
+    if seeds is not None:
+        refuse("goes with one run, not with --seeds", run=run, steps=steps)
+        ray = {"num_cpus": num_cpus, "num_gpus": num_gpus, "max_concurrent": max_concurrent}
+        config = _configuration(file, None, data_dir, seed, changes).model_copy(update={"run": None})
+        place = store or str(Path("runs") / f"{file.stem}-seeds")
+        train_seeds(config, seeds, place, executor_of(processes, address, **ray), attempts=attempts or 5, quiet=quiet)
+        return
+    several = {"store": store, "processes": processes, "address": address, "attempts": attempts}
+    refuse("goes with --seeds", **several, num_cpus=num_cpus, num_gpus=num_gpus, max_concurrent=max_concurrent)
     config = _configuration(file, run, data_dir, seed, changes)
     from inosgm import runs
 

@@ -42,7 +42,12 @@ def main() -> None:
     sys.path.insert(0, os.getcwd())  # import paths in configurations start here, as with `python -m`
     try:
         app()
-    except (ValueError, TypeError, OSError, ArithmeticError, MemoryError, RuntimeError, IndexError) as error:
+    except Exception as error:
+        from inosgm._refusals import BudgetExceeded
+
+        mistakes = (ValueError, TypeError, OSError, ArithmeticError, MemoryError, RuntimeError, IndexError)
+        if not isinstance(error, (*mistakes, BudgetExceeded)):
+            raise
         typer.secho("error: ", fg="red", nl=False, err=True)
         typer.echo("\n".join([str(error), *getattr(error, "__notes__", [])]), err=True)
         sys.exit(2)

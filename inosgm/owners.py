@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from os import PathLike
-from typing import Any, Self
+from typing import Any, Self, TextIO
 
 import array_api_compat
 import numpy as np
@@ -125,7 +125,7 @@ class Owners:
     @classmethod
     def from_csv(
         cls,
-        path: str | PathLike[str],
+        path: str | PathLike[str] | TextIO,
         *,
         owner: str = "owner",
         epsilon: str | float | Mapping[Any, float] = "epsilon",
@@ -133,6 +133,8 @@ class Owners:
         records: str | None = "records",
     ) -> Self:
         """Read owners from a CSV file whose first line names the columns, in UTF-8, separated by commas.
+
+        The file is named by its path, or open already.
 
         Rows and arguments mean what they mean in `from_table`: by default the file has the columns `owner`,
         `epsilon` and `delta` and a row per record, or also `records` and a row per owner. Labels become whole
@@ -150,7 +152,8 @@ class Owners:
                 columns[owner] = _whole_numbers(columns[owner])
             return cls.from_table(columns, owner=owner, epsilon=epsilon, delta=delta, records=records)
         except (ValueError, TypeError) as error:
-            raise ValueError(f"{path} does not describe owners: {error}") from None
+            name = path if isinstance(path, str | PathLike) else path.name
+            raise ValueError(f"{name} does not describe owners: {error}") from None
 
     @property
     def n_records(self) -> int:
@@ -328,9 +331,9 @@ def _column_names(table: Any) -> list[Any]:
     return list(names)
 
 
-def _read_csv(path: str | PathLike[str], wanted: set[str]) -> dict[str, Any]:
+def _read_csv(path: str | PathLike[str] | TextIO, wanted: set[str]) -> dict[str, Any]:
     """Return the wanted columns as lists of text."""
-    with open(path, encoding="utf-8-sig", newline="") as file:
+    with open(path, encoding="utf-8-sig", newline="") if isinstance(path, str | PathLike) else path as file:
         try:
             rows = csv.reader(file, strict=True)
             header = [name.strip() for name in next(rows, [])]

@@ -333,6 +333,10 @@ class Store:
         self._make()
         with suppress(FileExistsError):
             self._create(_document(name), values)
+        return self.claimed(name)
+
+    def claimed(self, name: str) -> dict[str, Any]:
+        """Return a document that is written once; FileNotFoundError if it has not been."""
         return self._sealed(_document(name))
 
     def get(self, name: str) -> bytes:

@@ -1,7 +1,31 @@
-"""Training runs from configurations: build, train, evaluate, compare, revise."""
+"""Training runs from configurations: build, train, evaluate, compare, revise; and many of them, as jobs."""
 
 from inosgm.runs.building import Training, build
 from inosgm.runs.comparing import Comparison, compare
+from inosgm.runs.expense import Expense, expense
+from inosgm.runs.seeds import Seeds, Study, train_seeds
+from inosgm.runs.source import Source, read
+from inosgm.runs.summary import Summary
+from inosgm.runs.task import TrainingTask
 from inosgm.runs.training import Evaluated, Result, evaluate, revise, train
 
-__all__ = ["Comparison", "Evaluated", "Result", "Training", "build", "compare", "evaluate", "revise", "train"]
+__all__ = [
+    "Comparison",
+    "Evaluated",
+    "Expense",
+    "Result",
+    "Seeds",
+    "Source",
+    "Study",
+    "Summary",
+    "Training",
+    "TrainingTask",
+    "build",
+    "compare",
+    "evaluate",
+    "expense",
+    "read",
+    "revise",
+    "train",
+    "train_seeds",
+]

@@ -1,16 +1,19 @@
 """From a configuration to a trainer."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import torch
 
 from inosgm.config import TrainingConfig
-from inosgm.datasets import Dataset, load
+from inosgm.cost import LedgerHook
+from inosgm.datasets import Dataset
+from inosgm.datasets.settings import Prepared
 from inosgm.owners import Owners
 from inosgm.plan import Plan
 from inosgm.runs import directory, parts
+from inosgm.runs.source import Source, read
 from inosgm.sgd.trainer import Trainer
 
 PRECISIONS = {"bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -49,51 +52,58 @@ class Training:
         return self.dataset.x_test, self.dataset.y_test, self.groups
 
 
-def build(config: TrainingConfig, *, dataset: Dataset | None = None, note: str = "") -> Training:
+def build(config: TrainingConfig, *, source: Source | None = None, note: str = "") -> Training:
     """Make data, owners, plan, model, optimizer and trainer from a configuration; nothing is trained or charged.
 
     A run that has begun goes by the plan that it was begun with.
 
     Args:
         config: What to make.
-        dataset: The data set, where it is loaded already.
+        source: What the configuration reads from files, where it is read already.
         note: What the ledger says about it.
 
     Raises:
         ValueError: for what does not fit together, with the path of the key.
         FileNotFoundError: for data that is not there.
     """
-    return assembled(config, directory.begun(config), dataset=dataset, charged=True, note=note)
+    begun = directory.begun(config)
+    chosen = parts.prepared(config, read(config) if source is None else source)
+    learner = parts.learner_of(config, chosen.dataset)
+    ledger = parts.ledger_of(config, chosen.owners if begun.plan is None else None)
+    plan = begun.plan or parts.planned(config, chosen.owners, ledger)
+    made = assembled(config, chosen, learner, plan, key=config.noise_key(), ledger=ledger, note=note)
+    return replace(made, begun_at=begun.step, follows=begun.follows or plan)
 
 
 def assembled(
-    config: TrainingConfig, begun: directory.Begun, *, dataset: Dataset | None, charged: bool, note: str = ""
+    config: TrainingConfig,
+    chosen: Prepared,
+    learner: parts.Learner,
+    plan: Plan,
+    *,
+    key: int | None = None,
+    ledger: LedgerHook | None = None,
+    note: str = "",
 ) -> Training:
-    """Put the parts together, with the plan that a run was begun with if it has begun."""
-    chosen = parts.prepared(config, load(config.data.name, config.data.root) if dataset is None else dataset)
+    """Put the parts of a run that has not begun together."""
     if not len(chosen.dataset.y_test):
         raise ValueError(f"data: {config.data.name} has no held-out records")
-    model = parts.model_of(config, chosen.dataset)
-    optimizer = parts.optimizer_of(config, model)
-    schedule = parts.schedule_of(config, optimizer)
-    ledger = parts.ledger_of(config, chosen.owners if begun.plan is None else None) if charged else None
-    plan = parts.planned(config, chosen.owners, ledger) if begun.plan is None else begun.plan
     _require_diagnosable(config, plan, chosen.groups)
     fit = config.training
     trainer = Trainer(
         plan,
-        model,
-        parts.loss_of(config),
-        optimizer,
+        learner.model,
+        learner.loss,
+        learner.optimizer,
         owners=chosen.owners,
         tail=config.tail.tail,
         order=config.of_order(),
         clipping=config.clipping.clipping(),
-        schedule=schedule,
+        schedule=learner.schedule,
         max_physical_batch=fit.max_physical_batch,
         autocast=None if fit.autocast is None else PRECISIONS[fit.autocast],
         fix=fit.fix,
-        key=config.noise_key(),
+        key=key,
         ledger=ledger,
         note=note,
     )
@@ -103,8 +113,8 @@ def assembled(
         owners=chosen.owners,
         groups=chosen.groups,
         trainer=trainer,
-        begun_at=begun.step,
-        follows=begun.follows or plan,
+        begun_at=0,
+        follows=plan,
     )
 
 

@@ -6,9 +6,9 @@ from statistics import fmean, stdev
 
 from inosgm import _validate
 from inosgm.config import TrainingConfig, differences
-from inosgm.datasets import load
 from inosgm.owners import Label
 from inosgm.runs.building import build
+from inosgm.runs.source import read
 from inosgm.runs.tables import columns
 from inosgm.runs.training import Result, train
 from inosgm.sgd.metrics import Evaluation
@@ -85,12 +85,12 @@ def compare(
         found = differences(base, config, (f"in {first}", f"in {name}"), within=("data", "owners", "seed"))
         if found:
             raise ValueError(f"configurations must agree on data, owners and seed; these differ in {found}")
-    dataset = load(base.data.name, base.data.root)
+    source = read(*configs.values())
     evaluations: dict[str, list[Evaluation]] = {name: [] for name in configs}
     numbers = tuple(range(base.seed, base.seed + seeds))
     for seed in numbers:
         for name, config in configs.items():
-            result = train(build(config.model_copy(update={"seed": seed, "run": None}), dataset=dataset))
+            result = train(build(config.model_copy(update={"seed": seed, "run": None}), source=source))
             evaluations[name].append(result.evaluation)
             if tell is not None:
                 tell(name, result)

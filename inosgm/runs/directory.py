@@ -44,7 +44,9 @@ def require_same(config: TrainingConfig) -> None:
     folder = Path(str(config.run))
     if not (folder / NAME).exists():
         if (folder / "plan-0.json").exists():
-            raise ValueError(f"run: {folder} holds a run that was not begun from a configuration: take another directory (--run)")
+            raise ValueError(
+                f"run: {folder} holds a run that was not begun from a configuration: take another directory (--run)"
+            )
         return
     other = differences(TrainingConfig.from_yaml(folder / NAME), config, names=("there", "here"))
     if other:

@@ -3,9 +3,9 @@
 import inspect
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from types import ModuleType
-from typing import Any
+from typing import Any, TextIO
 
 import numpy as np
 import torch
@@ -22,6 +22,7 @@ from inosgm.datasets.settings import SETTINGS, Prepared, split
 from inosgm.ledger import Ledger
 from inosgm.owners import Owners
 from inosgm.plan import Plan
+from inosgm.runs.source import Source
 from inosgm.sgd import models
 
 
@@ -34,9 +35,9 @@ def about(key: str) -> Iterator[None]:
         raise ValueError(f"{key}: {error}") from error
 
 
-def prepared(config: TrainingConfig, dataset: Dataset) -> Prepared:
-    """Choose the records, and say who owns them."""
-    owners, seed = config.owners, config.seed
+def prepared(config: TrainingConfig, source: Source) -> Prepared:
+    """Choose the records, and say who owns them: a function of the configuration and what was read for it."""
+    owners, seed, dataset = config.owners, config.seed, source.dataset(config)
     if config.data.subset is not None:
         dataset = _subset(dataset, config.data.subset, seed)
     with about("owners"):
@@ -50,10 +51,11 @@ def prepared(config: TrainingConfig, dataset: Dataset) -> Prepared:
             epsilon = {dataset.classes[place]: granted[dataset.classes[place]] for place in present}
             made = Owners(of_record=names[dataset.y], epsilon=epsilon, delta=owners.delta)
         elif isinstance(owners, FileOwners):
-            made = _from_file(owners, owners.csv)
+            made = _from_file(owners, source.table(owners.csv))
             _require_as_many(owners.csv, made, dataset.y, "training")
             if owners.held_out is not None:
-                held_out = Owners.from_csv(owners.held_out, epsilon=1.0, delta=0.5, records=None)  # only labels count
+                rows = source.table(owners.held_out)
+                held_out = Owners.from_csv(rows, epsilon=1.0, delta=0.5, records=None)  # only labels count
                 _require_as_many(owners.held_out, held_out, dataset.y_test, "held-out")
                 groups = np.array(held_out.labels)[held_out.of_record]
         else:
@@ -83,9 +85,9 @@ def _by_class(epsilon: Any, classes: tuple[str, ...]) -> dict[str, float]:
     return dict(zip(classes, values, strict=True))
 
 
-def _from_file(owners: FileOwners, path: str) -> Owners:
+def _from_file(owners: FileOwners, rows: TextIO) -> Owners:
     budgets = {"epsilon": owners.epsilon, "delta": owners.delta}
-    return Owners.from_csv(path, records=None, **{k: v for k, v in budgets.items() if v is not None})  # type: ignore[arg-type]
+    return Owners.from_csv(rows, records=None, **{k: v for k, v in budgets.items() if v is not None})  # type: ignore[arg-type]
 
 
 def _require_as_many(path: str, owners: Owners, records: np.ndarray, which: str) -> None:
@@ -132,7 +134,24 @@ def ledger_of(config: TrainingConfig, owners: Owners | None) -> Ledger | None:
         return Ledger(config.ledger, owners=owners, accountant=ACCOUNTANTS[config.plan.accountant])
 
 
-def model_of(config: TrainingConfig, dataset: Dataset) -> nn.Module:
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Learner:
+    """What learns: a model, what is made small, and what makes a step."""
+
+    model: nn.Module
+    loss: nn.Module
+    optimizer: Optimizer
+    schedule: LRScheduler | None
+
+
+def learner_of(config: TrainingConfig, dataset: Dataset) -> Learner:
+    """Make model, loss, optimizer and schedule."""
+    model = _model_of(config, dataset)
+    optimizer = _optimizer_of(config, model)
+    return Learner(model=model, loss=_loss_of(config), optimizer=optimizer, schedule=_schedule_of(config, optimizer))
+
+
+def _model_of(config: TrainingConfig, dataset: Dataset) -> nn.Module:
     """Make the model, whose first parameters follow from the seed."""
     with about("model"):
         model = models.make(
@@ -149,7 +168,7 @@ def model_of(config: TrainingConfig, dataset: Dataset) -> nn.Module:
             raise ValueError(str(error).splitlines()[0]) from None
 
 
-def optimizer_of(config: TrainingConfig, model: nn.Module) -> Optimizer:
+def _optimizer_of(config: TrainingConfig, model: nn.Module) -> Optimizer:
     """Make the optimizer."""
     wish = config.optimizer
     with about("optimizer"):
@@ -159,7 +178,7 @@ def optimizer_of(config: TrainingConfig, model: nn.Module) -> Optimizer:
         return made
 
 
-def schedule_of(config: TrainingConfig, optimizer: Optimizer) -> LRScheduler | None:
+def _schedule_of(config: TrainingConfig, optimizer: Optimizer) -> LRScheduler | None:
     """Make the learning-rate schedule, if there is one."""
     wish = config.schedule
     if wish is None:
@@ -171,7 +190,7 @@ def schedule_of(config: TrainingConfig, optimizer: Optimizer) -> LRScheduler | N
         return made
 
 
-def loss_of(config: TrainingConfig) -> nn.Module:
+def _loss_of(config: TrainingConfig) -> nn.Module:
     """Make the loss."""
     with about("loss"):
         return _call(nn, config.loss.name, (), config.loss.options)  # type: ignore[no-any-return]

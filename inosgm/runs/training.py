@@ -1,6 +1,7 @@
 """Train, evaluate and revise runs that configurations describe."""
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -8,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from inosgm.config import TrainingConfig
-from inosgm.datasets import Dataset
 from inosgm.owners import Owners
 from inosgm.plan import Plan
-from inosgm.runs import directory
+from inosgm.runs import directory, parts
 from inosgm.runs.building import Training, assembled, build
+from inosgm.runs.source import Source, read
 from inosgm.runs.tables import owner_table
 from inosgm.sgd.curve import LearningCurve
 from inosgm.sgd.metrics import Evaluation
@@ -88,20 +89,34 @@ def train(run: TrainingConfig | Training, *, steps: int | None = None, progress:
         BlockingIOError: while another process trains in the directory.
     """
     training = run if isinstance(run, Training) else build(run)
-    config, trainer = training.config, training.trainer
+    config = training.config
     if config.run is not None:
         with Run(config.run):
             directory.require_same(config)
             directory.remember(config)
+    return fitted(training, steps=steps, run=config.run, progress=progress)
+
+
+def fitted(
+    training: Training,
+    *,
+    steps: int | None = None,
+    run: str | Run | None = None,
+    stop: Callable[[], bool] | None = None,
+    progress: bool = False,
+) -> Result:
+    """Train as a configuration says, wherever the run is kept, and evaluate the model."""
+    trainer, settings = training.trainer, training.config.training
     curve = trainer.fit(
         training.dataset.x,
         training.dataset.y,
         steps=steps,
         held_out=training.held_out,
-        evaluate_every=config.training.evaluate_every,
-        checkpoint_every=config.training.checkpoint_every,
-        diagnostics=config.training.diagnostics,
-        run=config.run,
+        evaluate_every=settings.evaluate_every,
+        checkpoint_every=settings.checkpoint_every,
+        diagnostics=settings.diagnostics,
+        run=run,
+        stop=stop,
         progress=progress,
     )
     return Result(
@@ -114,19 +129,20 @@ def train(run: TrainingConfig | Training, *, steps: int | None = None, progress:
     )
 
 
-def evaluate(run: TrainingConfig | str | os.PathLike[str], *, dataset: Dataset | None = None) -> Evaluated:
+def evaluate(run: TrainingConfig | str | os.PathLike[str], *, source: Source | None = None) -> Evaluated:
     """Evaluate the latest checkpoint of a run on the held-out records.
 
     Args:
         run: A configuration with a run directory, or that directory.
-        dataset: The data set, where it is loaded already.
+        source: What the configuration reads from files, where it is read already.
 
     Raises:
         ValueError: if nothing was trained there.
     """
     config = run if isinstance(run, TrainingConfig) else configuration_in(run)
     checkpoint, plan = _latest(config)
-    training = assembled(config, directory.Begun(plan, plan, checkpoint.step), dataset=dataset, charged=False)
+    chosen = parts.prepared(config, read(config) if source is None else source)
+    training = assembled(config, chosen, parts.learner_of(config, chosen.dataset), plan)
     training.trainer.model.load_state_dict(dict(checkpoint.model))
     found = training.trainer.evaluate(*training.held_out[:2], owners=training.groups)
     step = checkpoint.step - checkpoint.first

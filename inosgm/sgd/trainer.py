@@ -149,8 +149,9 @@ class Trainer(Descent):
         held_out: Any = None,
         evaluate_every: int | None = None,
         diagnostics: bool = False,
-        run: str | os.PathLike[str] | None = None,
+        run: str | os.PathLike[str] | Run | None = None,
         checkpoint_every: int | None = None,
+        stop: Callable[[], bool] | None = None,
         progress: bool = True,
     ) -> LearningCurve:
         """Train for the steps of the plan, or some of them.
@@ -166,6 +167,8 @@ class Trainer(Descent):
             run: A directory for checkpoints, log and ledger. Training goes on from what is there, and a run that was
                 killed at any moment ends as if it had not been (on a CPU, with the same number of threads).
             checkpoint_every: Steps between checkpoints; a twentieth of the plan if not given.
+            stop: Asked after every step; when it says true, training ends there, with a checkpoint if there is a run,
+                and goes on later as if it had not been stopped.
             progress: Show a bar, or lines where there is no terminal.
 
         Returns:
@@ -182,7 +185,7 @@ class Trainer(Descent):
         with ExitStack() as stack:
             place = log = None
             if run is not None:
-                place = stack.enter_context(Run(run))
+                place = stack.enter_context(run if isinstance(run, Run) else Run(run))
                 self._go_on(place)
                 seen = self._curve.steps[-1] if self._curve.steps else -1
                 log = stack.enter_context(RunLog(place.path, after=seen))
@@ -195,18 +198,29 @@ class Trainer(Descent):
             look = held_out is not None
             if look and not self._curve.steps:
                 self._look(records, held_out, diagnostics, log, bar)
-            while self._released < end:
+            stopping = False
+            while self._released < end and not stopping:
                 self.step(*data)
                 bar.advance(self._released)
                 last = self._released == end
                 if look and (last or self._released % often == 0):
                     self._look(records, held_out, diagnostics, log, bar)
-                if place is not None and (last or self._released % every == 0):
+                stopping = stop is not None and stop()
+                if place is not None and (last or stopping or self._released % every == 0):
                     self._save(place)
             if place is not None and self._released == self._plan.steps:
                 place.save_results(self.model.state_dict(), self._curve.to_json())
                 place.forget_key()
         return self._curve
+
+    def check(self, *data: Any) -> None:
+        """Raise for data, a model or a loss that cannot be trained with; nothing is drawn, charged or changed.
+
+        Args:
+            data: Inputs and targets, or one map-style data set of such pairs.
+        """
+        self.model.train()
+        self._check(as_data(data))
 
     def evaluate(self, *data: Any, owners: Any = None) -> Evaluation:
         """Evaluate the model, in evaluation mode, on records that need no protection.

@@ -1,0 +1,1 @@
+"""Figures. The only room that needs matplotlib."""

@@ -1,0 +1,80 @@
+"""A run whose checkpoints are kept by the store of a job."""
+
+import io
+import os
+import zipfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from time import monotonic
+from typing import Any, Self
+
+import torch
+
+from inosgm.jobs import Attempt
+from inosgm.sgd.run import Checkpoint, Run
+
+KEPT = ("plan-0.json", "log.jsonl")
+"""What a later attempt needs beside a checkpoint."""
+
+PAUSE = 10.0
+"""Seconds between checkpoints, at least, where nobody has said how often: a job of seconds is faster done again."""
+
+
+class AttemptRun(Run):
+    """A run in a folder of its own that goes on from what any attempt at the job has saved.
+
+    What it saves goes to the store, not into the folder, which may be gone when somebody goes on with the job.
+
+    Args:
+        directory: An empty folder.
+        attempt: The attempt that is being made.
+        pause: Seconds between checkpoints, at least; but when the attempt is asked to stop there is one in any case.
+    """
+
+    def __init__(self, directory: str | os.PathLike[str], attempt: Attempt, pause: float = 0.0) -> None:
+        content = attempt.latest()
+        if content is not None:
+            _unpack(content, Path(directory))
+        super().__init__(directory)
+        self._attempt, self._pause, self._saved = attempt, pause, monotonic()
+
+    @classmethod
+    @contextmanager
+    def of(cls, attempt: Attempt, pause: float) -> Iterator[Self]:
+        """Make a run in a folder that is deleted afterwards."""
+        with TemporaryDirectory(prefix="inosgm-job-") as folder:
+            yield cls(folder, attempt, pause)
+
+    def save(self, checkpoint: Checkpoint) -> None:
+        """Save a checkpoint, with what goes with it, in the store of the job."""
+        if monotonic() - self._saved < self._pause and not self._attempt.stopping():
+            return
+        stream = io.BytesIO()
+        with zipfile.ZipFile(stream, "w") as archive:
+            archive.writestr(self._file(checkpoint.revision, checkpoint.step).name, checkpoint.to_bytes())
+            for name in KEPT:
+                if (self.path / name).exists():
+                    archive.write(self.path / name, name)
+        self._attempt.save(checkpoint.step, stream.getvalue())
+        self._saved = monotonic()
+
+    def save_results(self, model: Mapping[str, Any], curve: str) -> None:
+        """Do nothing: what the run comes to is the result of the job."""
+
+
+def _unpack(content: bytes, folder: Path) -> None:
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        archive.extractall(folder)
+
+
+@contextmanager
+def threads() -> Iterator[None]:
+    """Train with one thread, or with as many as OMP_NUM_THREADS says: bits depend on their number."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1").partition(",")[0]))
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

@@ -1,0 +1,46 @@
+"""Which code a result is a function of."""
+
+from functools import lru_cache
+from hashlib import blake2b
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+import torch
+
+import inosgm
+from inosgm.config import TrainingConfig
+
+
+def code_version(config: TrainingConfig) -> str:
+    """Return what stands for the code that a run is made by.
+
+    That is this package, the packages (or modules) that the configuration names import paths of, and the versions of
+    torch and numpy. What those packages import in turn it does not know, and the code of a data set does not count: its
+    records do.
+    """
+    sections = (config.model, config.loss, config.optimizer, config.schedule)
+    paths = {section.name for section in sections if section is not None and ":" in section.name}
+    return f"{inosgm.__version__}+{_digest(tuple(sorted(path.partition(':')[0].partition('.')[0] for path in paths)))}"
+
+
+@lru_cache
+def _digest(packages: tuple[str, ...]) -> str:
+    versions = (torch.__version__.partition("+")[0], np.__version__)
+    state = blake2b(repr(versions).encode(), digest_size=8, person=b"inosgm code")
+    for package in ("inosgm", *packages):
+        for name, file in _sources(package):
+            content = file.read_bytes()
+            state.update(f"{package} {name} {len(content)} ".encode() + content)
+    return state.hexdigest()
+
+
+def _sources(package: str) -> list[tuple[str, Path]]:
+    """List the source files of a package, or the file of a module, by name."""
+    spec = find_spec(package)
+    if spec is None:
+        raise ValueError(f"there is no module {package!r}, which the configuration names")
+    if spec.submodule_search_locations is None:
+        return [] if spec.origin is None else [("", Path(spec.origin))]
+    folders = map(Path, spec.submodule_search_locations)
+    return sorted((file.relative_to(folder).as_posix(), file) for folder in folders for file in folder.rglob("*.py"))

@@ -1,0 +1,177 @@
+"""One configuration, many seeds: runs as durable jobs, and what they come to."""
+
+import io
+import json
+import os
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from inosgm import _validate
+from inosgm.accounting import ACCOUNTANTS
+from inosgm.config import TrainingConfig, differences
+from inosgm.jobs import Executor, JobSpec, Outcome, SerialExecutor, Store
+from inosgm.ledger import Ledger
+from inosgm.runs.directory import located
+from inosgm.runs.expense import Expense, counted, expense, require_affordable
+from inosgm.runs.source import read
+from inosgm.runs.summary import Summary
+from inosgm.runs.task import TrainingTask, spec_of
+
+NAME = "study.json"
+"""What a store of seeds says about the one configuration that it belongs to."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Seeds:
+    """Runs of one configuration with many seeds.
+
+    Attributes:
+        store: Where they are.
+        outcome: What has become of them.
+    """
+
+    store: Store
+    outcome: Outcome
+
+    def summary(self) -> Summary:
+        """Return what the runs that are done came to."""
+        return Summary.of(self.store)
+
+    def write(self) -> Summary:
+        """Write results.parquet (all results), summary.parquet and summary.svg into the store; return the summary."""
+        summary = self.summary()
+        self.store.compact()
+        for name, write in (("summary.parquet", summary.to_parquet), ("summary.svg", summary.figure)):
+            stream = io.BytesIO()
+            write(stream)
+            self.store.put(name, stream.getvalue())
+        return summary
+
+
+class Study:
+    """Runs of one configuration with many seeds, before the first of them begins: nothing is charged yet.
+
+    Args:
+        config: What to train. Its `seed` is the root of all seeds, its `run` is not used.
+        seeds: How many runs; those that are there already count.
+        store: Where they are kept: a path, a URI that fsspec knows, or a Store.
+
+    Raises:
+        ValueError: for a configuration that cannot be trained, and for a store of another configuration, data or code.
+
+    Attributes:
+        store: Where they are kept.
+        task: What they do.
+        specs: The jobs.
+    """
+
+    def __init__(self, config: TrainingConfig, seeds: int, *, store: Store | str | os.PathLike[str]) -> None:
+        seeds = _validate.count("seeds", seeds, least=1)
+        self._config = located(config).model_copy(update={"key": config.key})
+        self.store = store if isinstance(store, Store) else Store(store)
+        source = read(self._config)
+        self.task = TrainingTask(source)
+        self.task.check(spec_of(self._config, 0, data_fingerprint=""))
+        fingerprint = self.store.fingerprint(source.parts(self._config))
+        self.specs = [spec_of(self._config, index, data_fingerprint=fingerprint) for index in range(seeds)]
+        with suppress(FileNotFoundError):
+            self._require_same(self.store.claimed(NAME))
+        self._costs = [self.task.cost(spec) for spec in self.specs]
+        self._owners = self.task.owners(self.specs[0])
+
+    def index(self, job: str) -> int:
+        """Return which of the runs a job is, from 0."""
+        return next(spec.index for spec in self.specs if spec.id == job)
+
+    def expense(self) -> Expense:
+        """Return what one run and all runs together cost every owner."""
+        return expense(self._owners, counted(self._costs), ACCOUNTANTS[self._config.plan.accountant])
+
+    def report(self) -> str:
+        """Say what the runs cost, for people."""
+        if self._config.ledger is None:
+            who_pays = "every run keeps the budgets by itself, and all together spend what the last column says"
+        else:
+            who_pays = f"every run is charged to {self._config.ledger}, which pays for all of them or for none"
+        return f"{self.expense().table()}\n{who_pays}"
+
+    def run(self, executor: Executor | None = None, *, attempts: int = 5, progress: bool = True) -> Seeds:
+        """Do the runs that are not done; see `train_seeds`."""
+        ledger = self._ledger()
+        self._require_same(self.store.claim(NAME, self._identity()))
+        for spec in self.specs:
+            self.store.add(spec, self._noise_key(spec))
+        executor = SerialExecutor() if executor is None else executor
+        outcome = executor.run(self.task, self.specs, self.store, attempts=attempts, ledger=ledger, progress=progress)
+        return Seeds(store=self.store, outcome=outcome)
+
+    def _noise_key(self, spec: JobSpec) -> int | None:
+        """Return the key of a run with the seed of the job, as `train` has it."""
+        return self._config.model_copy(update={"seed": spec.seed}).noise_key()
+
+    def _identity(self) -> dict[str, Any]:
+        """Return what a store of seeds says about the one study that it belongs to; the key only by a fingerprint."""
+        key = None if self._config.key is None else self.store.fingerprint([str(self._config.key).encode()])
+        return {"spec": json.loads(self.specs[0].to_json()), "key": key}
+
+    def _require_same(self, known: dict[str, Any]) -> None:
+        """Raise if the store belongs to something else."""
+        here, there = self.specs[0], JobSpec.from_json(json.dumps(known["spec"]))
+        names = ("there", "here")
+        if known == self._identity():
+            return
+        if there.code_version != here.code_version:
+            why = f"was made by other code ({there.code_version} there, {here.code_version} here): go on with that, or"
+        elif changed := differences(*(TrainingConfig.from_dict(spec.configuration) for spec in (there, here)), names):
+            why = f"holds runs of another configuration, which differs in {changed}:"
+        elif there.data_fingerprint != here.data_fingerprint:
+            why = "holds runs on other data, which have changed since:"
+        else:
+            why = "holds runs with another key:"
+        raise ValueError(f"store: {self.store.uri} {why} take another store (--store)")
+
+    def _ledger(self) -> Ledger | None:
+        """Open the shared ledger, which must be able to pay for everything; it is made if it is not there."""
+        if self._config.ledger is None:
+            return None
+        accountant, path = ACCOUNTANTS[self._config.plan.accountant], Path(self._config.ledger)
+        there = path.exists()
+        ledger = Ledger(path if there else None, owners=None if there else self._owners, accountant=accountant)
+        require_affordable(ledger, self._costs, accountant)
+        return ledger if there else Ledger(path, owners=self._owners, accountant=accountant)
+
+
+def train_seeds(
+    config: TrainingConfig,
+    seeds: int,
+    *,
+    store: Store | str | os.PathLike[str],
+    executor: Executor | None = None,
+    attempts: int = 5,
+    progress: bool = True,
+) -> Seeds:
+    """Train a configuration with many seeds, as jobs that survive whatever happens; the same call goes on with them.
+
+    **Guarantee.** Each run is charged once, before it begins, and keeps the budgets by itself; with a `ledger:` in the
+    configuration all runs together keep those of the ledger, and none begins unless it can pay for all. Runs with a
+    `key:` equal, bit for bit, those of `train` with the seed of the job and as many threads.
+
+    Args:
+        config: What to train. Its `seed` is the root of all seeds; its `run` is not used.
+        seeds: How many runs; ask for more later, and only those are made.
+        store: Where they are kept: a path, a URI that fsspec knows, or a Store. It belongs to one configuration.
+        executor: Who works: this process if not given, or `ProcessExecutor`, or `ray_jobs.RayExecutor`.
+        attempts: How many attempts of a run may fail before it is given up.
+        progress: Show how far it has got.
+
+    Returns:
+        What has become of the runs.
+
+    Raises:
+        ValueError: for a configuration that cannot be trained, and for a store of another configuration, data or code.
+        BudgetExceeded: if the ledger cannot pay for all runs.
+        Interrupted: after Ctrl-C, when everything that was running has saved how far it had got.
+    """
+    return Study(config, seeds, store=store).run(executor, attempts=attempts, progress=progress)

@@ -1,0 +1,118 @@
+"""Training as a job: a function of a configuration, an index, and what was read from files."""
+
+import json
+from typing import Any
+
+from inosgm.config import TrainingConfig
+from inosgm.cost import Cost, LedgerHook
+from inosgm.jobs import Attempt, JobSpec, Result, Stopped
+from inosgm.owners import Owners
+from inosgm.plan import Plan
+from inosgm.runs import parts
+from inosgm.runs.attempts import PAUSE, AttemptRun, threads
+from inosgm.runs.building import Training, assembled
+from inosgm.runs.code import code_version
+from inosgm.runs.directory import located
+from inosgm.runs.source import Source
+from inosgm.runs.training import fitted
+from inosgm.sgd.predictions import as_numpy
+
+KIND = "train"
+
+
+def spec_of(config: TrainingConfig, index: int, *, data_fingerprint: str) -> JobSpec:
+    """Return the job of training a configuration with the seed that belongs to an index.
+
+    It holds no key, no run, no ledger, and no data directory: the fingerprint stands for the data.
+    """
+    whole = located(config)
+    whole = whole.model_copy(update={"data": whole.data.model_copy(update={"root": None})})
+    return JobSpec(
+        kind=KIND,
+        configuration=whole.model_dump(exclude={"key", "run", "ledger"}),
+        data_fingerprint=data_fingerprint,
+        code_version=code_version(config),
+        index=index,
+    )
+
+
+def config_of(spec: JobSpec) -> TrainingConfig:
+    """Return the configuration of a job, with the seed of its own."""
+    return TrainingConfig.from_dict({**spec.configuration, "seed": spec.seed}, source=f"job {spec.id}")
+
+
+class TrainingTask:
+    """Trains models: each a function of its spec and its key, bit for bit, however often it was stopped.
+
+    The result of a job has the values `curve` (as `LearningCurve.to_json`), `evaluation`, `steps`, `accountant`,
+    `owners` (what each granted and has spent) and `log` (the public rows of the log), and the parameters of the model
+    as arrays. Private rows of the log are not kept.
+
+    Args:
+        source: What the configurations of the jobs read from files.
+    """
+
+    def __init__(self, source: Source) -> None:
+        self._source, self._outline = source, source.outline()
+        self._plans: dict[Any, Plan] = {}
+
+    def owners(self, spec: JobSpec) -> Owners:
+        """Return the owners of the records that a job trains on."""
+        return parts.prepared(config_of(spec), self._outline).owners
+
+    def cost(self, spec: JobSpec) -> Cost:
+        """Return what a job asks of the owners: all steps of its plan."""
+        plan = self._plan(config_of(spec), self.owners(spec))
+        return Cost(
+            labels=plan.labels,
+            sample_rates=plan.sample_rates,
+            noise_multipliers=plan.noise_multipliers,
+            steps=plan.steps,
+            job=spec.id,
+            note=f"{spec.kind}, index {spec.index}",
+        )
+
+    def check(self, spec: JobSpec) -> None:
+        """Raise for a job that cannot be trained, as far as can be said before anything is charged."""
+        training = self._training(spec)
+        training.trainer.check(training.dataset.x, training.dataset.y)
+
+    def run(self, spec: JobSpec, attempt: Attempt) -> Result:
+        """Train, or go on with it, and say what came out.
+
+        Raises:
+            Stopped: if it was asked to, with a checkpoint to go on from.
+            RuntimeError: where the code is not that of the spec.
+        """
+        if (here := code_version(config_of(spec))) != spec.code_version:
+            raise RuntimeError(
+                f"this worker has other code than the command that made the job, {here} and not {spec.code_version}: "
+                "install the same versions, and the same modules of your own, wherever jobs run"
+            )
+        training = self._training(spec, attempt.key, attempt.ledger)
+        pause = PAUSE if training.config.training.checkpoint_every is None else 0.0
+        with threads(), AttemptRun.of(attempt, pause) as run:
+            found = fitted(training, run=run, stop=attempt.stopping)
+            if found.step < found.plan.steps:
+                raise Stopped
+            rows = [json.loads(line) for line in (run.path / "log.jsonl").read_bytes().splitlines()]
+        return Result(
+            values={**found.to_dict(), "curve": json.loads(found.curve.to_json()), "log": rows},
+            arrays={name: as_numpy(value) for name, value in training.trainer.model.state_dict().items()},
+        )
+
+    def _training(self, spec: JobSpec, key: int | None = None, ledger: LedgerHook | None = None) -> Training:
+        """Make all that is trained."""
+        config = config_of(spec)
+        chosen = parts.prepared(config, self._source)
+        learner = parts.learner_of(config, chosen.dataset)
+        plan = self._plan(config, chosen.owners)
+        return assembled(config, chosen, learner, plan, key=key, ledger=ledger)
+
+    def _plan(self, config: TrainingConfig, owners: Owners) -> Plan:
+        """Plan; owners and wishes that are the same get the plan that was made for them."""
+        numbers = (owners.sizes.tobytes(), owners.epsilon.tobytes(), owners.delta.tobytes())
+        wish = (owners.labels, numbers, config.plan)
+        if wish not in self._plans:
+            self._plans[wish] = parts.planned(config, owners, None)
+        return self._plans[wish]
