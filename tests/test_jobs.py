@@ -105,6 +105,18 @@ class TestStore:
         with pytest.raises(FileNotFoundError):
             store.key(job)
 
+    def test_an_answer_that_gets_lost_does_not_fence_its_own_result(self, store, monkeypatch):
+        jobs, create = added(store, specs(2)), store._records.create
+
+        def lossy(name, content, **more):
+            create(name, content, **more)
+            create(name, content, **more)  # as a library does that got no answer
+
+        monkeypatch.setattr(store._records, "create", lossy)
+        assert len(run(store, jobs).done) == 2
+        assert [state.attempts for state in store.states().values()] == [{1: ""}] * 2
+        assert all(result.arrays["place"].size == STEPS for result in store.results().values())
+
     def test_opening_writes_nothing(self, tmp_path):
         assert Store(tmp_path / "none").states() == {}
         assert list(tmp_path.iterdir()) == []

@@ -1,18 +1,17 @@
 """Records of bytes by name, each created once and seen whole or not at all."""
 
 import os
-import secrets
-from contextlib import suppress
-from pathlib import Path
 from typing import Protocol
+from urllib.parse import unquote
 
-from inosgm._files import sync_directory, write_durably
+from inosgm.jobs._local_records import LocalRecords
 
 
 class Records(Protocol):
-    """Records by name; a name is a relative path with slashes."""
+    """Records by name; a name is a relative path with slashes, and no name is a folder of another."""
 
     uri: str
+    """Where they are, the same from every working directory."""
 
     def create(self, name: str, content: bytes, *, secret: bool = False) -> None:
         """Make a record, durably; FileExistsError if there is one, whoever made it."""
@@ -30,54 +29,34 @@ class Records(Protocol):
         """Delete a record, if there is one."""
 
     def probe(self) -> None:
-        """Raise if records cannot be made here, or are not created exclusively."""
+        """Raise if records cannot be made here, or are not created exclusively; clear away what was left long ago."""
 
 
-class LocalRecords:
-    """Records as files of a directory, on a disk or a shared file system with hard links."""
+def records_at(uri: str | os.PathLike[str]) -> Records:
+    """Return the records at a place, of which nothing is touched yet.
 
-    def __init__(self, uri: str) -> None:
-        self.uri = uri
-        self._root = Path(uri)
+    Args:
+        uri: A path, `file:///path`, or the URI of an object store, such as `s3://bucket/path`.
 
-    def create(self, name: str, content: bytes, *, secret: bool = False) -> None:
-        """Write a draft, then link it to its name, which fails if the name is taken."""
-        path = self._root / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}.draft")
-        write_durably(draft, content, mode=0o600 if secret else 0o660)
-        try:
-            os.link(draft, path)
-        finally:
-            draft.unlink()
-        sync_directory(path)
+    Raises:
+        ValueError: for a place that cannot be a store.
+        ImportError: if the library that reaches it is not installed.
 
-    def replace(self, name: str, content: bytes, *, secret: bool = False) -> None:
-        """Write a draft, then rename it."""
-        path = self._root / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_durably(path, content, mode=0o600 if secret else 0o660)
+    >>> records = records_at("memory://doctest")
+    >>> records.create("jobs/1", b"done")
+    >>> records.create("jobs/1", b"done again")
+    Traceback (most recent call last):
+    FileExistsError: [Errno 17] there is a record already: 'memory://doctest/jobs/1'
+    >>> records.names()
+    ['jobs/1']
+    """
+    uri = os.fspath(uri)
+    scheme, mark, rest = uri.partition("://")
+    if mark and scheme not in ("file", "local"):
+        from inosgm.jobs._object_records import ObjectRecords  # fsspec takes its time
 
-    def read(self, name: str) -> bytes:
-        """Read a file."""
-        return (self._root / name).read_bytes()
-
-    def names(self, under: str = "") -> list[str]:
-        """List all files but drafts."""
-        found = []
-        for folder, _, files in os.walk(self._root / under):
-            found += [os.path.join(folder, file) for file in files if not file.startswith(".")]
-        return sorted(os.path.relpath(file, self._root) for file in found)
-
-    def remove(self, name: str) -> None:
-        """Delete a file."""
-        with suppress(FileNotFoundError):
-            (self._root / name).unlink()
-
-    def probe(self) -> None:
-        """Create a record twice."""
-
-
-def records_at(uri: str) -> Records:
-    """Return the records at a place."""
-    return LocalRecords(uri)
+        return ObjectRecords(uri)
+    path = unquote(rest.removeprefix("localhost")) if mark else uri
+    if not path or (mark and not path.startswith("/")):
+        raise ValueError(f"store must be a path, file:///path, or a URI such as s3://bucket/path, got {uri!r}")
+    return LocalRecords(path)
