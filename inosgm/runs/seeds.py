@@ -154,7 +154,7 @@ class Study:
             why = "holds a sweep:" if known["sweep"] else "holds runs of one configuration, and no sweep:"
         elif there.code_version != here.code_version:
             why = f"was made by other code ({there.code_version} there, {here.code_version} here): go on with that, or"
-        elif changed := differences(*(TrainingConfig.from_dict(spec.configuration) for spec in (there, here)), names):
+        elif changed := differences(_based(there), _based(here), names):
             why = f"holds runs of another configuration, which differs in {changed}:"
         elif there.data_fingerprint != here.data_fingerprint:
             why = "holds runs on other data, which have changed since:"
@@ -171,6 +171,11 @@ class Study:
         ledger = Ledger(path if there else None, owners=None if there else self._owners, accountant=accountant)
         require_affordable(ledger, self._costs, accountant)
         return ledger if there else Ledger(path, owners=self._owners, accountant=accountant)
+
+
+def _based(spec: JobSpec) -> TrainingConfig:
+    """Return the configuration of a job, with the seed that all seeds follow from."""
+    return TrainingConfig.from_dict(spec.configuration)
 
 
 def _whole(config: TrainingConfig) -> TrainingConfig:
