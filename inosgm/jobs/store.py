@@ -91,6 +91,17 @@ class Store:
         except FileNotFoundError:
             return False
 
+    def probe(self) -> None:
+        """Raise if nothing can be written here, or if records are not created exclusively."""
+        self._records.probe()
+
+    def require_shared(self) -> None:
+        """Raise if other processes cannot see it."""
+        if self.uri.startswith("memory:"):
+            raise ValueError(
+                f"store must be one that other processes see, got {self.uri}: take a path, or SerialExecutor"
+            )
+
     def fingerprint(self, parts: Iterable[Any]) -> str:
         """Return what stands for data in the specs of this store: a digest under a secret of the store.
 
@@ -199,7 +210,9 @@ class Store:
 
     def begin(self, job: str, attempt: int) -> None:
         """Claim an attempt; FileExistsError if somebody has."""
-        self._create(f"jobs/{job}/attempts/{attempt}/begun.json", {**here(), "time": time()})
+        self._create(
+            f"jobs/{job}/attempts/{attempt}/begun.json", {**here(), "time": time(), "token": secrets.token_hex(8)}
+        )
 
     def begun(self, job: str, attempt: int) -> Place:
         """Return where an attempt was begun."""
