@@ -1,5 +1,7 @@
 """What `train --seeds` does, for every command that trains many runs."""
 
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -54,22 +56,35 @@ def train_seeds(
 ) -> None:
     """Train many runs, say what they came to, and end with 130 if interrupted, with 1 if one has failed."""
     from inosgm import runs
-    from inosgm.jobs import Interrupted
 
     study = runs.Study(config, seeds, store=store)
     if not quiet:
         typer.echo(study.report())
-    try:
+    with interruptible(seeds, store):
         found = study.run(executor, attempts=attempts, progress=not quiet)
-    except Interrupted as stop:
-        left = f"{len(stop.outcome.left)} of {seeds} runs are left in {store}"
-        typer.echo(f"interrupted: {left}; the same command goes on with them", err=True)
-        raise typer.Exit(130) from None
     if found.outcome.done:
         typer.echo(found.write().table())
         typer.echo(f"written to {store}: results.parquet, summary.parquet, summary.svg")
-    for job, line in found.outcome.failed.items():
-        typer.echo(f"failed: run {study.index(job)}, job {job}: {line}", err=True)
-    if found.outcome.failed:
+    end([f"run {study.index(job)}, job {job}: {line}" for job, line in found.outcome.failed.items()], store)
+
+
+@contextmanager
+def interruptible(runs: int, store: str) -> Iterator[None]:
+    """End with 130 if what is done here is interrupted."""
+    from inosgm.jobs import Interrupted
+
+    try:
+        yield
+    except Interrupted as stop:
+        left = f"{len(stop.outcome.left)} of {runs} runs are left in {store}"
+        typer.echo(f"interrupted: {left}; the same command goes on with them", err=True)
+        raise typer.Exit(130) from None
+
+
+def end(failed: Sequence[str], store: str) -> None:
+    """Say which runs have failed, and end with 1 if any has."""
+    for line in failed:
+        typer.echo(f"failed: {line}", err=True)
+    if failed:
         typer.echo(f"why, in full: inosgm jobs status {store} --tracebacks", err=True)
         raise typer.Exit(1)

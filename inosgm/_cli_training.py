@@ -58,13 +58,13 @@ def train(
     if seeds is not None:
         refuse("goes with one run, not with --seeds", run=run, steps=steps)
         ray = {"num_cpus": num_cpus, "num_gpus": num_gpus, "max_concurrent": max_concurrent}
-        config = _configuration(file, None, data_dir, seed, changes).model_copy(update={"run": None})
+        config = configuration(file, None, data_dir, seed, changes).model_copy(update={"run": None})
         place = store or str(Path("runs") / f"{file.stem}-seeds")
         train_seeds(config, seeds, place, executor_of(processes, address, **ray), attempts=attempts or 5, quiet=quiet)
         return
     several = {"store": store, "processes": processes, "address": address, "attempts": attempts}
     refuse("goes with --seeds", **several, num_cpus=num_cpus, num_gpus=num_gpus, max_concurrent=max_concurrent)
-    config = _configuration(file, run, data_dir, seed, changes)
+    config = configuration(file, run, data_dir, seed, changes)
     from inosgm import runs
 
     training = runs.build(config, note=f"{file.name}, seed {config.seed}")
@@ -88,7 +88,7 @@ def evaluate(
     from inosgm import runs
     from inosgm.runs.training import configuration_in
 
-    config = _rooted(configuration_in(run), data_dir) if run.is_dir() else _configuration(run, directory, data_dir)
+    config = _rooted(configuration_in(run), data_dir) if run.is_dir() else configuration(run, directory, data_dir)
     found = runs.evaluate(config)
     if as_json:
         typer.echo(json.dumps(found.to_dict(), allow_nan=False))
@@ -105,7 +105,7 @@ def compare(
     quiet: QuietOption = False,
 ) -> None:
     """Train several configurations on the same data, owners and seeds, and show one table."""
-    configs = {_name(file, files): _configuration(file, None, data_dir, None, changes) for file in files}
+    configs = {_name(file, files): configuration(file, None, data_dir, None, changes) for file in files}
     if len(configs) < len(files):
         raise ValueError(f"files must differ, got {', '.join(map(str, files))}")
     from inosgm import runs
@@ -131,7 +131,7 @@ def revise(
     ] = False,
 ) -> None:
     """Give owners of a run new budgets: it gets a new plan, after going back if somebody has spent more."""
-    config = _configuration(file, run, data_dir, None, changes)
+    config = configuration(file, run, data_dir, None, changes)
     from inosgm import runs
 
     before = runs.evaluate(config).steps_done
@@ -142,7 +142,7 @@ def revise(
     typer.echo(f"{config.run} {went} and follows this plan from there: `train` goes on with it")
 
 
-def _configuration(
+def configuration(
     file: Path, run: Path | None, data_dir: Path | None, seed: int | None = None, changes: list[str] | None = None
 ) -> "TrainingConfig":
     """Read a file, with what the command line says instead, and a run directory in any case."""

@@ -37,11 +37,11 @@ class Accounting(StrEnum):
     rdp = "rdp"
 
 
-def main() -> None:
-    """Run the command line; a user's mistake ends in one line and exit code 2, not in a traceback."""
+def main(commands: typer.Typer = app) -> None:
+    """Run a command line; a user's mistake ends in one line and exit code 2, not in a traceback."""
     sys.path.insert(0, os.getcwd())  # import paths in configurations start here, as with `python -m`
     try:
-        app()
+        commands()
     except Exception as error:
         from inosgm._refusals import BudgetExceeded
 

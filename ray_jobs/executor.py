@@ -45,17 +45,17 @@ class RayExecutor(Executor):
         max_concurrent: int | None = None,
         resources: Mapping[str, float] | None = None,
     ) -> None:
-        self._address = address
-        self._request = Request(num_cpus=num_cpus, num_gpus=num_gpus, resources=dict(resources or {}))
-        self._most = None if max_concurrent is None else _validate.count("max_concurrent", max_concurrent, least=1)
+        self.address = address
+        self.request = Request(num_cpus=num_cpus, num_gpus=num_gpus, resources=dict(resources or {}))
+        self.most = None if max_concurrent is None else _validate.count("max_concurrent", max_concurrent, least=1)
 
     def crew(self, task: Task, store: Store) -> Crew:
         """Connect, and check that the cluster can hold an actor."""
         store.require_shared()
-        connected = connect(self._address)
+        connected = connect(self.address)
         try:
-            self._request.check(living())
-            return RayCrew(self._request, self._most, task, store, connected=connected)
+            self.request.check(living())
+            return RayCrew(self.request, self.most, task, store, connected=connected)
         except BaseException:
             if connected:
                 ray.shutdown()

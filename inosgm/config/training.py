@@ -50,8 +50,8 @@ class TrainingConfig(Section):
     ...     "tail": {"kind": "linear", "fraction": 0.5},
     ...     "optimizer": {"name": "SGD", "lr": 0.5},
     ... })
-    >>> config.plan.accountant
-    'pld'
+    >>> config.plan.accountant, config.changed({"plan.accountant": "rdp"}).plan.accountant
+    ('pld', 'rdp')
     """
 
     data: DataConfig
@@ -118,6 +118,20 @@ class TrainingConfig(Section):
             raise ValueError(f"{source}: {lines[0].removeprefix(': ')}")
         raise ValueError("\n  ".join([f"{source} has {len(lines)} problems:", *lines]))
 
+    def changed(self, values: Mapping[str, Any]) -> Self:
+        """Return the configuration with some keys set.
+
+        Args:
+            values: Values by path of key.
+
+        Raises:
+            ValueError: listing all that is wrong, each with the path of its key.
+        """
+        whole = self.model_dump()
+        for path, value in values.items():
+            _put(whole, path, value)
+        return type(self).from_dict(whole)
+
     def to_yaml(self) -> str:
         """Return the text of a file that `from_yaml` reads as this configuration."""
         return _yaml.write(self.model_dump())
@@ -170,14 +184,21 @@ def _flat(values: Mapping[Any, Any], before: str = "") -> dict[str, Any]:
 def _set(values: dict[Any, Any], change: str) -> None:
     """Set a key before anything is checked."""
     path, sign, text = change.partition("=")
-    *sections, key = path.split(".")
-    if not sign or not key:
+    if not sign or not path.split(".")[-1]:
         raise ValueError(f"--set takes key=value, such as plan.steps=100, got {change!r}")
-    for section in sections:
-        values = values.setdefault(section, {})
-        if not isinstance(values, dict):
-            raise ValueError(f"--set {change}: {section} holds a value, not keys")
     try:
-        values[key] = _yaml.read(text)
+        _put(values, path, _yaml.read(text))
     except ValueError as error:
         raise ValueError(f"--set {change}: {error}") from None
+
+
+def _put(values: dict[Any, Any], path: str, value: Any) -> None:
+    """Set the key with a path."""
+    *sections, key = path.split(".")
+    for section in sections:
+        if values.get(section) is None:
+            values[section] = {}
+        values = values[section]
+        if not isinstance(values, dict):
+            raise ValueError(f"{section} holds a value, not keys")
+    values[key] = value

@@ -3,8 +3,9 @@
 import io
 import json
 import os
+from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -51,12 +52,15 @@ class Seeds:
 
 
 class Study:
-    """Runs of one configuration with many seeds, before the first of them begins: nothing is charged yet.
+    """Runs of one configuration, or of several, with many seeds, before the first begins: nothing is charged yet.
 
     Args:
         config: What to train. Its `seed` is the root of all seeds, its `run` is not used.
         seeds: How many runs; those that are there already count.
         store: Where they are kept: a path, a URI that fsspec knows, or a Store.
+        points: What to train instead, with the same data, owners and seeds: a sweep, to which points may be added
+            later. All get their first seed before any gets its second.
+        more: How many runs may come that are not known yet, each of which costs what `config` costs.
 
     Raises:
         ValueError: for a configuration that cannot be trained, and for a store of another configuration, data or code.
@@ -67,19 +71,42 @@ class Study:
         specs: The jobs.
     """
 
-    def __init__(self, config: TrainingConfig, seeds: int, *, store: Store | str | os.PathLike[str]) -> None:
+    def __init__(
+        self,
+        config: TrainingConfig,
+        seeds: int,
+        *,
+        store: Store | str | os.PathLike[str],
+        points: Sequence[TrainingConfig] | None = None,
+        more: int = 0,
+    ) -> None:
         seeds = _validate.count("seeds", seeds, least=1)
-        self._config = located(config).model_copy(update={"key": config.key})
+        self._config, self._sweeps = _whole(config), points is not None
         self.store = store if isinstance(store, Store) else Store(store)
         source = read(self._config)
         self.task = TrainingTask(source)
-        self.task.check(spec_of(self._config, 0, data_fingerprint=""))
-        fingerprint = self.store.fingerprint(source.parts(self._config))
-        self.specs = [spec_of(self._config, index, data_fingerprint=fingerprint) for index in range(seeds)]
+        self._keyed: dict[str, TrainingConfig] = {}
+        chosen = [config] if points is None else points
+        for point in chosen:
+            self.task.check(spec_of(_whole(point), 0, data_fingerprint=""))
+        self._fingerprint = self.store.fingerprint(source.parts(self._config))
+        self._base = self.job(config, 0)
+        self.specs = [self.job(point, index) for index in range(seeds) for point in chosen]
         with suppress(FileNotFoundError):
             self._require_same(self.store.claimed(NAME))
         self._costs = [self.task.cost(spec) for spec in self.specs]
-        self._owners = self.task.owners(self.specs[0])
+        self._costs += [replace(self.task.cost(self._base), job=f"to come: {place}") for place in range(more)]
+        self._owners = self.task.owners(self._base)
+
+    def job(self, config: TrainingConfig, index: int) -> JobSpec:
+        """Return the job that trains a configuration of this study with the seed that belongs to an index."""
+        spec = spec_of(_whole(config), index, data_fingerprint=self._fingerprint)
+        self._keyed[spec.id] = _whole(config)
+        return spec
+
+    def add(self, spec: JobSpec) -> str:
+        """Put a job into the store, with the key that `train` would take with its seed, and return its id."""
+        return self.store.add(spec, self._keyed[spec.id].model_copy(update={"seed": spec.seed}).noise_key())
 
     def index(self, job: str) -> int:
         """Return which of the runs a job is, from 0."""
@@ -99,30 +126,33 @@ class Study:
 
     def run(self, executor: Executor | None = None, *, attempts: int = 5, progress: bool = True) -> Seeds:
         """Do the runs that are not done; see `train_seeds`."""
-        ledger = self._ledger()
-        self._require_same(self.store.claim(NAME, self._identity()))
+        ledger = self.begin()
         for spec in self.specs:
-            self.store.add(spec, self._noise_key(spec))
+            self.add(spec)
         executor = SerialExecutor() if executor is None else executor
         outcome = executor.run(self.task, self.specs, self.store, attempts=attempts, ledger=ledger, progress=progress)
         return Seeds(store=self.store, outcome=outcome)
 
-    def _noise_key(self, spec: JobSpec) -> int | None:
-        """Return the key of a run with the seed of the job, as `train` has it."""
-        return self._config.model_copy(update={"seed": spec.seed}).noise_key()
+    def begin(self) -> Ledger | None:
+        """Make the store this study's, and open the shared ledger, which must be able to pay for everything."""
+        ledger = self._ledger()
+        self._require_same(self.store.claim(NAME, self._identity()))
+        return ledger
 
     def _identity(self) -> dict[str, Any]:
         """Return what a store of seeds says about the one study that it belongs to; the key only by a fingerprint."""
         key = None if self._config.key is None else self.store.fingerprint([str(self._config.key).encode()])
-        return {"spec": json.loads(self.specs[0].to_json()), "key": key}
+        return {"spec": json.loads(self._base.to_json()), "key": key, "sweep": self._sweeps}
 
     def _require_same(self, known: dict[str, Any]) -> None:
         """Raise if the store belongs to something else."""
-        here, there = self.specs[0], JobSpec.from_json(json.dumps(known["spec"]))
+        here, there = self._base, JobSpec.from_json(json.dumps(known["spec"]))
         names = ("there", "here")
         if known == self._identity():
             return
-        if there.code_version != here.code_version:
+        if known["sweep"] != self._sweeps:
+            why = "holds a sweep:" if known["sweep"] else "holds runs of one configuration, and no sweep:"
+        elif there.code_version != here.code_version:
             why = f"was made by other code ({there.code_version} there, {here.code_version} here): go on with that, or"
         elif changed := differences(*(TrainingConfig.from_dict(spec.configuration) for spec in (there, here)), names):
             why = f"holds runs of another configuration, which differs in {changed}:"
@@ -141,6 +171,11 @@ class Study:
         ledger = Ledger(path if there else None, owners=None if there else self._owners, accountant=accountant)
         require_affordable(ledger, self._costs, accountant)
         return ledger if there else Ledger(path, owners=self._owners, accountant=accountant)
+
+
+def _whole(config: TrainingConfig) -> TrainingConfig:
+    """Return a configuration with whole paths and its key, without its run."""
+    return located(config).model_copy(update={"key": config.key})
 
 
 def train_seeds(

@@ -1,6 +1,7 @@
 """Training as a job: a function of a configuration, an index, and what was read from files."""
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 from inosgm.config import TrainingConfig
@@ -15,6 +16,7 @@ from inosgm.runs.code import code_version
 from inosgm.runs.directory import located
 from inosgm.runs.source import Source
 from inosgm.runs.training import fitted
+from inosgm.sgd.curve import LearningCurve
 from inosgm.sgd.predictions import as_numpy
 
 KIND = "train"
@@ -77,8 +79,13 @@ class TrainingTask:
         training = self._training(spec)
         training.trainer.check(training.dataset.x, training.dataset.y)
 
-    def run(self, spec: JobSpec, attempt: Attempt) -> Result:
+    def run(self, spec: JobSpec, attempt: Attempt, *, watch: Callable[[LearningCurve], None] | None = None) -> Result:
         """Train, or go on with it, and say what came out.
+
+        Args:
+            spec: What to train.
+            attempt: Where it is saved, and who says when to stop.
+            watch: Is given the learning curve after every step, just before that is asked.
 
         Raises:
             Stopped: if it was asked to, with a checkpoint to go on from.
@@ -92,7 +99,13 @@ class TrainingTask:
         training = self._training(spec, attempt.key, attempt.ledger)
         pause = PAUSE if training.config.training.checkpoint_every is None else 0.0
         with threads(), AttemptRun.of(attempt, pause) as run:
-            found = fitted(training, run=run, stop=attempt.stopping)
+
+            def stop() -> bool:
+                if watch is not None:
+                    watch(training.trainer.curve)
+                return attempt.stopping()
+
+            found = fitted(training, run=run, stop=stop)
             if found.step < found.plan.steps:
                 raise Stopped
             rows = [json.loads(line) for line in (run.path / "log.jsonl").read_bytes().splitlines()]

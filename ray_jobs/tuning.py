@@ -1,0 +1,219 @@
+"""Sweeps by Ray Tune: its schedulers stop runs early, its searchers choose points; what counts is in the store."""
+
+import json
+import logging
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import ray
+from ray import tune
+from ray.tune.schedulers import ASHAScheduler, TrialScheduler
+
+from inosgm import _validate
+from inosgm.jobs import Interrupted, Outcome, Store, interrupts
+from inosgm.jobs.progress import JobProgress
+from inosgm.runs.task import TrainingTask
+from ray_jobs.connection import connect
+from ray_jobs.crew import living
+from ray_jobs.executor import RayExecutor
+from ray_jobs.searchers import Given, NotKept
+from ray_jobs.standings import STOPPED, Metric
+from ray_jobs.trials import JobTrial, Told
+
+SETTINGS = {
+    "RAY_AIR_NEW_OUTPUT": "0",
+    "RAY_CHDIR_TO_TRIAL_DIR": "0",
+    "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
+    "TUNE_DISABLE_SIGINT_HANDLER": "1",
+}
+"""Let Tune print nothing, write nothing but its own state, and leave Ctrl-C and the current directory alone."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asha:
+    """Asynchronous successive halving: a run goes on beyond a rung if it is among the best that have got there.
+
+    Which runs are stopped depends on which are faster, and on what else runs: it is not a function of the seed.
+
+    Args:
+        first: The first rung, in steps: a run is judged at its first evaluation from there on. A ninth of the steps if
+            not given.
+        keep: One of so many runs goes on to the next rung, which is so many times as far.
+
+    Raises:
+        ValueError: for numbers that cannot be.
+    """
+
+    first: int | None = None
+    keep: float = 3.0
+
+    def __post_init__(self) -> None:
+        if self.first is not None:
+            _validate.count("first", self.first, least=1)
+        _validate.number("keep", self.keep, above=1)
+
+    def scheduler(self, steps: int, metric: Metric, store: Store) -> TrialScheduler:
+        """Return it as Tune has it, for runs of so many steps."""
+        first = max(1, steps // 9) if self.first is None else min(self.first, steps)
+        return NotedAsha(
+            store=store,
+            time_attr="step",
+            metric=metric.value,
+            mode="max",
+            max_t=steps,
+            grace_period=first,
+            reduction_factor=self.keep,
+            stop_last_trials=False,
+        )
+
+
+class NotedAsha(NotKept, ASHAScheduler):
+    """Writes down which runs it has stopped: they stay stopped when the sweep is begun again."""
+
+    def __init__(self, *, store: Store, **options: Any) -> None:
+        super().__init__(**options)
+        self._store = store
+        self._told: dict[str, list[Told]] = {}
+
+    def on_trial_result(self, tune_controller: Any, trial: Any, result: Told) -> str:
+        """Say whether a run goes on."""
+        job = trial.config["job"]
+        told = self._told.setdefault(job, [])
+        told.append({name: result[name] for name in ("step", *(metric.value for metric in Metric))})
+        action: str = super().on_trial_result(tune_controller, trial, result)
+        if action == TrialScheduler.STOP and not self._store.done(job):
+            self._store.put(STOPPED.format(job), json.dumps(told).encode())
+        return action
+
+
+class _Progress(NotKept, tune.Callback):
+    """Shows how many trials have ended."""
+
+    def __init__(self, bar: JobProgress) -> None:
+        self._bar = bar
+
+    def on_step_end(self, iteration: int, trials: list[Any], **info: Any) -> None:
+        """Show it."""
+        states = [trial.status for trial in trials]
+        self._bar.show(states.count("TERMINATED"), states.count("ERROR"), states.count("RUNNING"))
+
+
+class _Asked(tune.Stopper):
+    """Stops everything after Ctrl-C."""
+
+    def __call__(self, trial_id: str, result: Told) -> bool:
+        return False
+
+    def stop_all(self) -> bool:
+        return interrupts.asked()
+
+
+def tuned(
+    store: Store,
+    task: TrainingTask,
+    given: Given,
+    *,
+    scheduler: Asha | None,
+    metric: Metric,
+    steps: int,
+    executor: RayExecutor,
+    attempts: int,
+    progress: bool,
+) -> Outcome:
+    """Do jobs as trials of Ray Tune.
+
+    Args:
+        store: Where they are.
+        task: What they do.
+        given: Which jobs, in which order.
+        scheduler: Who stops some of them early.
+        metric: What is made large.
+        steps: How many steps the longest run has.
+        executor: Says where Ray is, what a trial asks of its node, and how many there are at once.
+        attempts: How many attempts of a job may fail, or die with their worker, before it is given up.
+        progress: Show how far it has got.
+
+    Returns:
+        What has become of the jobs; those that were stopped early are left.
+
+    Raises:
+        Interrupted: after Ctrl-C, when everything that was running has saved how far it had got.
+        RuntimeError: if Tune gave up a trial whose job was not.
+    """
+    connected = connect(executor.address)
+    try:
+        request = executor.request
+        request.check(living())
+        room = sum(map(request.held_by, living()))
+        with (
+            interrupts.deferred(),
+            JobProgress(given.number, enabled=progress) as bar,
+            TemporaryDirectory(prefix="inosgm-tune-") as folder,
+            _settings(),
+        ):
+            trainable = tune.with_parameters(JobTrial, uri=store.uri, task=task, attempts=attempts)
+            tuner = tune.Tuner(
+                tune.with_resources(trainable, request.amounts),
+                tune_config=tune.TuneConfig(
+                    search_alg=given,
+                    scheduler=None if scheduler is None else scheduler.scheduler(steps, metric, store),
+                    num_samples=given.number,
+                    max_concurrent_trials=max(1, room if executor.most is None else executor.most),
+                    reuse_actors=True,
+                ),
+                run_config=tune.RunConfig(
+                    name="sweep",
+                    storage_path=folder,
+                    verbose=0,
+                    callbacks=[_Progress(bar)],
+                    stop=_Asked(),
+                    failure_config=tune.FailureConfig(max_failures=attempts),
+                    checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False),
+                ),
+            )
+            errors = tuner.fit().errors
+            asked = interrupts.asked()
+    finally:
+        if connected:
+            ray.shutdown()
+    outcome = _outcome(store, given.jobs)
+    if asked:
+        raise Interrupted(outcome)
+    if errors:
+        raise RuntimeError(
+            f"{len(errors)} runs could not be made ({type(errors[0]).__name__}): the logs of Ray's session say why; "
+            "the same command goes on with them"
+        )
+    return outcome
+
+
+def _outcome(store: Store, jobs: list[str]) -> Outcome:
+    """Return what has become of jobs."""
+    states = store.states()
+    failed = {job: store.reason(job, states[job].given_up) for job in jobs if states[job].status == "failed"}
+    return Outcome(
+        done=tuple(job for job in jobs if states[job].done),
+        failed=failed,
+        left=tuple(job for job in jobs if not states[job].done and job not in failed),
+    )
+
+
+@contextmanager
+def _settings() -> Iterator[None]:
+    """Quieten Tune for a while."""
+    before = {name: os.environ.get(name) for name in SETTINGS}
+    logger = logging.getLogger("ray.tune")
+    level = logger.level
+    os.environ.update(SETTINGS)
+    logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+        for name, value in before.items():
+            os.environ.pop(name)
+            os.environ.update({} if value is None else {name: value})
