@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from time import monotonic
 from typing import TYPE_CHECKING, Protocol
 
@@ -175,13 +175,11 @@ class Drive:
             return True
         try:
             cost = self._task.cost(self._specs[job])
-            if cost is not None and self._ledger is not None:
-                self._ledger.charge(replace(cost, job=job))
+            if cost is not None:
+                self._store.charge(job, cost, self._ledger)
         except (BudgetExceeded, ValueError, TypeError, ArithmeticError) as error:
             self._give_up(job, f"{type(error).__name__}: {error}")
             return False
-        if cost is not None:
-            self._store.charge(job, cost)
         self._states[job].charged = True
         return True
 
