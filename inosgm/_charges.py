@@ -2,13 +2,15 @@
 
 from dataclasses import dataclass
 from hashlib import blake2b
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
 from inosgm._journal import Row
-from inosgm.accounting import Segment
 from inosgm.cost import Cost
+
+if TYPE_CHECKING:
+    from inosgm.accounting import Segment
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,8 +73,10 @@ class Table:
             state.update(array.size.to_bytes(8, "big") + array.astype("<f8").tobytes())
         return state.hexdigest()
 
-    def segment(self, steps: int, owners: int, where: list[int]) -> Segment:
+    def segment(self, steps: int, owners: int, where: list[int]) -> "Segment":
         """Return the cost of some steps, for the owners at these positions; a rate of 0 for who does not pay."""
+        from inosgm.accounting import Segment  # scipy takes its time, and who only writes costs down needs none of it
+
         group = self.groups(owners)[where]
         rates, multipliers = np.append(self.sample_rates, 0.0), np.append(self.noise_multipliers, 1.0)
         return Segment(rates[group], multipliers[group], np.full(len(where), steps))

@@ -51,6 +51,7 @@ class RayExecutor(Executor):
 
     def crew(self, task: Task, store: Store) -> Crew:
         """Connect, and check that the cluster can hold an actor."""
+        store.require_shared()
         connected = connect(self.address)
         try:
             self.request.check(living())

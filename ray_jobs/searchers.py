@@ -3,7 +3,6 @@
 import math
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import replace
 from typing import Any, Self
 
 from ray import tune
@@ -78,10 +77,7 @@ class Given(NotKept, Searcher):
         """Put a job into the store, charge it unless that has been done, and return its id."""
         store, job = self._study.store, self._study.add(spec)
         if not store.state(job).charged:
-            cost = self._study.task.cost(spec)
-            if self._ledger is not None:
-                self._ledger.charge(replace(cost, job=job))
-            store.charge(job, cost)
+            store.charge(job, self._study.task.cost(spec), self._ledger)
         return job
 
 

@@ -5,6 +5,7 @@ import os
 import signal
 import sys
 import time
+from itertools import count
 
 from inosgm.jobs._records import records_at
 
@@ -15,17 +16,32 @@ def whole(content):
     return len(content) == SIZE and len(set(content)) == 1
 
 
-def wait_for(records, name):
-    while name not in records.names():
-        time.sleep(0.001)
+def child(function, *arguments):
+    """Run a function in a new process and return its id."""
+    pid = os.fork()
+    if pid:
+        return pid
+    try:
+        function(*arguments)
+        os._exit(0)
+    finally:
+        os._exit(1)
 
 
-def race(records, letter, rounds):
-    """Create the same records as others do; say which were won, and how many were seen in part."""
-    mine, content, halves = [], letter.encode() * SIZE, 0
-    records.create(f"ready/{letter}", b"")
-    wait_for(records, "start")
-    for number in range(int(rounds)):
+def race(place, letters, rounds):
+    """Let a process per letter create the same records."""
+    reading, writing = os.pipe()
+    pids = [child(create_all, place, letter, int(rounds), reading, writing) for letter in letters]
+    os.close(writing)  # they start when nobody can write any more
+    assert [os.waitpid(pid, 0)[1] for pid in pids] == [0] * len(pids)
+
+
+def create_all(place, letter, rounds, reading, writing):
+    """Create records; say which were new, and how many were seen in part."""
+    records, mine, content, halves = records_at(place), [], letter.encode() * SIZE, 0
+    os.close(writing)
+    os.read(reading, 1)
+    for number in range(rounds):
         try:
             records.create(f"race/{number}", content)
             mine.append(number)
@@ -34,24 +50,41 @@ def race(records, letter, rounds):
         records.replace("beat", content)
         halves += not whole(records.read("beat"))
         halves += sum(not whole(records.read(name)) for name in records.names("race"))
-    print(json.dumps([mine, halves]))
+    os.write(1, f"{json.dumps([letter, mine, halves])}\n".encode())
 
 
-def die(records, function):
-    """Be killed where a function of the os would have been called."""
+def die(place, *functions):
+    """Be killed where a function of the os would have been called, each in a store of its own."""
+    for function in functions:
+        pid = child(die_at, f"{place}/{function}", function)
+        assert os.waitpid(pid, 0)[1] == signal.SIGKILL
+
+
+def die_at(place, function):
     setattr(os, function, lambda *_: os.kill(os.getpid(), signal.SIGKILL))
     if function == "replace":
-        records.replace("beat", b"new")
+        records_at(place).replace("beat", b"new")
     else:
-        records.create("result.json", b"done")
+        records_at(place).create("result.json", b"done")
 
 
-def create_forever(records):
-    """Create records until killed."""
-    for number in range(1_000_000):
-        records.create(f"jobs/{os.getpid()}-{number}/record", b"x" * SIZE)
+def die_anywhere(place, times):
+    """Create records, and be killed after a few, again and again."""
+    records = records_at(place)
+    for kill in range(int(times)):
+        enough = len(records.names()) + 3 + kill
+        pid = child(create_forever, place)
+        while len(records.names()) < enough:
+            time.sleep(0.001)
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+
+
+def create_forever(place):
+    for number in count():
+        records_at(place).create(f"jobs/{os.getpid()}-{number}/record", b"x" * SIZE)
 
 
 if __name__ == "__main__":
-    command, place, *arguments = sys.argv[1:]
-    globals()[command](records_at(place), *arguments)
+    command, *arguments = sys.argv[1:]
+    globals()[command](*arguments)

@@ -13,8 +13,10 @@ import torch
 from typer.testing import CliRunner
 
 from inosgm.cli import app
+from inosgm.jobs import Store
 from inosgm.ledger import Ledger
 from inosgm.plan import AlreadySpent
+from inosgm.runs import TrainingTask
 
 TEXT = """
 data: {name: breast_cancer}
@@ -139,3 +141,70 @@ def test_revise_writes_a_new_plan_into_the_run(here):
     assert found["steps"] == 8
     assert [owner["epsilon"] for owner in found["owners"]] == [5.0, 0.6]
     assert all(owner["spent"] <= owner["epsilon"] for owner in found["owners"])
+
+
+def refused(*arguments):
+    with pytest.raises(ValueError, match="--") as caught:
+        invoke(*arguments)
+    return str(caught.value)
+
+
+def test_seeds_are_trained_summed_up_and_gone_on_with(here):
+    told = invoke("train", "run.yaml", "--seeds", 2)
+    assert re.search(r"owner +epsilon granted +one run +all 2 runs\nbenign +5 +[0-9.]+ +[0-9.]+\n", told)
+    assert "every run keeps the budgets by itself" in told
+    assert "after 8 steps, 2 of 2 seeds: mean ± standard deviation" in told
+    assert told.endswith("written to runs/run-seeds: results.parquet, summary.parquet, summary.svg\n")
+    again = invoke("train", "run.yaml", "--seeds", 3, "--quiet")
+    assert again.startswith("after 8 steps, 3 of 3 seeds")
+    assert "runs/run-seeds: 3 jobs: 3 done, 0 running, 0 failed" in invoke("jobs", "status", "runs/run-seeds")
+    summary = invoke("jobs", "summary", "runs/run-seeds", "--parquet", "all.parquet", "--figure", "all.svg")
+    assert again.startswith(summary)
+    assert (here / "all.parquet").read_bytes() == (here / "runs/run-seeds/summary.parquet").read_bytes()
+    assert b"3 of 3 seeds" in (here / "all.svg").read_bytes()
+    seed = next(spec.seed for spec in Store("runs/run-seeds").specs().values() if spec.index == 2)
+    invoke("train", "run.yaml", "--seed", seed, "--run", "alone", "--quiet")
+    curve = json.loads((here / "alone/curve.json").read_text())
+    assert list(Store("runs/run-seeds").results().values())[2].values["curve"] == curve
+
+
+def test_options_that_make_no_sense_are_refused(here):
+    assert refused("train", "run.yaml", "--seeds", 2, "--run", "x") == "--run goes with one run, not with --seeds"
+    assert refused("train", "run.yaml", "--seeds", 2, "--steps", 1) == "--steps goes with one run, not with --seeds"
+    assert refused("train", "run.yaml", "--store", "x") == "--store goes with --seeds"
+    assert refused("train", "run.yaml", "--seeds", 2, "--num-gpus", 1) == "--num-gpus goes with --address"
+    both = ["--address", "auto", "--processes", 2]
+    assert refused("train", "run.yaml", "--seeds", 2, *both).startswith("--processes does not go with --address")
+    assert not (here / "runs").exists()
+
+
+def test_failed_and_interrupted_seeds_have_their_exit_codes(here, monkeypatch):
+    run = TrainingTask.run
+
+    def failing(self, spec, attempt):
+        if spec.index == 1:
+            raise ArithmeticError("no luck")
+        return run(self, spec, attempt)
+
+    command = ["train", "run.yaml", "--seeds", "3", "--quiet"]
+    with monkeypatch.context() as patch:
+        patch.setattr(TrainingTask, "run", failing)
+        result = CliRunner().invoke(app, [*command, "--attempts", "2"])
+    assert result.exit_code == 1
+    assert "2 of 3 seeds" in result.stdout
+    lines = result.stderr.splitlines()
+    assert re.fullmatch(r"failed: run 1, job [0-9a-f]+: ArithmeticError: no luck", lines[-2])
+    assert lines[-1] == "why, in full: inosgm jobs status runs/run-seeds --tracebacks"
+    assert "no luck" in invoke("jobs", "status", "runs/run-seeds", "--tracebacks")
+
+    def interrupted(self, spec, attempt):
+        signal.raise_signal(signal.SIGINT)
+        return run(self, spec, attempt)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(TrainingTask, "run", interrupted)
+        result = CliRunner().invoke(app, [*command[:-2], "5", "--quiet"])
+    assert result.exit_code == 130
+    assert result.stderr.endswith("3 of 5 runs are left in runs/run-seeds; the same command goes on with them\n")
+    assert "5 of 5 seeds" in invoke(*command[:-2], "5", "--quiet")
+    assert len(Store("runs/run-seeds").charges()) == 5

@@ -96,6 +96,48 @@ def test_pieces_of_a_run_add_up(tmp_path):
     assert torch.equal(weights(whole), weights(fit(tmp_path / "pieces")))
 
 
+def asked_after(step):
+    """Return what asks to stop after so many steps, and how often it was asked."""
+    asked = []
+    return lambda: asked.append(None) or len(asked) == step, asked
+
+
+def test_a_run_that_was_asked_to_stop_ends_as_if_it_had_not_been(tmp_path):
+    whole = fit(tmp_path / "whole")
+    made = 0
+    for steps in (1, 3, 1, 4, 11):  # to 1, 4 (an evaluation is due), 5 (a checkpoint is), 9, and the end
+        stop, asked = asked_after(steps)
+        stopped = fit(Run(tmp_path / "stopped"), stop=stop)
+        made += steps
+        assert (stopped.released, len(asked)) == (made, steps)
+        assert stopped.curve.steps == tuple(step for step in whole.curve.steps if step <= made)
+        with Run(tmp_path / "stopped") as place:
+            assert place.latest().step == made
+    assert torch.equal(weights(whole), weights(stopped))
+    assert same(everything(tmp_path / "whole"), everything(tmp_path / "stopped"))
+    assert (tmp_path / "stopped" / "curve.json").read_text() == whole.curve.to_json()
+
+
+def test_a_trainer_without_a_run_stops_and_goes_on():
+    made = trainer(key=11)
+    made.fit(X, Y, stop=asked_after(3)[0], progress=False)
+    assert made.released == 3
+    made.fit(X, Y, progress=False)
+    whole = trainer(key=11)
+    whole.fit(X, Y, progress=False)
+    assert torch.equal(weights(whole), weights(made))
+
+
+def test_checking_draws_charges_and_changes_nothing():
+    made = trainer(key=11, ledger=Ledger(owners=owners()))
+    before = weights(made).clone()
+    made.check(X, Y)
+    assert (made.released, made._ledger.history()) == (0, ())
+    assert torch.equal(before, weights(made))
+    with pytest.raises(ValueError, match="one record per owner entry"):
+        made.check(X[:7], Y[:7])
+
+
 def test_a_run_makes_up_its_key_and_forgets_it(tmp_path):
     made = fit(tmp_path, key=None, steps=6)
     assert stat.S_IMODE((tmp_path / "key").stat().st_mode) == 0o600

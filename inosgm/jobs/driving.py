@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from time import monotonic
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from inosgm._refusals import BudgetExceeded
 from inosgm.jobs import interrupts
@@ -15,7 +15,9 @@ from inosgm.jobs.spec import JobSpec
 from inosgm.jobs.store import Store
 from inosgm.jobs.task import Task
 from inosgm.jobs.work import Report, StoreUnwritable
-from inosgm.ledger import Ledger
+
+if TYPE_CHECKING:
+    from inosgm.ledger import Ledger
 
 WAIT, LOOK, BUSY = 0.5, 1.0, 5.0
 """Seconds: to wait for reports; between two looks at the store while there is nothing else to do; while there is."""
@@ -92,7 +94,7 @@ class Drive:
         store: Store,
         *,
         attempts: int,
-        ledger: Ledger | None,
+        ledger: "Ledger | None",
         progress: JobProgress,
     ) -> None:
         self._crew, self._task, self._store, self._ledger, self._progress = crew, task, store, ledger, progress
@@ -110,6 +112,8 @@ class Drive:
         states = self._states
         self._limit = {job: attempts + (states[job].spent if states[job].status == "failed" else 0) for job in states}
         self._todo = dict.fromkeys(sorted(self._todo, key=lambda job: states[job].spent))
+        if self._todo:
+            store.probe()
 
     def run(self) -> Outcome:
         """Work until every job is done or given up, or until somebody asks to finish."""
@@ -171,13 +175,11 @@ class Drive:
             return True
         try:
             cost = self._task.cost(self._specs[job])
-            if cost is not None and self._ledger is not None:
-                self._ledger.charge(replace(cost, job=job))
+            if cost is not None:
+                self._store.charge(job, cost, self._ledger)
         except (BudgetExceeded, ValueError, TypeError, ArithmeticError) as error:
             self._give_up(job, f"{type(error).__name__}: {error}")
             return False
-        if cost is not None:
-            self._store.charge(job, cost)
         self._states[job].charged = True
         return True
 
@@ -217,7 +219,10 @@ class Drive:
         last = max(number for number, ending in attempts.items() if ending in ("failed", "died"))
         if attempts[last] == "died":
             return f"its worker died in each of the last attempts, {len(attempts)} in all"
-        return self._store.failure(job, last).line
+        try:
+            return self._store.failure(job, last).line
+        except FileNotFoundError:
+            return f"attempt {last} failed, and did not say why in {self._store.uri}: do all workers see that store?"
 
     def _give_up(self, job: str, line: str) -> None:
         self._store.give_up(job, self._states[job].last, line)

@@ -1,6 +1,7 @@
 """Who gets jobs done: this process, processes of this machine, or whatever brings a crew."""
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from inosgm import _validate
 from inosgm.jobs import interrupts, work
@@ -11,7 +12,9 @@ from inosgm.jobs.spec import JobSpec
 from inosgm.jobs.store import Store
 from inosgm.jobs.task import Task
 from inosgm.jobs.work import Report
-from inosgm.ledger import Ledger
+
+if TYPE_CHECKING:
+    from inosgm.ledger import Ledger
 
 
 class Executor:
@@ -28,7 +31,7 @@ class Executor:
         store: Store,
         *,
         attempts: int = 5,
-        ledger: Ledger | None = None,
+        ledger: "Ledger | None" = None,
         progress: bool = True,
     ) -> Outcome:
         """Do those jobs that have no result yet.
@@ -90,6 +93,7 @@ class ProcessExecutor(Executor):
 
     def crew(self, task: Task, store: Store) -> Crew:
         """Start the processes."""
+        store.require_shared()
         return ProcessCrew(task, store, self._processes)
 
 

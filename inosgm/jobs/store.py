@@ -7,7 +7,7 @@ import secrets
 import zipfile
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 from time import time
 from typing import Any, Self
@@ -17,7 +17,7 @@ import numpy as np
 from inosgm import _validate
 from inosgm._charges import Table
 from inosgm._refusals import JobMismatch
-from inosgm.cost import Cost
+from inosgm.cost import Cost, LedgerHook
 from inosgm.jobs._compaction import compacted
 from inosgm.jobs._liveness import Place, here
 from inosgm.jobs._records import Records, records_at
@@ -91,6 +91,17 @@ class Store:
         except FileNotFoundError:
             return False
 
+    def probe(self) -> None:
+        """Raise if nothing can be written here, or if records are not created exclusively."""
+        self._records.probe()
+
+    def require_shared(self) -> None:
+        """Raise if other processes cannot see it."""
+        if self.uri.startswith("memory:"):
+            raise ValueError(
+                f"store must be one that other processes see, got {self.uri}: take a path, or SerialExecutor"
+            )
+
     def fingerprint(self, parts: Iterable[Any]) -> str:
         """Return what stands for data in the specs of this store: a digest under a secret of the store.
 
@@ -119,6 +130,12 @@ class Store:
         with suppress(FileNotFoundError):
             self._records.read(f"jobs/{spec.id}/spec.json")
             return spec.id
+        with suppress(FileNotFoundError):
+            self._records.read(f"ledger/{spec.id}.json")
+            raise StoreDamaged(
+                f"{self.uri}: job {spec.id} was charged before, and its other records are gone. Restore jobs/{spec.id}; "
+                "or take another store, where it is another job that owners pay for once more"
+            )
         chosen = secrets.randbits(128) if key is None else _validate.count("key", key)
         with suppress(FileExistsError):
             self._records.create(f"jobs/{spec.id}/key", str(chosen).encode(), secret=True)
@@ -150,12 +167,27 @@ class Store:
         """Return the key of a job's noise; FileNotFoundError once the job is done."""
         return int(self._records.read(f"jobs/{job}/key"))
 
-    def charge(self, job: str, cost: Cost) -> None:
+    def charge(self, job: str, cost: Cost, ledger: LedgerHook | None = None) -> None:
         """Write the ledger row of a job; the same once more changes nothing.
 
+        Args:
+            job: Its id.
+            cost: What it asks of owners.
+            ledger: A ledger that is charged before, under the id of the job. It knows the noise of the job's key by a
+                digest, and does not let a job of the same id go through with another.
+
         Raises:
-            JobMismatch: when the job was charged with another cost.
+            JobMismatch: when the job was charged with another cost, or for other noise.
+            BudgetExceeded: when the ledger cannot pay; nothing is written then.
         """
+        try:
+            key = self._records.read(f"jobs/{job}/key")
+        except FileNotFoundError:
+            self._sealed(f"ledger/{job}.json")  # somebody else has charged and done it meanwhile
+            return
+        noise = blake2b(key, digest_size=16, person=b"inosgm job noise").hexdigest()
+        if ledger is not None:
+            ledger.charge(replace(cost, job=job, fingerprint=noise))
         table = Table.of(cost, np.arange(len(cost.labels)))
         state = blake2b(json.dumps(cost.labels).encode(), digest_size=16)
         state.update(table.digest().encode())
@@ -164,14 +196,13 @@ class Store:
             with suppress(FileExistsError):
                 self._create(f"costs/{digest}.json", {"labels": list(cost.labels), **table.to_row()})
             self._costs.add(digest)
-        row = {"job": job, "cost": digest, "step": cost.step, "steps": cost.steps, "note": cost.note}
+        row = {"job": job, "noise": noise, "cost": digest, "step": cost.step, "steps": cost.steps, "note": cost.note}
         try:
             self._create(f"ledger/{job}.json", row)
         except FileExistsError:
-            known = self._sealed(f"ledger/{job}.json")
-            if {**known, "note": ""} != {**row, "note": ""}:
+            if {**self._sealed(f"ledger/{job}.json"), "note": ""} != {**row, "note": ""}:
                 raise JobMismatch(
-                    f"job {job!r} was charged before with another cost: its noise must not be used twice"
+                    f"job {job!r} was charged before with another cost, or for other noise: no noise may be used twice"
                 ) from None
 
     def charged(self, job: str) -> Cost:
@@ -199,7 +230,9 @@ class Store:
 
     def begin(self, job: str, attempt: int) -> None:
         """Claim an attempt; FileExistsError if somebody has."""
-        self._create(f"jobs/{job}/attempts/{attempt}/begun.json", {**here(), "time": time()})
+        self._create(
+            f"jobs/{job}/attempts/{attempt}/begun.json", {**here(), "time": time(), "token": secrets.token_hex(8)}
+        )
 
     def begun(self, job: str, attempt: int) -> Place:
         """Return where an attempt was begun."""
@@ -295,8 +328,7 @@ class Store:
         Raises:
             FileNotFoundError: if it has none yet.
             StoreDamaged: for a result that is not what was written. Its noise cannot be repeated, because its key is
-                gone: restore it from a copy, or delete `jobs/<id>` to make it a job that is still to be done, and know
-                that its owners then pay once more than the ledger says.
+                gone: restore it from a copy, or do the job in another store, where owners pay for it once more.
         """
         name = f"jobs/{job}/result.json"
         values = self._sealed(name)

@@ -147,14 +147,13 @@ class Study:
     def _require_same(self, known: dict[str, Any]) -> None:
         """Raise if the store belongs to something else."""
         here, there = self._base, JobSpec.from_json(json.dumps(known["spec"]))
-        names = ("there", "here")
         if known == self._identity():
             return
         if known["sweep"] != self._sweeps:
             why = "holds a sweep:" if known["sweep"] else "holds runs of one configuration, and no sweep:"
         elif there.code_version != here.code_version:
             why = f"was made by other code ({there.code_version} there, {here.code_version} here): go on with that, or"
-        elif changed := differences(_based(there), _based(here), names):
+        elif changed := differences(_written(there), _written(here), names=("there", "here")):
             why = f"holds runs of another configuration, which differs in {changed}:"
         elif there.data_fingerprint != here.data_fingerprint:
             why = "holds runs on other data, which have changed since:"
@@ -173,14 +172,14 @@ class Study:
         return ledger if there else Ledger(path, owners=self._owners, accountant=accountant)
 
 
-def _based(spec: JobSpec) -> TrainingConfig:
-    """Return the configuration of a job, with the seed that all seeds follow from."""
-    return TrainingConfig.from_dict(spec.configuration)
-
-
 def _whole(config: TrainingConfig) -> TrainingConfig:
     """Return a configuration with whole paths and its key, without its run."""
     return located(config).model_copy(update={"key": config.key})
+
+
+def _written(spec: JobSpec) -> TrainingConfig:
+    """Return the configuration of a job as it was written, with the root of all seeds."""
+    return TrainingConfig.from_dict(spec.configuration)
 
 
 def train_seeds(
