@@ -50,6 +50,10 @@ class Given(NotKept, Searcher):
         """How many jobs there will be."""
         return len(self._study.specs)
 
+    def to_come(self) -> list[str]:
+        """Return the ids of jobs that Tune does not know of yet."""
+        return [spec.id for spec in self._study.specs[len(self.jobs) :]]
+
     def suggest(self, trial_id: str) -> Any:
         """Return the next job."""
         if interrupts.asked() or len(self.jobs) == self.number:
@@ -115,6 +119,10 @@ class Searched(Given):
     def number(self) -> int:
         """How many jobs there will be."""
         return self._samples
+
+    def to_come(self) -> list[str]:
+        """Return names for jobs of points that are not chosen yet."""
+        return [f"to come: {place}" for place in range(len(self.jobs), self.number)]
 
     def on_trial_complete(self, trial_id: str, result: Told | None = None, error: bool = False) -> None:
         """Tell the searcher what came of a point."""

@@ -21,7 +21,7 @@ from ray_jobs.connection import connect
 from ray_jobs.crew import living
 from ray_jobs.executor import RayExecutor
 from ray_jobs.searchers import Given, NotKept
-from ray_jobs.standings import STOPPED, Metric
+from ray_jobs.standings import STOPPED, Metric, stopped_early
 from ray_jobs.trials import JobTrial, Told
 
 SETTINGS = {
@@ -99,7 +99,8 @@ class _Progress(NotKept, tune.Callback):
     def on_step_end(self, iteration: int, trials: list[Any], **info: Any) -> None:
         """Show it."""
         states = [trial.status for trial in trials]
-        self._bar.show(states.count("TERMINATED"), states.count("ERROR"), states.count("RUNNING"))
+        if not interrupts.asked():  # which ends trials whose jobs are not done
+            self._bar.show(states.count("TERMINATED"), states.count("ERROR"), states.count("RUNNING"))
 
 
 class _Asked(tune.Stopper):
@@ -138,7 +139,7 @@ def tuned(
         progress: Show how far it has got.
 
     Returns:
-        What has become of the jobs; those that were stopped early are left.
+        What has become of the jobs; those that were stopped early are neither done nor left.
 
     Raises:
         Interrupted: after Ctrl-C, when everything that was running has saved how far it had got.
@@ -180,7 +181,7 @@ def tuned(
     finally:
         if connected:
             ray.shutdown()
-    outcome = _outcome(store, given.jobs)
+    outcome = _outcome(store, given)
     if asked:
         raise Interrupted(outcome)
     if errors:
@@ -191,15 +192,12 @@ def tuned(
     return outcome
 
 
-def _outcome(store: Store, jobs: list[str]) -> Outcome:
+def _outcome(store: Store, given: Given) -> Outcome:
     """Return what has become of jobs."""
-    states = store.states()
+    states, jobs = store.states(), dict.fromkeys(given.jobs)
     failed = {job: store.reason(job, states[job].given_up) for job in jobs if states[job].status == "failed"}
-    return Outcome(
-        done=tuple(job for job in jobs if states[job].done),
-        failed=failed,
-        left=tuple(job for job in jobs if not states[job].done and job not in failed),
-    )
+    left = [job for job in jobs if not (states[job].done or job in failed or stopped_early(store, job))]
+    return Outcome(done=tuple(job for job in jobs if states[job].done), failed=failed, left=(*left, *given.to_come()))
 
 
 @contextmanager
