@@ -171,7 +171,7 @@ def searcher_called(name: str, metric: Metric, seed: int) -> Searcher:
         made: Any = (
             imported(name)(**options) if ":" in name else create_searcher(name, **options, random_state_seed=seed)
         )
-    except (AssertionError, ImportError) as error:
+    except (AssertionError, ImportError, TypeError) as error:
         raise ValueError(f"searcher: {name} cannot be had here: {' '.join(str(error).split())}") from None
     if not isinstance(made, Searcher):
         raise ValueError(f"searcher: {name} must make a ray.tune.search.Searcher, got {type(made).__name__}")

@@ -169,9 +169,7 @@ def _require_whole(grid: Mapping[str, Any], search: Mapping[str, Any], samples: 
     if not grid and not search:
         raise ValueError("there must be keys to sweep: a grid (--grid optimizer.lr=0.1,0.5) or a search (--search)")
     if bool(search) != bool(samples):
-        raise ValueError(
-            "samples goes with search (--search optimizer.lr=log:0.01..10 --samples 20), and a search needs it"
-        )
+        raise ValueError("samples and search go together: --search optimizer.lr=log:0.01..10 --samples 20")
     both = [path for path in grid if path in search]
     if both:
         raise ValueError(f"{both[0]} must be in the grid or in the search, and is in both")
