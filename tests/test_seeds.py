@@ -246,6 +246,8 @@ def test_a_store_belongs_to_one_configuration_data_key_and_code(filed, tmp_path,
     assert "differs in plan.steps (8 there, 9 here), seed (7 there, 8 here)" in refusal(other)
     assert "holds runs with another key" in refusal(filed.model_copy(update={"key": 2}))
     assert "holds runs with another key" in refusal(filed.model_copy(update={"key": None}))
+    ledger = filed.model_copy(update={"ledger": "ledger"})
+    assert f"another ledger (no ledger there, {tmp_path / 'ledger'} here)" in refusal(ledger)
     text = (tmp_path / "owners.csv").read_text()
     (tmp_path / "owners.csv").write_text(text.replace("right,1,", "right,2,"))
     assert "holds runs on other data" in refusal(filed)

@@ -133,7 +133,7 @@ class Store:
         with suppress(FileNotFoundError):
             self._records.read(f"ledger/{spec.id}.json")
             raise StoreDamaged(
-                f"{self.uri}: job {spec.id} was charged before, and its other records are gone. Restore jobs/{spec.id}; "
+                f"{self.uri}: job {spec.id} was charged before, and its other records are gone: restore them, "
                 "or take another store, where it is another job that owners pay for once more"
             )
         chosen = secrets.randbits(128) if key is None else _validate.count("key", key)

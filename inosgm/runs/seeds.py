@@ -142,7 +142,8 @@ class Study:
     def _identity(self) -> dict[str, Any]:
         """Return what a store of seeds says about the one study that it belongs to; the key only by a fingerprint."""
         key = None if self._config.key is None else self.store.fingerprint([str(self._config.key).encode()])
-        return {"spec": json.loads(self._base.to_json()), "key": key, "sweep": self._sweeps}
+        told = {"key": key, "ledger": self._config.ledger, "sweep": self._sweeps}
+        return {"spec": json.loads(self._base.to_json()), **told}
 
     def _require_same(self, known: dict[str, Any]) -> None:
         """Raise if the store belongs to something else."""
@@ -157,6 +158,9 @@ class Study:
             why = f"holds runs of another configuration, which differs in {changed}:"
         elif there.data_fingerprint != here.data_fingerprint:
             why = "holds runs on other data, which have changed since:"
+        elif known["ledger"] != self._config.ledger:
+            there_and_here = (path or "no ledger" for path in (known["ledger"], self._config.ledger))
+            why = "holds runs that were charged to another ledger ({} there, {} here):".format(*there_and_here)
         else:
             why = "holds runs with another key:"
         raise ValueError(f"store: {self.store.uri} {why} take another store (--store)")
