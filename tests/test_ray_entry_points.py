@@ -132,6 +132,7 @@ def test_a_trial_whose_worker_dies_goes_on_and_one_that_fails_is_given_up(swept)
     assert states["sweep_parts:Dying"].last == 2
     assert states["sweep_parts:Failing"].status == "failed"
     assert states["sweep_parts:Failing"].attempts == {1: "failed", 2: "failed"}
+    assert len({store.begun(job, 1)["pid"] for job in store.specs()}) < 8  # workers are kept for the next trial
 
 
 def test_a_grid_finishes_what_was_stopped_and_computes_nothing_twice(swept):
@@ -167,6 +168,9 @@ def test_a_searcher_chooses_by_what_it_is_told(here, cluster):
     assert sorted(rates) == [3.0, 5.0]
     worth = [found[rates[rate]].values["evaluation"]["balanced_accuracy"] for rate in (5.0, 3.0)]
     assert Halving.told == [(worth[0], False), (worth[1], False)]
+    states = Store("searched").states()
+    invoke(sweeping, *search, "--store", "searched", "--quiet")
+    assert Store("searched").states() == states
 
 
 def test_a_store_in_the_directory_of_a_submitted_job_is_refused(here, monkeypatch):
