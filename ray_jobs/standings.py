@@ -218,6 +218,5 @@ def _shown(standing: Standing, metric: Metric) -> str:
     """Show a mean, with the standard deviation where there is one; for a run that was stopped, what it was worth."""
     mean, deviation = standing.mean(metric), standing.deviation(metric)
     if mean is None:
-        early = [one[metric.value] for one in standing.stopped.values() if one[metric.value] is not None]
-        return f"({early[0]:.3f})" if early else "-"
+        return next((f"({one[metric.value]:.3f})" for one in standing.stopped.values()), "-")
     return f"{mean:.3f}" + ("" if deviation is None else f" ± {deviation:.3f}")

@@ -1,6 +1,7 @@
 """A job as Ray Tune sees it: every evaluation of the training run is a step of a trial."""
 
 import json
+import math
 from collections.abc import Callable, Iterator
 from queue import Queue
 from threading import Semaphore, Thread
@@ -95,11 +96,13 @@ class JobThread:
 
     def _work(self) -> None:
         self._go.acquire()
+        if self._stopped:
+            return
         try:
             task = _Watched(self._task, self._look)
             outcome = OneJob(self).run(task, [self._spec], self._store, attempts=self._attempts, progress=False)
             if outcome.failed:
-                self._told.put({"failed": True, "done": True, **dict.fromkeys(Metric, float("nan"))})
+                self._told.put({"done": True, **{metric.value: math.nan for metric in Metric}})
             else:
                 self._told.put(None)
         except Stopped:
@@ -109,6 +112,8 @@ class JobThread:
 
     def _look(self, curve: LearningCurve) -> None:
         """Tell what is new on a curve, but for its end: that is told when the result is in the store."""
+        if not curve.steps or curve.steps[-1] <= self._last:
+            return
         for told in _tellings(curve):
             if self._last < told["step"] < self._steps and not self._stopped:
                 self._last = told["step"]
@@ -176,7 +181,8 @@ def finished(store: Store, job: str) -> Iterator[Told]:
 
 
 def _tellings(curve: LearningCurve) -> Iterator[Told]:
-    """Return the evaluations of a curve after its first step, as Tune takes them."""
+    """Return the evaluations of a curve after its first step, as Tune takes them; NaN is where there is no number."""
     for step, evaluation in zip(curve.steps, curve.evaluations, strict=True):
         if step:
-            yield {"step": step, **{metric.value: metric.of(evaluation) for metric in Metric}}
+            worth = {metric.value: metric.of(evaluation) for metric in Metric}
+            yield {"step": step, **{name: math.nan if value is None else value for name, value in worth.items()}}
