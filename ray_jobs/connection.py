@@ -7,6 +7,7 @@ import socket
 import threading
 
 import ray
+from ray._private.services import find_bootstrap_address
 
 REACH = 10.0
 """Seconds within which a given address must take a connection; Ray itself would try for many minutes."""
@@ -25,8 +26,7 @@ def connect(address: str | None) -> bool:
     main = threading.current_thread() is threading.main_thread()
     handler = signal.getsignal(signal.SIGTERM)  # Ray puts its own in its place, which ends the process
     try:
-        _reach(os.environ.get("RAY_ADDRESS") or address if address in (None, "auto") else address)
-        ray.init(address, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
+        ray.init(_reached(address), include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
     except OSError as error:
         raise ConnectionError(
             f"no Ray could be reached at address={address!r} ({error}). Does it run, and does it ask for a token "
@@ -38,8 +38,21 @@ def connect(address: str | None) -> bool:
     return True
 
 
-def _reach(address: str | None) -> None:
-    """Raise OSError unless something listens at an address that names a host and a port."""
-    host, _, port = (address or "").rpartition("://")[2].rpartition(":")
-    if host and port.isdecimal():
+def _reached(address: str | None) -> str | None:
+    """Return the address, where something listens there; a Ray that was started here once and is gone does not count.
+
+    Raises:
+        OSError: if nothing listens at an address that names a host and a port.
+    """
+    named = os.environ.get("RAY_ADDRESS") or address if address in (None, "auto") else address
+    last = find_bootstrap_address(None) if named is None else None  # of the last `ray start` on this machine
+    host, _, port = (named or last or "").rpartition("://")[2].rpartition(":")
+    if not host or not port.isdecimal():
+        return address
+    try:
         socket.create_connection((host.strip("[]"), int(port)), timeout=REACH).close()
+    except OSError:
+        if last is None:
+            raise
+        return "local"
+    return address

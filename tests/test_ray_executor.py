@@ -14,7 +14,7 @@ from ray.util.state import list_actors, list_tasks
 from ray_worker import Meeting, Spoil, Tells, mapping_of, wait_until
 
 from inosgm.jobs import ProcessExecutor, SerialExecutor, Store
-from ray_jobs import RayExecutor
+from ray_jobs import RayExecutor, connection
 
 pytestmark = pytest.mark.usefixtures("embedded_ray")
 
@@ -172,3 +172,12 @@ def test_where_no_ray_answers_it_is_said(store, monkeypatch, address, variable):
     with pytest.raises(ConnectionError, match=r"no Ray could be reached at .*RAY_AUTH_MODE=token"):
         run(store, specs(1), RayExecutor(address))
     assert not store.exists()
+
+
+@pytest.mark.parametrize(("last", "used"), [(None, None), ("127.0.0.1:1", "local"), ("here", None)])
+def test_a_ray_that_is_gone_is_not_waited_for(monkeypatch, embedded_ray, last, used):
+    monkeypatch.setattr(
+        connection, "find_bootstrap_address", lambda _: embedded_ray["address"] if last == "here" else last
+    )
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    assert connection._reached(None) == used
