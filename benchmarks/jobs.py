@@ -26,7 +26,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import redirect_stdout
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from io import StringIO
 from multiprocessing import get_context
 from pathlib import Path
@@ -140,6 +140,8 @@ class Block:
     workers: int
     call: float
     """Seconds of the whole call."""
+    memories: Sequence[dict[str, float]] = ()
+    """Of jobs that were weighed."""
 
     @property
     def seconds(self) -> float:
@@ -175,7 +177,7 @@ class Ground:
     task: Training
     directory: Path
     reference: Any
-    used: int = field(default=0)
+    used: int = 0
 
     def durable(self, executor: Executor, jobs: int, workers: int, task: Training | None = None) -> Block:
         """Run jobs through an executor, in a new store."""
@@ -192,8 +194,8 @@ class Ground:
         if len(outcome.done) < jobs or len(store.charges()) < jobs:
             raise RuntimeError(f"{outcome.failed or outcome.left}")
         values = [result.values for result in store.results().values()]
-        self.memories = [one["memory"] for one in values if "memory" in one]
-        return Block(spans=spans(values), workers=workers, call=call)
+        memories = [one["memory"] for one in values if "memory" in one]
+        return Block(spans=spans(values), workers=workers, call=call, memories=memories)
 
     def bare(self, jobs: int, workers: int) -> Block:
         """Run jobs in processes that do nothing else, each of them its share."""
@@ -359,17 +361,18 @@ def comparison(ground: Ground, jobs: int, trials: int, rounds: int) -> None:
     for _ in range(rounds):
         for name, run in contenders.items():
             blocks[name].append(run())
-    print(
-        f"\n{'medians of ' + str(rounds) + ' rounds':<24}{'jobs/s':>8}{'over ideal':>12}{'s in a job':>12}"
-        f"{'jobs/s, whole call':>20}{'(jobs)':>8}"
-    )
+    head = ("jobs/s", "over ideal", "ms per job", "s in a job", "jobs/s, whole call", "(jobs)")
+    print(f"\n{f'medians of {rounds} rounds':<20}" + "".join(f"{title:>{len(title) + 3}}" for title in head))
     rates = {}
     for name, found in blocks.items():
         overhead = statistics.median(block.steady()[0] for block in found)
         rates[name] = statistics.median(block.steady()[1] for block in found)
         inside = statistics.median(block.seconds for block in found)
         whole = statistics.median(len(block.spans) / block.call for block in found)
-        print(f"{name:<24}{rates[name]:>8.3f}{overhead:>11.3f}x{inside:>12.3f}{whole:>20.3f}{len(found[0].spans):>8}")
+        print(
+            f"{name:<20}{rates[name]:>9.3f}{overhead:>12.3f}x{1000 * (overhead - 1) * inside:>13.0f}{inside:>13.3f}"
+            f"{whole:>21.3f}{len(found[0].spans):>9}"
+        )
     say_load("here")
     report("jobs per second: 2 Ray actors / 1", rates["2 Ray actors"] / rates["1 Ray actor"], at_least=1.8)
     report("  what this machine gives: 2 bare processes / 1", rates["2 bare processes"] / rates["1 bare process"])
@@ -388,8 +391,8 @@ def weigh(ground: Ground) -> None:
     print()
     executors: dict[str, Executor] = {"Ray actor": RayExecutor(max_concurrent=2), "process": ProcessExecutor(2)}
     for name, executor in executors.items():
-        ground.durable(executor, 2, 2, replace(ground.task, weigh=True))
-        parts = {part: max(found[part] for found in ground.memories) for part in ground.memories[0]}
+        memories = ground.durable(executor, 2, 2, replace(ground.task, weigh=True)).memories
+        parts = {part: max(found[part] for found in memories) for part in memories[0]}
         print(
             f"memory of one of 2, {name}: {parts['Pss']:.0f} MB (PSS): its own {parts['Pss_Anon']:.0f}, "
             f"shared files {parts['Pss_File']:.0f}, shared data {parts['Pss_Shmem']:.0f}"

@@ -189,10 +189,11 @@ class Machine:
 
 def run(*command: str) -> str:
     """Run a command; what it complains of is part of the error."""
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise RuntimeError(f"{' '.join(command)}: {done.stderr.strip()} (is this root? --freeze needs no namespaces)")
-    return done.stdout
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    except (OSError, subprocess.CalledProcessError) as error:
+        about = getattr(error, "stderr", "") or error
+        raise RuntimeError(f"{' '.join(command)}: {about} (is this root? --freeze needs no namespaces)") from None
 
 
 def family(pid: int) -> list[int]:

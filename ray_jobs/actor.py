@@ -35,16 +35,17 @@ class TrainerActor:
             (self._task,) = ray.get(task)
         return self._last
 
-    def attempt(self, job: str, number: int) -> tuple[Report, str]:
+    def attempt(self, job: str, number: int) -> tuple[Report, str] | None:
         """Make an attempt, until it ends or `ray.cancel` is called for it.
 
         Returns:
-            The report, and the kind of the job.
+            The report, and the kind of the job; nothing from a worker that was restarted and has not been greeted.
 
         Raises:
             FileNotFoundError: where the store cannot be seen.
         """
-        assert self._task is not None  # `hello` has been answered
+        if self._task is None:
+            return None
         try:
             kind = self._store.spec(job).kind
         except StoreDamaged:  # which the report will say

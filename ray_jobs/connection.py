@@ -1,10 +1,16 @@
 """To which Ray this process belongs."""
 
 import logging
+import os
 import signal
+import socket
 import threading
 
 import ray
+from ray._private.services import find_bootstrap_address
+
+REACH = 10.0
+"""Seconds within which a given address must take a connection; Ray itself would try for many minutes."""
 
 
 def connect(address: str | None) -> bool:
@@ -20,8 +26,8 @@ def connect(address: str | None) -> bool:
     main = threading.current_thread() is threading.main_thread()
     handler = signal.getsignal(signal.SIGTERM)  # Ray puts its own in its place, which ends the process
     try:
-        ray.init(address, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
-    except ConnectionError as error:
+        ray.init(_reached(address), include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
+    except OSError as error:
         raise ConnectionError(
             f"no Ray could be reached at address={address!r} ({error}). Does it run, and does it ask for a token "
             "(RAY_AUTH_MODE=token makes this process send one)? address='local' starts a Ray on this machine"
@@ -30,3 +36,23 @@ def connect(address: str | None) -> bool:
         if main:
             signal.signal(signal.SIGTERM, handler)
     return True
+
+
+def _reached(address: str | None) -> str | None:
+    """Return the address, where something listens there; a Ray that was started here once and is gone does not count.
+
+    Raises:
+        OSError: if nothing listens at an address that names a host and a port.
+    """
+    named = os.environ.get("RAY_ADDRESS") or address if address in (None, "auto") else address
+    last = find_bootstrap_address(None) if named is None else None  # of the last `ray start` on this machine
+    host, _, port = (named or last or "").rpartition("://")[2].rpartition(":")
+    if not host or not port.isdecimal():
+        return address
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=REACH).close()
+    except OSError:
+        if last is None:
+            raise
+        return "local"
+    return address

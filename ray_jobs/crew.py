@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from time import monotonic
 from typing import Any
@@ -35,7 +34,7 @@ class _Worker:
     asked: Any = None
     doing: tuple[str, int] | None = None
     known: bool = False
-    """Whether it has answered since it was last lost."""
+    """Whether it has answered since it was made, or last lost."""
 
 
 class RayCrew:
@@ -61,7 +60,7 @@ class RayCrew:
             resources=dict(request.resources),
             max_restarts=-1,
             max_task_retries=0,
-            runtime_env={"env_vars": dict.fromkeys(THREADS, str(request.threads))},
+            runtime_env={"env_vars": environment(request)},
         )(TrainerActor)
         self._workers: list[_Worker] = []
         self._metrics = JobMetrics()
@@ -98,12 +97,14 @@ class RayCrew:
 
     def close(self, *, kill: bool) -> None:
         """Let all actors go; one that works is stopped where it is, with or without `kill`."""
-        for worker in self._workers:
-            ray.kill(worker.actor)
-        self._workers.clear()
-        del self._reference
-        if self._connected:
-            ray.shutdown()
+        try:
+            for worker in self._workers:
+                ray.kill(worker.actor)
+        finally:
+            self._workers.clear()
+            del self._reference
+            if self._connected:
+                ray.shutdown()
 
     def _hear(self, worker: _Worker) -> Sequence[Report]:
         """Take the answer of a worker."""
@@ -111,7 +112,7 @@ class RayCrew:
         try:
             said = ray.get(answer)
         except TaskCancelledError:  # comes in place of what it returned, which it says when it is asked again
-            worker.asked = worker.actor.hello.remote([self._reference])
+            self._greet(worker)
             return []
         except RayTaskError as error:
             self._check(error, worker)
@@ -124,10 +125,16 @@ class RayCrew:
         if doing is None:
             return []
         report, kind = said or (None, "")
-        if report is None or (report.job, report.attempt) != doing:  # cancelled before it had begun
-            return [Report(job=doing[0], attempt=doing[1], status="stopped")]
+        if report is None or (report.job, report.attempt) != doing:  # it was restarted, or cancelled before it began
+            self._greet(worker)
+            return [Report(job=doing[0], attempt=doing[1], status="taken")]
         self._metrics.enter(report, kind)
         return [report]
+
+    def _greet(self, worker: _Worker) -> None:
+        """Ask a worker whether it is there, and give it the task."""
+        worker.known = False
+        worker.asked = worker.actor.hello.remote([self._reference])
 
     def _lost(self, worker: _Worker, *, gone: bool) -> Sequence[Report]:
         """Report what a worker was doing that does not answer; greet it once more, unless Ray has given it up."""
@@ -138,15 +145,15 @@ class RayCrew:
                     f"the last {self._silent} workers that Ray started ended before they had answered: the logs of "
                     "Ray's session (worker-*.err) say why; is there memory for the task on every node?"
                 )
-        doing, worker.doing, worker.known = worker.doing, None, False
+        doing, worker.doing = worker.doing, None
         if gone:
             self._workers.remove(worker)
         else:
-            worker.asked = worker.actor.hello.remote([self._reference])
+            self._greet(worker)
         return [Report(job=doing[0], attempt=doing[1], status="died")] if doing else []
 
     def _check(self, error: RayTaskError, worker: _Worker) -> None:
-        """Raise if a worker cannot work, so that all jobs would fail; texts of errors may show data and are not shown."""
+        """Raise if a worker cannot work, so that all jobs would fail; texts of errors may show data: none is shown."""
         if worker.doing is None:
             found = MISSING.search(str(error))
             raise RuntimeError(
@@ -171,11 +178,16 @@ class RayCrew:
         for worker in [worker for worker in self._workers if not worker.known and self._most is None]:
             if len(self._workers) > room:
                 self._workers.remove(worker)
-                with suppress(RayError):
-                    ray.kill(worker.actor)
+                ray.kill(worker.actor)
         while len(self._workers) < room:
-            actor = self._make.remote(self._store.uri)
-            self._workers.append(_Worker(actor, asked=actor.hello.remote([self._reference])))
+            self._workers.append(_Worker(self._make.remote(self._store.uri)))
+            self._greet(self._workers[-1])
+
+
+def environment(request: Request) -> dict[str, str]:
+    """Return what libraries read before they are imported: how many threads, and no GPU where none was asked for."""
+    threads = dict.fromkeys(THREADS, str(request.threads))
+    return threads if request.num_gpus else threads | {"CUDA_VISIBLE_DEVICES": ""}
 
 
 def living() -> list[dict[str, float]]:

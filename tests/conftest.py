@@ -24,3 +24,23 @@ def pytest_collection_modifyitems(items):
 def shared_data():
     """The directory of real data files, for tests marked `shared_data`."""
     return SHARED_DATA
+
+
+@pytest.fixture(scope="module")
+def embedded_ray():
+    """A Ray of this process alone, with four CPUs and two GPUs that it only believes in; what Ray says about it."""
+    import ray
+
+    tests = {"PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])}
+    context = ray.init(
+        "local",
+        num_cpus=4,
+        num_gpus=2,
+        include_dashboard=True,
+        log_to_driver=False,
+        logging_level="ERROR",
+        runtime_env={"env_vars": tests},
+        _system_config={"metrics_report_interval_ms": 500},
+    )
+    yield context.address_info
+    ray.shutdown()
