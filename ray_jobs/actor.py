@@ -1,5 +1,6 @@
 """A worker on a cluster."""
 
+from contextlib import suppress
 from typing import Any
 
 import ray
@@ -20,9 +21,9 @@ class TrainerActor:
     def __init__(self, uri: str) -> None:
         self._store = Store(uri)
         self._task: Task | None = None
-        self._last: tuple[Report, str] | None = None
+        self._last: Report | None = None
 
-    def hello(self, task: list[Any]) -> tuple[Report, str] | None:
+    def hello(self, task: list[Any]) -> Report | None:
         """Answer, which is what a worker must do before it gets work.
 
         Args:
@@ -35,21 +36,19 @@ class TrainerActor:
             (self._task,) = ray.get(task)
         return self._last
 
-    def attempt(self, job: str, number: int) -> tuple[Report, str] | None:
+    def attempt(self, job: str, number: int) -> Report | None:
         """Make an attempt, until it ends or `ray.cancel` is called for it.
 
         Returns:
-            The report, and the kind of the job; nothing from a worker that was restarted and has not been greeted.
+            The report; nothing from a worker that was restarted and has not been greeted.
 
         Raises:
             FileNotFoundError: where the store cannot be seen.
         """
         if self._task is None:
             return None
-        try:
-            kind = self._store.spec(job).kind
-        except StoreDamaged:  # which the report will say
-            kind = "unknown"
+        with suppress(StoreDamaged):  # which the report will say
+            self._store.spec(job)  # or else it is another place than the one where the job is
         stopping = ray.get_runtime_context().is_canceled
-        self._last = work.attempt(self._store, self._task, job, number, stopping), kind
+        self._last = work.attempt(self._store, self._task, job, number, stopping)
         return self._last

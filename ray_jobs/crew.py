@@ -95,6 +95,10 @@ class RayCrew:
             if worker.doing is not None:
                 ray.cancel(worker.asked)
 
+    def settled(self, kind: str, seconds: float | None) -> None:
+        """Count a job that is done, or was given up."""
+        self._metrics.enter(kind, seconds)
+
     def close(self, *, kill: bool) -> None:
         """Let all actors go; one that works is stopped where it is, with or without `kill`."""
         try:
@@ -124,12 +128,10 @@ class RayCrew:
         doing, worker.doing = worker.doing, None
         if doing is None:
             return []
-        report, kind = said or (None, "")
-        if report is None or (report.job, report.attempt) != doing:  # it was restarted, or cancelled before it began
+        if said is None or (said.job, said.attempt) != doing:  # it was restarted, or cancelled before it began
             self._greet(worker)
             return [Report(job=doing[0], attempt=doing[1], status="taken")]
-        self._metrics.enter(report, kind)
-        return [report]
+        return [said]
 
     def _greet(self, worker: _Worker) -> None:
         """Ask a worker whether it is there, and give it the task."""

@@ -169,6 +169,9 @@ class _One:
     def interrupt(self) -> None:
         pass
 
+    def settled(self, kind: str, seconds: float | None) -> None:
+        pass
+
     def close(self, *, kill: bool) -> None:
         pass
 

@@ -68,6 +68,9 @@ class Crew(Protocol):
     def interrupt(self) -> None:
         """Ask all running attempts to save and stop."""
 
+    def settled(self, kind: str, seconds: float | None) -> None:
+        """Hear that a job is done, after an attempt of so many seconds, or was given up: None."""
+
     def close(self, *, kill: bool) -> None:
         """Let the workers go; kill: without waiting for anything."""
 
@@ -195,6 +198,8 @@ class Drive:
             return
         if report.status in ("done", "fenced"):
             self._finish(job)
+            if report.status == "done":
+                self._crew.settled(self._specs[job].kind, report.seconds)
         elif report.status == "died":
             self._end(job, number, "died")
         else:
@@ -228,6 +233,7 @@ class Drive:
         self._store.give_up(job, self._states[job].last, line)
         self._failed[job] = line
         del self._todo[job]
+        self._crew.settled(self._specs[job].kind, None)
 
     def _look_again(self) -> float:
         """Look at the store if it is time to, and return for how long to wait at most."""

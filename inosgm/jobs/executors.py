@@ -119,5 +119,8 @@ class _Alone:
     def interrupt(self) -> None:
         pass
 
+    def settled(self, kind: str, seconds: float | None) -> None:
+        pass
+
     def close(self, *, kill: bool) -> None:
         pass

@@ -75,6 +75,9 @@ class ProcessCrew:
                 with suppress(BrokenPipeError):
                     worker.line.send(STOP)
 
+    def settled(self, kind: str, seconds: float | None) -> None:
+        """Nobody counts."""
+
     def close(self, *, kill: bool) -> None:
         """Let all go."""
         for worker in self._workers:
