@@ -11,8 +11,11 @@ IN_JOB = "RAY_JOB_CONFIG_JSON_ENV_VAR"
 """The variable by which a process can tell that `ray job submit` has started it."""
 
 StoreUri = Annotated[
-    str,
-    typer.Option("--store", help="Where runs are kept: a path that all nodes see, or a URI such as s3://bucket/runs."),
+    str | None,
+    typer.Option(
+        "--store",
+        help="Where runs are kept: a path that all nodes see, or a URI such as s3://bucket/runs; else a folder in runs.",
+    ),
 ]
 Address = Annotated[
     str | None, typer.Option(help="Where Ray is; else RAY_ADDRESS, one that runs here, or one that is started: local.")
@@ -28,12 +31,13 @@ def ray_executor(address: str | None, num_cpus: float, num_gpus: float, max_conc
     return RayExecutor(address=address, num_cpus=num_cpus, num_gpus=num_gpus, max_concurrent=max_concurrent)
 
 
-def kept(store: str) -> str:
-    """Return the place of a store, unless it would be lost with the directory of a submitted job.
+def kept(store: str | None, name: str) -> str:
+    """Return the place of a store, `runs/NAME` if none is given, unless it would be lost with a submitted job.
 
     Raises:
         ValueError: for a relative path in a job that `ray job submit` has started.
     """
+    store = store or os.path.join("runs", name)
     if IN_JOB in os.environ and "://" not in store and not os.path.isabs(store):
         raise ValueError(
             f"--store must be a whole path or a URI in a submitted job, got {store}: the job's directory is deleted"

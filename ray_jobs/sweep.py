@@ -95,7 +95,7 @@ app = typer.Typer(add_completion=False)
 @app.command()
 def main(
     file: File,
-    store: StoreUri,
+    store: StoreUri = None,
     grid: Annotated[
         list[str] | None,
         typer.Option("--grid", help="Try each value: optimizer.lr=0.1,0.5. With several keys, all combinations."),
@@ -134,27 +134,28 @@ def main(
     """Train what differs from a configuration in a few keys, and say what each is worth; the same command goes on."""
     if scheduler is None:
         refuse("goes with --scheduler asha", first_rung=first_rung, keep=keep)
+    place = kept(store, f"{file.stem}-sweep")
     made = SweepStudy(
         configuration(file, None, data_dir, seed, changes).model_copy(update={"run": None}),
         _keys("--grid", grid, values_from),
         search=_keys("--search", search, domain_from),
         samples=samples,
         seeds=seeds,
-        store=kept(store),
+        store=place,
         scheduler=None if scheduler is None else Asha(first=first_rung, keep=keep or 3.0),
         searcher=searcher,
         metric=metric,
     )
     if not quiet:
         typer.echo(made.report())
-    with interruptible(made.runs, store):
+    with interruptible(made.runs, place):
         found = made.run(
             ray_executor(address, num_cpus, num_gpus, max_concurrent), attempts=attempts, progress=not quiet
         )
     typer.echo(found.table(metric))
-    typer.echo(f"written to {store}: {TABLE}, results.parquet")
+    typer.echo(f"written to {place}: {TABLE}, results.parquet")
     failed = [(one.point.name, index, line) for one in found.standings for index, line in one.failed.items()]
-    end([f"{name}, run {index}: {line}" for name, index, line in failed], store)
+    end([f"{name}, run {index}: {line}" for name, index, line in failed], place)
 
 
 def _keys(option: str, texts: Sequence[str] | None, read: Callable[[str], Any]) -> dict[str, Any]:

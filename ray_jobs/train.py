@@ -14,8 +14,8 @@ app = typer.Typer(add_completion=False)
 @app.command()
 def main(
     file: File,
-    seeds: Annotated[int, typer.Option(min=1, help="How many runs, whose seeds follow from the file's.")],
-    store: StoreUri,
+    seeds: Annotated[int, typer.Option(min=1, help="How many runs, whose seeds follow from the file's.")] = 1,
+    store: StoreUri = None,
     address: Address = None,
     num_cpus: Cpus = 1,
     num_gpus: Gpus = 0,
@@ -29,7 +29,8 @@ def main(
     """Train a configuration with many seeds on a Ray, as `inosgm train --seeds`; the same command goes on with it."""
     config = configuration(file, None, data_dir, seed, changes).model_copy(update={"run": None})
     executor = ray_executor(address, num_cpus, num_gpus, max_concurrent)
-    train_seeds(config, seeds, kept(store), executor, attempts=attempts, quiet=quiet)
+    place = kept(store, f"{file.stem}-seeds")
+    train_seeds(config, seeds, place, executor, attempts=attempts, quiet=quiet)
 
 
 if __name__ == "__main__":
