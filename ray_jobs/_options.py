@@ -14,7 +14,7 @@ StoreUri = Annotated[
     str | None,
     typer.Option(
         "--store",
-        help="Where runs are kept: a path that all nodes see, or a URI such as s3://bucket/runs; else a folder in runs.",
+        help="Where runs are kept: a path that all nodes see, or a URI such as s3://bucket/runs; else runs/NAME-...",
     ),
 ]
 Address = Annotated[
