@@ -356,7 +356,7 @@ def check(store: Store, notes: Path, alone: Store) -> list[str]:
     line("attempts begun", sum(len(state.attempts) for state in states.values()))
     line("jobs that the new far node has done", len(list(notes.glob("ended-*-far"))) - FAR)
     line("ledger rows", len(store.charges()), jobs)
-    line("keys left in the store", sum(state.keyed for state in states.values()), 0)
+    line("jobs with a key or a checkpoint left", sum(state.leftovers for state in states.values()), 0)
     line("results equal to those of a serial run, bit for bit", equal, jobs)
     return wrong
 

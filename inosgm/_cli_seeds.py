@@ -59,7 +59,8 @@ def train_seeds(
 
     study = runs.Study(config, seeds, store=store)
     if not quiet:
-        typer.echo(study.report())
+        left = study.left()
+        typer.echo(study.report() if left else f"all {seeds} runs are done: nothing more is charged")
     with interruptible(seeds, store):
         found = study.run(executor, attempts=attempts, progress=not quiet)
     if found.outcome.done:

@@ -30,7 +30,9 @@ RunOption = Annotated[
     Path | None, typer.Option("--run", help="The run directory; else the file's `run`, or runs/NAME-OF-THE-FILE.")
 ]
 DataOption = Annotated[Path | None, typer.Option("--data-dir", help="The data directory; else INOSGM_DATA.")]
-SeedOption = Annotated[int | None, typer.Option("--seed", help="The seed, instead of the file's.")]
+SeedOption = Annotated[
+    int | None, typer.Option("--seed", help="The seed, instead of the file's; with --seeds the root of all.")
+]
 SetOption = Annotated[
     list[str] | None, typer.Option("--set", help="Set a key of the file: plan.steps=100. As often as you like.")
 ]

@@ -45,7 +45,7 @@ def main(commands: typer.Typer = app) -> None:
     except Exception as error:
         from inosgm._refusals import BudgetExceeded
 
-        mistakes = (ValueError, TypeError, OSError, ArithmeticError, MemoryError, RuntimeError, IndexError)
+        mistakes = (ValueError, TypeError, OSError, ArithmeticError, MemoryError, RuntimeError, IndexError, ImportError)
         if not isinstance(error, (*mistakes, BudgetExceeded)):
             raise
         typer.secho("error: ", fg="red", nl=False, err=True)

@@ -5,7 +5,6 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from hashlib import blake2b
 from typing import Any, final
 
 import array_api_compat
@@ -17,7 +16,7 @@ from inosgm._validate import Array
 from inosgm.clipping import Clipping, ScaleClipped
 from inosgm.contributions import Contributions, as_contributions
 from inosgm.cost import BindingLedger, Cost, LedgerHook
-from inosgm.noise import add_gaussian, streams
+from inosgm.noise import add_gaussian, name_of_noise, streams
 from inosgm.orders import Descending, Order
 from inosgm.owners import Owners
 from inosgm.planning import Plan
@@ -284,8 +283,3 @@ def _owner_indices(plan: Plan, owners: Owners | Sequence[str | int] | np.ndarray
             f"owners has {plan.sizes[worst] - missing[worst]}"
         )
     return places[inverse]
-
-
-def name_of_noise(key: int) -> str:
-    """Return a job id that stands for the noise of a key: two jobs with the same noise are the same job."""
-    return "key-" + blake2b(str(key).encode(), digest_size=16, person=b"inosgm noise").hexdigest()

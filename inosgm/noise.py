@@ -1,5 +1,6 @@
 """Where coins and Gaussian noise come from: the operating system, or a key."""
 
+from hashlib import blake2b
 from typing import Any
 
 import array_api_compat
@@ -22,6 +23,11 @@ def streams(key: int | None, step: int) -> tuple[np.random.Generator, np.random.
     seeds = np.random.SeedSequence() if key is None else np.random.SeedSequence(key, spawn_key=(step,))
     coins, noise = (np.random.Generator(np.random.PCG64DXSM(seed)) for seed in seeds.spawn(2))
     return coins, noise
+
+
+def name_of_noise(key: int) -> str:
+    """Return a job id that stands for the noise of a key: two jobs with the same noise are the same job."""
+    return "key-" + blake2b(str(key).encode(), digest_size=16, person=b"inosgm noise").hexdigest()
 
 
 def add_gaussian(total: Any, scale: float, generator: np.random.Generator) -> Any:

@@ -53,6 +53,7 @@ class RayCrew:
 
     def __init__(self, request: Request, most: int | None, task: Task, store: Store, *, connected: bool) -> None:
         self._request, self._most, self._store, self._connected = request, most, store, connected
+        self.about = f"on Ray at {ray.get_runtime_context().gcs_address}, {len(living())} nodes"
         self._reference = ray.put(task)
         self._make: Any = ray.remote(
             num_cpus=request.num_cpus,

@@ -148,6 +148,8 @@ class OneJob(Executor):
 class _One:
     """A crew of one."""
 
+    about = "as a trial"
+
     def __init__(self, task: Task, store: Store, thread: JobThread) -> None:
         self._task, self._store, self._thread = task, store, thread
         self._ended: list[Report] = []

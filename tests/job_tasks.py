@@ -1,4 +1,4 @@
-"""A small task for tests of jobs. As a script, a driver to be killed: job_tasks.py STORE JOBS EXECUTOR [SECONDS]"""
+"""A small task for tests of jobs. As a script, a driver to be killed: STORE JOBS EXECUTOR ATTEMPTS SECONDS"""
 
 import os
 import signal
@@ -75,12 +75,12 @@ def outcome_of(store):
 
 
 if __name__ == "__main__":
-    uri, count, kind, *pause = sys.argv[1:]
+    uri, count, kind, attempts, pause = sys.argv[1:]
     store = Store(uri, lease=2.0)
     executor = SerialExecutor() if kind == "serial" else ProcessExecutor(2)
     jobs = added(store, specs(int(count)))
     try:
-        executor.run(Walk(*map(float, pause)), jobs, store, progress=False)
+        executor.run(Walk(float(pause)), jobs, store, attempts=int(attempts), progress=False)
     except Interrupted as interrupted:
         print("left", len(interrupted.outcome.left))
         sys.exit(130)

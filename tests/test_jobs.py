@@ -1,3 +1,4 @@
+import os
 import shutil
 import signal
 import subprocess
@@ -25,6 +26,7 @@ from inosgm.jobs import (
     interrupts,
 )
 from inosgm.jobs._liveness import gone, here
+from inosgm.jobs._seals import seal
 from inosgm.jobs.status import status
 from inosgm.jobs.work import attempt
 
@@ -151,9 +153,8 @@ class TestStore:
         with pytest.raises(StoreDamaged, match="was charged before"):
             run(store, specs(1), ledger=ledger)
         (tmp_path / "store" / "ledger" / f"{job}.json").unlink()
-        outcome = run(store, specs(1), ledger=ledger)  # the ledger knows the noise that it was charged for
-        assert outcome.failed[job].startswith("JobMismatch")
-        assert len(ledger.history()) == 1
+        run(store, specs(1), ledger=ledger)  # another key, so another noise: it is paid for
+        assert len(ledger.history()) == 2
 
     def test_a_mechanism_gets_what_was_charged_and_nothing_else(self, store):
         job = store.add(one())
@@ -179,6 +180,54 @@ class TestStore:
             job = store.add(one(index=number))
             store.charge(job, cost)
             assert attempt(store, Asks(part), job, 1, bool).status == "done"
+
+    def test_noise_is_never_shared_by_jobs_that_a_ledger_knows(self, tmp_path):
+        ledger = Ledger(owners=Owners(of_record=["a", "b"] * 50, epsilon=3.0, delta=1e-5))
+        for place, data, expected in (("one", "d", "done"), ("other", "changed", "failed")):
+            store, job = Store(tmp_path / place), one(data_fingerprint=data)
+            store.add(job, key=7)
+            run(store, [job], ledger=ledger)
+            assert store.states()[job.id].status == expected
+        assert "JobMismatch" in store.reason(job.id, 0)
+        assert len(ledger.history()) == 1
+
+    def test_a_key_that_is_not_the_one_that_was_charged_for_is_not_used(self, store, tmp_path):
+        job = store.add(one(), key=7)
+        store.charge(job, Walk().cost(one()))
+        file = tmp_path / "store" / "jobs" / job / "key"
+        written = file.read_bytes()
+        file.write_bytes(written[:8])
+        assert attempt(store, Walk(), job, 1, bool).about == "StoreDamaged"
+        file.write_bytes(seal({"key": "8"}))
+        assert attempt(store, Walk(), job, 2, bool).about == "JobMismatch"
+        file.write_bytes(written)
+        assert attempt(store, Walk(), job, 3, bool).status == "done"
+
+    def test_nothing_but_the_result_stays_of_a_job(self, store):
+        """Also of attempts that died between their arrays and the result, or came back when all was over."""
+        job = store.add(one(), key=7)
+        store.charge(job, Walk().cost(one()))
+        for number in (1, 2, 3):
+            store.begin(job, number)
+        store._records.replace(f"jobs/{job}/attempts/1/arrays.npz", b"parameters")
+        store.commit(job, 2, Result(values={"by": 2}, arrays={"x": np.arange(3)}))
+        store.save(job, 3, 7, b"late")
+        store.commit(job, 3, Result(values={"by": 3}, arrays={"x": np.arange(4)}))
+        endings = {"begun.json", "fenced.json"}
+        left = [name.removeprefix(f"jobs/{job}/") for name in store._records.names(f"jobs/{job}")]
+        assert [name for name in left if name.rpartition("/")[2] not in endings] == [
+            "attempts/2/arrays.npz",
+            "result.json",
+            "spec.json",
+        ]
+
+    def test_what_is_not_a_result_is_for_its_user_alone(self, store, tmp_path):
+        (job,) = (spec.id for spec in added(store, specs(1, bad={"0": "raise"})))
+        run(store, specs(1, bad={"0": "raise"}), attempts=1)
+        store.save(job, 1, 7, b"checkpoint")
+        folder = tmp_path / "store" / "jobs" / job
+        for name in ("key", "attempts/1/failed.json", "attempts/1/checkpoint-7"):
+            assert (folder / name).stat().st_mode & 0o777 == 0o600
 
     def test_the_furthest_whole_checkpoint_counts(self, store, tmp_path):
         job = store.add(one())
@@ -213,8 +262,6 @@ class TestStore:
 
     def test_another_format_is_refused(self, store, tmp_path):
         store.add(one())
-        from inosgm.jobs._seals import seal
-
         (tmp_path / "store" / "store.json").write_bytes(seal({"format": 2, "lease": 1.0}))
         with pytest.raises(ValueError, match="format 2"):
             Store(tmp_path / "store").add(one())
@@ -242,12 +289,13 @@ class TestExecutors:
         bad = {"1": "raise", "2": "once"} | ({"3": "die"} if isinstance(executor, ProcessExecutor) else {})
         jobs = specs(6, bad=bad)
         outcome = run(store, jobs, executor, attempts=2)
-        assert outcome.failed[jobs[1].id] == "ValueError: job 1 is poisoned"
+        assert outcome.failed[jobs[1].id] == "ValueError in attempt 2"
         assert set(outcome.failed) == {jobs[int(index)].id for index, how in bad.items() if how != "once"}
         assert len(outcome.done) == 6 - len(outcome.failed)
         found = status(store)
         assert found.counts() == {"done": len(outcome.done), "running": 0, "failed": len(outcome.failed), "left": 0}
-        assert "is poisoned" in found.report()
+        assert "ValueError in attempt 2" in found.report()
+        assert "is poisoned" not in found.report() + str(found.to_dict())  # what errors say may show data
         assert 'raise ValueError(f"job {spec.index} is poisoned")' in found.report(tracebacks=True)
         assert store.states()[jobs[1].id].spent == 2
         run(store, jobs, executor, attempts=2)  # who starts again wants them tried again
@@ -258,7 +306,7 @@ class TestExecutors:
         owners = Owners(of_record=["a", "b"] * 50, epsilon=3.0, delta=1e-5)
         ledger = Ledger(owners=owners)
         run(store, specs(2), ledger=ledger)
-        assert [charge.job for charge in ledger.history()] == [spec.id for spec in specs(2)]
+        assert [charge.fingerprint for charge in ledger.history()] == [spec.id for spec in specs(2)]
         outcome = run(store, specs(40), ledger=ledger)
         assert outcome.failed
         assert all(line.startswith("BudgetExceeded") for line in outcome.failed.values())
@@ -270,10 +318,7 @@ class TestExecutors:
         for job in jobs:
             store.add(job)
         store.begin(jobs[0].id, 1)
-        begun = here()
-        begun["host"] = "elsewhere"
-        from inosgm.jobs._seals import seal
-
+        begun = {**here(), "host": "elsewhere"}
         store._records.replace(f"jobs/{jobs[0].id}/attempts/1/begun.json", seal({**begun, "time": time.time()}))
         assert len(run(store, jobs).done) == 2
         assert store.states()[jobs[0].id].attempts == {1: "died", 2: ""}
@@ -312,9 +357,9 @@ class TestExecutors:
         assert not interrupts.asked()
 
 
-def driver(store, count=12, executor="processes", pause=0.05):
-    command = [sys.executable, str(SCRIPT), store.uri, str(count), executor, str(pause)]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+def driver(store, count=12, executor="processes", pause=0.05, attempts=5, new_session=False):
+    command = [sys.executable, str(SCRIPT), store.uri, str(count), executor, str(attempts), str(pause)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=new_session)
 
 
 def wait_until(condition, seconds=60):
@@ -347,6 +392,25 @@ def test_ctrl_c_once_saves_and_says_what_is_left(store, undisturbed, executor):
     run(store, specs(12))
     assert outcome_of(store) == undisturbed
     assert len(store.charges()) == 12
+
+
+def test_ctrl_c_while_workers_start_is_as_clean(store):
+    process = driver(store, new_session=True)
+    wait_until(lambda: len(store.states()) == 12)
+    os.killpg(process.pid, signal.SIGINT)  # as a terminal does it: to the workers too
+    assert ended(process)[0] == 130
+    run(store, specs(12))
+    assert len(store.charges()) == len(store.results()) == 12
+
+
+def test_deaths_of_earlier_runs_do_not_count(store, undisturbed):
+    for least in (1, 2, 3):
+        process = driver(store, executor="serial", attempts=2)
+        wait_until(begun(store, least))
+        process.kill()
+        ended(process)
+    assert ended(driver(store, executor="serial", attempts=2, pause=0))[0] == 0
+    assert outcome_of(store) == undisturbed
 
 
 def test_ctrl_c_twice_stops_at_once(store):

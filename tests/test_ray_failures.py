@@ -40,7 +40,7 @@ def whole(store, undisturbed):
     assert outcome_of(store) == undisturbed
     assert [list(state.attempts.values()).count("") for state in states] == [1] * JOBS
     assert len(store.charges()) == JOBS
-    assert not any(state.keyed or state.checkpoints for state in states)
+    assert not any(state.leftovers for state in states)
     return sum(ending == "died" for state in states for ending in state.attempts.values())
 
 

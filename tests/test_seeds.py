@@ -307,7 +307,7 @@ def test_a_shared_ledger_pays_for_all_runs_or_for_none(tmp_path):
     for seeds in (2, 3, 3):
         found = runs.train_seeds(made, seeds, store=tmp_path / "store", progress=False)
         ledger = Ledger(path, accountant=ACCOUNTANTS["rdp"])
-        assert sorted(charge.job for charge in ledger.history()) == sorted(found.store.charges())
+        assert sorted(charge.fingerprint for charge in ledger.history()) == sorted(found.store.charges())
         assert sum(charge.steps for charge in ledger.history()) == seeds * 8
     study = runs.Study(made, 3, store=tmp_path / "store")
     together = dict(zip(study.expense().labels, study.expense().together, strict=True))

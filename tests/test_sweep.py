@@ -236,7 +236,7 @@ def test_a_ledger_pays_for_all_points_or_for_none(tmp_path):
     assert not Ledger(path).history()
     assert not Store(tmp_path / "dear").states()
     swept(tmp_path / "cheap", {"optimizer.lr": [0.1, 0.2]}, config)
-    assert {charge.job for charge in Ledger(path).history()} == set(Store(tmp_path / "cheap").charges())
+    assert {charge.fingerprint for charge in Ledger(path).history()} == set(Store(tmp_path / "cheap").charges())
 
 
 def test_a_point_that_fails_is_told_and_the_rest_goes_on(tmp_path):

@@ -148,7 +148,7 @@ class TrainingConfig(Section):
         """
         flat = _flat(self.model_dump(exclude={"key": True, "run": True, "data": {"root"}}))
         files = ("owners.csv", "owners.held_out", "ledger")
-        known = {path: value for path, value in flat.items() if value is not None}
+        known = {path: value for path, value in flat.items() if value is not None or ".options." in path}
         return {path: os.path.abspath(value) if path in files else value for path, value in known.items()}
 
     def noise_key(self) -> int | None:
@@ -173,10 +173,10 @@ def differences(one: TrainingConfig, other: TrainingConfig, names: tuple[str, st
 
 
 def _flat(values: Mapping[Any, Any], before: str = "") -> dict[str, Any]:
-    """Return values by the path of their key."""
+    """Return values by the path of their key: another one for every key, so words that are no names are quoted."""
     flat = {}
     for key, value in values.items():
-        path = f"{before}{key}"
+        path = f"{before}{key if isinstance(key, str) and key.isidentifier() else repr(key)}"
         flat.update(_flat(value, f"{path}.") if isinstance(value, Mapping) and value else {path: value})
     return flat
 

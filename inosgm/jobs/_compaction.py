@@ -11,8 +11,8 @@ from inosgm.jobs.task import Result
 def compacted(results: Iterable[tuple[str, JobSpec, Result]]) -> bytes:
     """Return a Parquet file with a row per job.
 
-    Its columns are `job`, `kind`, `index`, `data_fingerprint`, `code_version`, `configuration` and `values` (JSON), and
-    `arrays`, a list with name, dtype, shape and bytes (little-endian, rows first) of each.
+    Its columns are `index`, `seed`, `job`, `kind`, `data_fingerprint`, `code_version`, `configuration` and `values`
+    (JSON), and `arrays`, a list with name, dtype, shape and bytes (little-endian, rows first) of each.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -21,7 +21,8 @@ def compacted(results: Iterable[tuple[str, JobSpec, Result]]) -> bytes:
         {"name": pa.string(), "dtype": pa.string(), "shape": pa.list_(pa.int64()), "content": pa.large_binary()}
     )
     text = ("job", "kind", "data_fingerprint", "code_version", "configuration", "values")
-    schema = pa.schema({**{name: pa.string() for name in text}, "index": pa.int64(), "arrays": pa.list_(array)})
+    numbers = {"index": pa.int64(), "seed": pa.int64()}
+    schema = pa.schema({**numbers, **{name: pa.string() for name in text}, "arrays": pa.list_(array)})
     rows = []
     for job, spec, result in results:
         told = json.loads(spec.to_json())
@@ -35,6 +36,7 @@ def compacted(results: Iterable[tuple[str, JobSpec, Result]]) -> bytes:
             {
                 "job": job,
                 **told,
+                "seed": spec.seed,
                 "configuration": json.dumps(told["configuration"], sort_keys=True),
                 "values": json.dumps(dict(result.values), sort_keys=True),
                 "arrays": arrays,

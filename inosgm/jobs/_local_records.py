@@ -174,6 +174,8 @@ def _make_directory(path: str) -> None:
     try:
         os.mkdir(path)
     except FileNotFoundError:
+        if os.path.isdir(os.path.dirname(path)):
+            raise OSError(errno.EACCES, "no folder can be made here", path) from None
         _make_directory(os.path.dirname(path))
         _make_directory(path)
         return

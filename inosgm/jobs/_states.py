@@ -20,16 +20,14 @@ class JobState:
         done: Whether there is a result.
         given_up: After how many attempts the job was given up; -1 if it was not.
         charged: Whether it has its row in the ledger.
-        checkpoints: The names of all checkpoints.
-        keyed: Whether its key is there.
+        leftovers: Whether there is anything that goes when a job is done: a key, a checkpoint.
     """
 
     attempts: dict[int, str] = field(default_factory=dict)
     done: bool = False
     given_up: int = -1
     charged: bool = False
-    checkpoints: list[str] = field(default_factory=list)
-    keyed: bool = False
+    leftovers: bool = False
 
     @property
     def last(self) -> int:
@@ -63,13 +61,13 @@ def states_of(names: Iterable[str]) -> dict[str, JobState]:
         job, number, record = match.groups()
         state = found.setdefault(job, JobState())
         if number is not None:
-            _enter(state, int(number), record, name)
+            _enter(state, int(number), record)
         elif record == "spec.json":
             known.add(job)
         elif record == "result.json":
             state.done = True
         elif record == "key":
-            state.keyed = True
+            state.leftovers = True
         elif record.startswith("failed-"):
             state.given_up = max(state.given_up, int(record[7:-5]))
     for job in charged & found.keys():
@@ -77,11 +75,11 @@ def states_of(names: Iterable[str]) -> dict[str, JobState]:
     return {job: state for job, state in found.items() if job in known}
 
 
-def _enter(state: JobState, number: int, record: str, name: str) -> None:
+def _enter(state: JobState, number: int, record: str) -> None:
     """Enter a record of an attempt."""
     if record == "begun.json":
         state.attempts.setdefault(number, "")
     elif record.startswith("checkpoint-"):
-        state.checkpoints.append(name)
+        state.leftovers = True
     elif record.removesuffix(".json") in ENDINGS:
         state.attempts[number] = record.removesuffix(".json")

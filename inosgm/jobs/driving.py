@@ -56,6 +56,9 @@ class Interrupted(KeyboardInterrupt):
 class Crew(Protocol):
     """Workers that make one attempt at a time each."""
 
+    about: str
+    """Where they work, for people."""
+
     def idle(self) -> int:
         """Return how many workers have answered and wait for work."""
 
@@ -83,8 +86,8 @@ class Drive:
         task: What jobs do.
         specs: The jobs, in the order in which they are begun.
         store: Where they are.
-        attempts: How many attempts of a job may fail, or die with their worker, before it is given up. A job that was
-            given up before gets as many once more.
+        attempts: How many attempts of a job may fail, or die with their worker, before it is given up; those of earlier
+            runs do not count.
         ledger: A ledger that is charged too, before the job is begun.
         progress: Shows how far it has got.
     """
@@ -113,7 +116,7 @@ class Drive:
         self._pulse = Pulse()
         self._look()
         states = self._states
-        self._limit = {job: attempts + (states[job].spent if states[job].status == "failed" else 0) for job in states}
+        self._limit = {job: attempts + state.spent for job, state in states.items()}
         self._todo = dict.fromkeys(sorted(self._todo, key=lambda job: states[job].spent))
         if self._todo:
             store.probe()
@@ -143,13 +146,13 @@ class Drive:
         return Outcome(done=done, failed=dict(self._failed), left=left)
 
     def _begin(self) -> bool:
-        """Give a job to every worker that waits, and get the next one ready; say whether anything was begun."""
+        """Give a job to every worker that waits; say whether anything was begun."""
         begun = False
         for job in list(self._todo):
-            if not self._free(job) or not self._ready(job):
-                continue
             if not self._crew.idle():
                 break
+            if not self._free(job) or not self._ready(job):
+                continue
             del self._todo[job]
             self._running[job] = self._states[job].last + 1
             self._crew.start(job, self._running[job])
@@ -209,6 +212,7 @@ class Drive:
     def _end(self, job: str, attempt: int, ending: str) -> None:
         """Write down that an attempt is over, unless its worker has just managed to commit."""
         if self._store.done(job):
+            self._store.tidy(job)
             self._finish(job)
             return
         self._store.end(job, attempt, ending)
@@ -223,9 +227,9 @@ class Drive:
         attempts = self._states[job].attempts
         last = max(number for number, ending in attempts.items() if ending in ("failed", "died"))
         if attempts[last] == "died":
-            return f"its worker died in each of the last attempts, {len(attempts)} in all"
+            return f"its worker died in attempt {last}"
         try:
-            return self._store.failure(job, last).line
+            return f"{self._store.failure(job, last).kind} in attempt {last}"
         except FileNotFoundError:
             return f"attempt {last} failed, and did not say why in {self._store.uri}: do all workers see that store?"
 
@@ -256,7 +260,7 @@ class Drive:
         """Enter what the store says about a job."""
         self._states[job] = state
         if state.done:
-            if state.keyed or state.checkpoints:
+            if state.leftovers:
                 self._store.tidy(job)  # its worker was killed between the result and this
             self._finish(job)
         elif state.status == "running":

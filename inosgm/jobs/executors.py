@@ -44,9 +44,9 @@ class Executor:
             task: What jobs do.
             specs: The jobs, in the order in which they are begun.
             store: Where they are.
-            attempts: How many attempts of a job may fail, or die with their worker, before it is given up; a job that
-                was given up by an earlier run gets as many once more.
-            ledger: A ledger that is charged too, under the id of the job.
+            attempts: How many attempts of a job may fail, or die with their worker, before it is given up; those of
+                earlier runs do not count.
+            ledger: A ledger that is charged too.
             progress: Show how far it has got.
 
         Returns:
@@ -57,10 +57,13 @@ class Executor:
             StoreUnwritable: if the store cannot be written to any more.
         """
         attempts = _validate.count("attempts", attempts, least=1)
+        for spec in specs:
+            _validate.instance("specs", spec, JobSpec, "run takes a task, its jobs and a store")
         with interrupts.deferred(), JobProgress(len(specs), enabled=progress) as bar:
             crew = self.crew(task, store)
             clean = False
             try:
+                bar.say(f"{len(specs)} jobs of {store.uri}, {crew.about}")
                 drive = Drive(crew, task, specs, store, attempts=attempts, ledger=ledger, progress=bar)
                 outcome = drive.run()
                 clean = True
@@ -99,6 +102,8 @@ class ProcessExecutor(Executor):
 
 class _Alone:
     """A crew of one, who works while it is being asked to."""
+
+    about = "one after the other"
 
     def __init__(self, task: Task, store: Store) -> None:
         self._task, self._store = task, store

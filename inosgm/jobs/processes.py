@@ -9,12 +9,13 @@ from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
-from inosgm.jobs import work
+from inosgm.jobs import interrupts, work
 from inosgm.jobs.store import Store
 from inosgm.jobs.task import Task
 from inosgm.jobs.work import Report
 
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
 STOP = "stop"
 
 
@@ -39,6 +40,7 @@ class ProcessCrew:
 
     def __init__(self, task: Task, store: Store, processes: int) -> None:
         self._task, self._store = task, store
+        self.about = f"in {processes} process{'es' * (processes > 1)}"
         self._context = get_context("spawn")
         self._workers = [self._hire() for _ in range(processes)]
 
@@ -92,7 +94,7 @@ class ProcessCrew:
         worker.process.kill()
         worker.process.join()
         worker.line.close()
-        if not worker.ready and worker.doing is None:
+        if not worker.ready and worker.doing is None and not interrupts.asked():
             raise RuntimeError(
                 f"a worker ended before it had begun, with exit code {worker.process.exitcode}: is the work of the "
                 'script below `if __name__ == "__main__":`, and can the task be imported there?'
@@ -104,7 +106,7 @@ class ProcessCrew:
         ours, theirs = self._context.Pipe()
         arguments = (theirs, self._store, self._task)
         process = self._context.Process(target=_work, args=arguments, daemon=True)
-        with _one_thread():
+        with _one_thread(), _deaf():
             process.start()
         theirs.close()
         return _Worker(process, ours)
@@ -112,8 +114,9 @@ class ProcessCrew:
 
 def _work(line: Connection, store: Store, task: Task) -> None:
     """Do what comes along the line, until nobody is at its other end."""
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in SIGNALS:
         signal.signal(number, signal.SIG_IGN)  # the terminal tells all processes; who started this one decides
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
 
     def stopping() -> bool:
         return line.poll()  # while an attempt is made there is nothing to hear but STOP, or the end of the line
@@ -128,10 +131,20 @@ def _work(line: Connection, store: Store, task: Task) -> None:
 
 
 @contextmanager
+def _deaf() -> Iterator[None]:
+    """Let processes that start now not hear Ctrl-C before they know what to do about it."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+@contextmanager
 def _one_thread() -> Iterator[None]:
-    """Let processes that start now compute with one thread."""
+    """Let processes that start now compute with one thread, or with as many as OMP_NUM_THREADS says."""
     before = {name: os.environ.get(name) for name in THREADS}
-    os.environ.update(dict.fromkeys(THREADS, "1"))
+    os.environ.update(dict.fromkeys(THREADS, os.environ.get("OMP_NUM_THREADS", "1")))
     try:
         yield
     finally:

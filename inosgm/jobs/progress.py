@@ -64,7 +64,7 @@ class JobProgress:
         done, failed, running = self._counts
         new = done - (self._first or 0)
         parts = [f"{running} running"] * (running > 0) + [f"{failed} failed"] * (failed > 0)
-        if new and done + failed < self._jobs:
+        if new > 1 and done + failed < self._jobs:
             seconds = (monotonic() - self._began) / new * (self._jobs - done - failed)
             parts.append(f"{timedelta(seconds=round(seconds))} left")
         return "".join(f", {part}" for part in parts)

@@ -64,7 +64,8 @@ class StoreStatus:
         for job in self.jobs:
             if job.note:
                 about = f"{job.spec.kind} {job.spec.index} ({job.job[:8]})"
-                lines.append(f"{job.status}: {about} after {job.attempts} attempts: {job.note}")
+                times = f"{job.attempts} attempt{'s' * (job.attempts != 1)}"
+                lines.append(f"{job.status}: {about} after {times}: {job.note}")
                 lines += [job.traceback] * (tracebacks and bool(job.traceback))
         return "\n".join(lines)
 

@@ -7,7 +7,7 @@ import secrets
 import zipfile
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from hashlib import blake2b
 from time import time
 from typing import Any, Self
@@ -25,16 +25,16 @@ from inosgm.jobs._seals import StoreDamaged, checksum, pack, seal, unpack, unsea
 from inosgm.jobs._states import ENDINGS, JobState, states_of
 from inosgm.jobs.spec import JobSpec
 from inosgm.jobs.task import Result
+from inosgm.noise import name_of_noise
 
 FORMAT = 1
 
 
 @dataclass(frozen=True)
 class Failure:
-    """Why an attempt failed: in a line, and in full. Tracebacks may show data."""
+    """Why an attempt failed: the type of the error, and its traceback, which may show data."""
 
-    attempt: int
-    line: str
+    kind: str
     traceback: str
 
 
@@ -109,7 +109,7 @@ class Store:
             parts: Bytes, or arrays in one piece.
         """
         self._make()
-        state = blake2b(key=self._records.read("salt"), digest_size=16)
+        state = blake2b(key=bytes.fromhex(self._sealed("salt")["salt"]), digest_size=16)
         for part in parts:
             view = memoryview(part).cast("B")
             state.update(view.nbytes.to_bytes(8, "big"))
@@ -138,7 +138,7 @@ class Store:
             )
         chosen = secrets.randbits(128) if key is None else _validate.count("key", key)
         with suppress(FileExistsError):
-            self._records.create(f"jobs/{spec.id}/key", str(chosen).encode(), secret=True)
+            self._create(f"jobs/{spec.id}/key", {"key": str(chosen)}, secret=True)
         with suppress(FileExistsError):
             self._create(f"jobs/{spec.id}/spec.json", json.loads(spec.to_json()))
         return spec.id
@@ -164,8 +164,17 @@ class Store:
         return found
 
     def key(self, job: str) -> int:
-        """Return the key of a job's noise; FileNotFoundError once the job is done."""
-        return int(self._records.read(f"jobs/{job}/key"))
+        """Return the key of a job's noise.
+
+        Raises:
+            FileNotFoundError: once the job is done.
+            JobMismatch: if it is not the one whose noise was charged.
+        """
+        key = int(self._sealed(f"jobs/{job}/key")["key"])
+        with suppress(FileNotFoundError):
+            if self._sealed(f"ledger/{job}.json")["noise"] != name_of_noise(key):
+                raise JobMismatch(f"job {job!r} was charged for the noise of another key than the one that is there")
+        return key
 
     def charge(self, job: str, cost: Cost, ledger: LedgerHook | None = None) -> None:
         """Write the ledger row of a job; the same once more changes nothing.
@@ -173,21 +182,20 @@ class Store:
         Args:
             job: Its id.
             cost: What it asks of owners.
-            ledger: A ledger that is charged before, under the id of the job. It knows the noise of the job's key by a
-                digest, and does not let a job of the same id go through with another.
+            ledger: A ledger that is charged before. It knows the noise of the job's key by a digest, and does not let
+                another job go through with the same noise.
 
         Raises:
             JobMismatch: when the job was charged with another cost, or for other noise.
             BudgetExceeded: when the ledger cannot pay; nothing is written then.
         """
         try:
-            key = self._records.read(f"jobs/{job}/key")
+            noise = name_of_noise(self.key(job))
         except FileNotFoundError:
             self._sealed(f"ledger/{job}.json")  # somebody else has charged and done it meanwhile
             return
-        noise = blake2b(key, digest_size=16, person=b"inosgm job noise").hexdigest()
         if ledger is not None:
-            ledger.charge(replace(cost, job=job, fingerprint=noise))
+            ledger.charge(replace(cost, job=noise, fingerprint=job))
         table = Table.of(cost, np.arange(len(cost.labels)))
         state = blake2b(json.dumps(cost.labels).encode(), digest_size=16)
         state.update(table.digest().encode())
@@ -248,18 +256,17 @@ class Store:
             return float(self._records.read(f"jobs/{job}/attempts/{attempt}/beat"))
         return float(self.begun(job, attempt)["time"])
 
-    def end(self, job: str, attempt: int, ending: str, line: str = "", traceback: str = "") -> None:
+    def end(self, job: str, attempt: int, ending: str, failure: Failure | None = None) -> None:
         """Write down how an attempt ended; what somebody has written before stays."""
         if ending not in ENDINGS:
             raise ValueError(f"ending must be one of {', '.join(ENDINGS)}, got {ending!r}")
-        values = {"line": line, "traceback": traceback} if ending == "failed" else {}
+        values = {} if failure is None else asdict(failure)
         with suppress(FileExistsError):
-            self._create(f"jobs/{job}/attempts/{attempt}/{ending}.json", values, secret=ending == "failed")
+            self._create(f"jobs/{job}/attempts/{attempt}/{ending}.json", values, secret=True)
 
     def failure(self, job: str, attempt: int) -> Failure:
         """Return why an attempt failed."""
-        values = self._sealed(f"jobs/{job}/attempts/{attempt}/failed.json")
-        return Failure(attempt, values["line"], values["traceback"])
+        return Failure(**self._sealed(f"jobs/{job}/attempts/{attempt}/failed.json"))
 
     def give_up(self, job: str, attempts: int, line: str) -> None:
         """Write down that a job is given up after so many attempts."""
@@ -273,7 +280,7 @@ class Store:
     def save(self, job: str, attempt: int, step: int, content: bytes) -> None:
         """Save a checkpoint of an attempt; it takes the place of the one before."""
         folder = f"jobs/{job}/attempts/{attempt}"
-        self._records.replace(f"{folder}/checkpoint-{step}", pack(content))
+        self._records.replace(f"{folder}/checkpoint-{step}", pack(content), secret=True)
         for name in self._checkpoints(folder):
             if int(name.rpartition("-")[2]) < step:
                 self._records.remove(name)
@@ -297,21 +304,24 @@ class Store:
         file = f"jobs/{job}/attempts/{attempt}/arrays.npz"
         if result.arrays:
             content = _npz(result)
-            self._records.replace(file, content)
+            self._records.replace(file, content, secret=True)
             values["arrays"] = checksum(content).hex()
         try:
             self._create(f"jobs/{job}/result.json", values)
+            won = True
         except FileExistsError:
-            self._records.remove(file)
+            won = False
             self.end(job, attempt, "fenced")
-            return False
         self.tidy(job)
-        return True
+        return won
 
     def tidy(self, job: str) -> None:
-        """Delete the key and all checkpoints of a job that is done."""
-        for name in self._checkpoints(f"jobs/{job}/attempts"):
-            self._records.remove(name)
+        """Delete the key of a job that is done, and whatever attempts have left beside its result."""
+        kept = f"jobs/{job}/attempts/{self._sealed(f'jobs/{job}/result.json')['attempt']}/arrays.npz"
+        for name in self._records.names(f"jobs/{job}/attempts"):
+            record = name.rpartition("/")[2]
+            if record.startswith("checkpoint-") or (record == "arrays.npz" and name != kept):
+                self._records.remove(name)
         self._records.remove(f"jobs/{job}/key")
 
     def done(self, job: str) -> bool:
@@ -384,7 +394,7 @@ class Store:
         except FileNotFoundError:
             self._records.probe()
             with suppress(FileExistsError):
-                self._records.create("salt", secrets.token_bytes(32), secret=True)
+                self._create("salt", {"salt": secrets.token_hex(32)}, secret=True)
             with suppress(FileExistsError):
                 self._create("store.json", {"format": FORMAT, "lease": self._lease})
             known = self._sealed("store.json")

@@ -13,7 +13,7 @@ import numpy as np
 
 from inosgm._refusals import JobMismatch
 from inosgm.cost import Cost
-from inosgm.jobs.store import Store
+from inosgm.jobs.store import Failure, Store
 from inosgm.jobs.task import Stopped, Task
 
 BEATS = 6
@@ -136,8 +136,7 @@ def attempt(store: Store, task: Task, job: str, number: int, stopping: Callable[
                 if isinstance(error, Stopped):
                     store.end(job, number, "stopped")
                 else:
-                    line = traceback.format_exception_only(error)[-1].strip()
-                    store.end(job, number, "failed", line, "".join(traceback.format_exception(error)))
+                    store.end(job, number, "failed", Failure(about, "".join(traceback.format_exception(error))))
         except StoreUnwritable as refusal:
             return report("unwritable", str(refusal))
         return report("stopped" if isinstance(error, Stopped) else "failed", about)

@@ -98,7 +98,7 @@ def require_affordable(ledger: Ledger, costs: Sequence[Cost], accountant: PLD | 
     Raises:
         BudgetExceeded: with a note that says how many of the jobs it can pay for.
     """
-    charged = {charge.job for charge in ledger.history()}
+    charged = {charge.fingerprint for charge in ledger.history()}
     left = [cost for cost in costs if cost.job not in charged]
     rows = json.loads(ledger.to_json())["owners"]
     budgets = {name: {row["owner"]: row[name] for row in rows} for name in ("epsilon", "delta")}

@@ -112,6 +112,11 @@ class Study:
         """Return which of the runs a job is, from 0."""
         return next(spec.index for spec in self.specs if spec.id == job)
 
+    def left(self) -> int:
+        """Return how many runs are not done."""
+        states = self.store.states()
+        return sum(spec.id not in states or not states[spec.id].done for spec in self.specs)
+
     def expense(self) -> Expense:
         """Return what one run and all runs together cost every owner."""
         return expense(self._owners, counted(self._costs), ACCOUNTANTS[self._config.plan.accountant])

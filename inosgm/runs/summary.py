@@ -36,7 +36,7 @@ class Summary:
         jobs: How many runs there will be when all are done.
         mean: The mean over the runs.
         deviation: Their standard deviation, with n - 1 in the denominator.
-        low: The lower end of the 95 % confidence interval of the mean, by Student's t.
+        low: The lower end of the 95 % confidence interval of the mean, by Student's t; that of a rate within [0, 1].
         high: The upper end.
         counts: How many of the runs have a number.
 
@@ -50,8 +50,8 @@ class Summary:
     after 10 steps, 3 of 4 seeds: mean ± standard deviation
     owner          accuracy       95 % band         recall           loss
     a         1.000 ± 0.000  1.000 to 1.000  1.000 ± 0.000  0.200 ± 0.000
-    b         0.667 ± 0.577 -0.768 to 2.101  0.667 ± 0.577  0.100 ± 0.000
-    everyone  0.833 ± 0.289  0.116 to 1.550  0.833 ± 0.289  0.150 ± 0.000
+    b         0.667 ± 0.577  0.000 to 1.000  0.667 ± 0.577  0.100 ± 0.000
+    everyone  0.833 ± 0.289  0.116 to 1.000  0.833 ± 0.289  0.150 ± 0.000
     """
 
     owners: tuple[Label, ...]
@@ -198,7 +198,10 @@ def _statistics(values: np.ndarray) -> dict[str, np.ndarray]:
             np.where(known, (values - mean) ** 2, 0).sum(axis=0) / np.where(counts > 1, counts - 1, np.nan)
         )
         margin = stdtrit(counts - 1, (1 + CONFIDENCE) / 2) * deviation / np.sqrt(counts)
-    return {"mean": mean, "deviation": deviation, "low": mean - margin, "high": mean + margin, "counts": counts}
+    low, high = mean - margin, mean + margin
+    rates = slice(METRICS.index("loss"))
+    low[rates], high[rates] = np.maximum(low[rates], 0), np.minimum(high[rates], 1)  # where the mean of rates must lie
+    return {"mean": mean, "deviation": deviation, "low": low, "high": high, "counts": counts}
 
 
 def _shown(value: float, sign: str, other: float) -> str:

@@ -17,7 +17,7 @@ from inosgm.accounting import ACCOUNTANTS
 from inosgm.clipping import Clipping, ScaleClipped
 from inosgm.cost import LedgerHook
 from inosgm.ledger import Ledger
-from inosgm.mechanism import name_of_noise
+from inosgm.noise import name_of_noise
 from inosgm.orders import Descending, Order
 from inosgm.owners import Owners
 from inosgm.plan import AlreadySpent, Plan
