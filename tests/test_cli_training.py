@@ -193,7 +193,7 @@ def test_failed_and_interrupted_seeds_have_their_exit_codes(here, monkeypatch):
     assert result.exit_code == 1
     assert "2 of 3 seeds" in result.stdout
     lines = result.stderr.splitlines()
-    assert re.fullmatch(r"failed: run 1, job [0-9a-f]+: ArithmeticError: no luck", lines[-2])
+    assert re.fullmatch(r"failed: run 1, job [0-9a-f]+: ArithmeticError in attempt 2", lines[-2])
     assert lines[-1] == "why, in full: inosgm jobs status runs/run-seeds --tracebacks"
     assert "no luck" in invoke("jobs", "status", "runs/run-seeds", "--tracebacks")
 
