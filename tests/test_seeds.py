@@ -15,9 +15,10 @@ from seeds_worker import SEEDS, config
 from inosgm import BudgetExceeded, Ledger, Owners, runs
 from inosgm.accounting import ACCOUNTANTS
 from inosgm.config import FileOwners
-from inosgm.jobs import ProcessExecutor, Stopped, Store
+from inosgm.jobs import Executor, Outcome, ProcessExecutor, Stopped, Store
 from inosgm.jobs.work import Paid
 from inosgm.runs import code, parts
+from inosgm.runs.attempts import threads
 from inosgm.runs.task import TrainingTask, spec_of
 from inosgm.sgd.curve import LearningCurve
 from inosgm.sgd.descent import Descent
@@ -136,6 +137,37 @@ def test_stopping_and_going_on_changes_nothing(stops, every, task):
             task.run(spec, attempt)
         assert max(attempt.saved) == MADE[0] == step
     same(task.run(spec, attempt), whole)
+
+
+class Killed(BaseException):
+    """Ends an attempt as the end of its process would."""
+
+
+def test_what_was_told_is_in_the_store_and_never_computed_again(task):
+    spec = spec_of(config(training={"checkpoint_every": None}), 1, data_fingerprint="")  # at most one in ten seconds
+    whole = task.run(spec, MemoryAttempt(task, spec))
+    attempt, told, made = MemoryAttempt(task, spec), [], []
+
+    def watch(curve):
+        told.append(curve.steps[-1])
+        if told == [3, 6]:
+            raise Killed
+
+    with pytest.raises(Killed):
+        task.run(spec, attempt, watch=watch)
+    assert max(attempt.saved) == told[-1] == MADE[0] == 6
+    attempt.stopping = lambda: bool(made.append(MADE[0]))
+    same(task.run(spec, attempt, watch=watch), whole)
+    assert (sorted(set(made)), told) == ([7, 8], [3, 6, 8])
+
+
+@pytest.mark.parametrize("said", ["0", "", "many", "-1", "1.5", "1,4"])
+def test_what_is_no_number_of_threads_counts_as_one(said, monkeypatch):
+    before = torch.get_num_threads()
+    monkeypatch.setenv("OMP_NUM_THREADS", said)
+    with threads():
+        assert torch.get_num_threads() == 1
+    assert torch.get_num_threads() == before
 
 
 def test_a_job_has_one_thread_and_gives_the_others_back(task, monkeypatch):
@@ -328,6 +360,45 @@ def test_what_cannot_be_trained_is_said_before_anything_is_charged(tmp_path, mon
     assert not (tmp_path / "store").exists()
     with pytest.raises(ValueError, match="seeds must be"):
         runs.train_seeds(config(), 0, store=tmp_path / "store")
+
+
+def test_held_out_records_are_tried_before_anything_is_charged(filed, tmp_path):
+    arrays = dict(np.load(tmp_path / "data.npz"))
+    np.savez(tmp_path / "data.npz", **{**arrays, "x_test": arrays["x_test"][:, 1:]})
+    with pytest.raises(ValueError, match=r"data: the model cannot be tried on the held-out records: .*shapes"):
+        runs.train_seeds(filed, 2, store=tmp_path / "store", progress=False)
+    assert not (tmp_path / "store").exists()
+
+
+def test_the_records_of_every_seed_are_looked_at_before_anything_is_charged(tmp_path):
+    few = {"data": {"subset": 3}, "plan": {"expected_batch": 1.0}, "training": {"diagnostics": True}, "seed": 0}
+    runs.Study(config(**few), 1, store=tmp_path / "store")
+    with pytest.raises(
+        ValueError, match=r"training\.diagnostics: .* held-out records of (benign|malignant), who owns no"
+    ):
+        runs.Study(config(**few), 20, store=tmp_path / "store")
+    assert not Store(tmp_path / "store").states()
+
+
+class Elsewhere(Executor):
+    """Stands for workers with other devices, which do nothing."""
+
+    elsewhere = True
+
+    def run(self, task, specs, store, **options):
+        return Outcome(done=(), failed={}, left=())
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
+def test_a_device_must_be_there_for_who_trains_not_for_who_asks(tmp_path):
+    with pytest.raises(ValueError, match=r"^training\.device: .*toaster"):
+        runs.Study(config(training={"device": "toaster"}), 1, store=tmp_path / "store")
+    study = runs.Study(config(training={"device": "cuda"}), 1, store=tmp_path / "store")
+    for executor in (None, ProcessExecutor(1)):
+        with pytest.raises(ValueError, match=r"^training\.device: .*CUDA"):
+            study.run(executor, progress=False)
+    assert not Store(tmp_path / "store").states()
+    assert study.run(Elsewhere()).store.states().keys() == {study.specs[0].id}
 
 
 def test_documents_are_written_beside_the_jobs(undisturbed):

@@ -1,6 +1,6 @@
 """Who gets jobs done: this process, processes of this machine, or whatever brings a crew."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from inosgm import _validate
@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
 class Executor:
     """Gets jobs done. Whoever does it, and however often it is begun anew, results are the same, bit for bit."""
+
+    elsewhere: bool = False
+    """Whether workers may be on other machines, with other devices than this one."""
 
     def crew(self, task: Task, store: Store) -> Crew:
         """Return those who work."""
@@ -79,7 +82,7 @@ class SerialExecutor(Executor):
 
     def crew(self, task: Task, store: Store) -> Crew:
         """Return a crew of one."""
-        return _Alone(task, store)
+        return Alone(task, store, interrupts.asked)
 
 
 class ProcessExecutor(Executor):
@@ -100,32 +103,41 @@ class ProcessExecutor(Executor):
         return ProcessCrew(task, store, self._processes)
 
 
-class _Alone:
-    """A crew of one, who works while it is being asked to."""
+class Alone:
+    """A crew of one, who works in the thread that asks.
+
+    Args:
+        task: What jobs do.
+        store: Where they are.
+        stopping: Says whether to stop.
+    """
 
     about = "one after the other"
 
-    def __init__(self, task: Task, store: Store) -> None:
-        self._task, self._store = task, store
+    def __init__(self, task: Task, store: Store, stopping: Callable[[], bool]) -> None:
+        self._task, self._store, self._stopping = task, store, stopping
         self._ended: list[Report] = []
 
     def idle(self) -> int:
+        """Return whether the last report was heard."""
         return not self._ended
 
     def start(self, job: str, attempt: int) -> None:
-        self._ended.append(work.attempt(self._store, self._task, job, attempt, interrupts.asked))
+        """Make an attempt, until it ends."""
+        self._ended.append(work.attempt(self._store, self._task, job, attempt, self._stopping))
 
     def reports(self, timeout: float) -> list[Report]:
+        """Return what has ended."""
         if not self._ended and timeout:
             interrupts.pause(timeout)
         ended, self._ended = self._ended, []
         return ended
 
     def interrupt(self) -> None:
-        pass
+        """Do nothing: `stopping` says it."""
 
     def settled(self, kind: str, seconds: float | None) -> None:
-        pass
+        """Nobody counts."""
 
     def close(self, *, kill: bool) -> None:
-        pass
+        """Nobody is to be let go."""

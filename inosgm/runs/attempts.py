@@ -30,7 +30,8 @@ class AttemptRun(Run):
     Args:
         directory: An empty folder.
         attempt: The attempt that is being made.
-        pause: Seconds between checkpoints, at least; but when the attempt is asked to stop there is one in any case.
+        pause: Seconds between checkpoints, at least; but when the attempt is asked to stop, and before anybody sees how
+            far it has got, there is one in any case.
     """
 
     def __init__(self, directory: str | os.PathLike[str], attempt: Attempt, pause: float = 0.0) -> None:
@@ -47,9 +48,9 @@ class AttemptRun(Run):
         with TemporaryDirectory(prefix="inosgm-job-") as folder:
             yield cls(folder, attempt, pause)
 
-    def save(self, checkpoint: Checkpoint) -> None:
+    def save(self, checkpoint: Checkpoint, *, needed: bool = False) -> None:
         """Save a checkpoint, with what goes with it, in the store of the job."""
-        if monotonic() - self._saved < self._pause and not self._attempt.stopping():
+        if monotonic() - self._saved < self._pause and not needed and not self._attempt.stopping():
             return
         stream = io.BytesIO()
         with zipfile.ZipFile(stream, "w") as archive:
@@ -73,7 +74,8 @@ def _unpack(content: bytes, folder: Path) -> None:
 def threads() -> Iterator[None]:
     """Train with one thread, or with as many as OMP_NUM_THREADS says: bits depend on their number."""
     before = torch.get_num_threads()
-    torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1").partition(",")[0]))
+    said = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
+    torch.set_num_threads(max(1, int(said)) if said.isdecimal() else 1)
     try:
         yield
     finally:

@@ -88,7 +88,7 @@ def assembled(
     """Put the parts of a run that has not begun together."""
     if not len(chosen.dataset.y_test):
         raise ValueError(f"data: {config.data.name} has no held-out records")
-    _require_diagnosable(config, plan, chosen.groups)
+    require_diagnosable(config, plan, chosen.groups)
     fit = config.training
     trainer = Trainer(
         plan,
@@ -118,7 +118,11 @@ def assembled(
     )
 
 
-def _require_diagnosable(config: TrainingConfig, plan: Plan, groups: np.ndarray) -> None:
+def require_diagnosable(config: TrainingConfig, plan: Plan, groups: np.ndarray) -> None:
     """Raise if diagnostics are wanted where held-out records have no owners to compare."""
-    if config.training.diagnostics and set(groups.tolist()) - set(plan.labels):
-        raise ValueError("training.diagnostics: compares owners, but the held-out records here have none: set it false")
+    unknown = set(groups.tolist()) - set(plan.labels) if config.training.diagnostics else ()
+    if unknown:
+        raise ValueError(
+            f"training.diagnostics: compares owners, but there are held-out records of {min(map(str, unknown))}, who "
+            "owns no training record (a data.subset may have none of an owner): set it false"
+        )

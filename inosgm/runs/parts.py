@@ -161,10 +161,20 @@ def _model_of(config: TrainingConfig, dataset: Dataset) -> nn.Module:
             seed=config.seed,
             **config.model.options,
         )
+    device = device_of(config)
     with about("training.device"):
         try:
-            return model.to(torch.device(config.training.device))
+            return model.to(device)
         except (RuntimeError, AssertionError) as error:
+            raise ValueError(str(error).splitlines()[0]) from None
+
+
+def device_of(config: TrainingConfig) -> torch.device:
+    """Return where the model is to be, on whatever machine: here there may be no such device."""
+    with about("training.device"):
+        try:
+            return torch.device(config.training.device)
+        except RuntimeError as error:
             raise ValueError(str(error).splitlines()[0]) from None
 
 

@@ -16,9 +16,10 @@ from inosgm.jobs import Executor, JobSpec, Outcome, SerialExecutor, Store
 from inosgm.ledger import Ledger
 from inosgm.runs.directory import located
 from inosgm.runs.expense import Expense, counted, expense, require_affordable
+from inosgm.runs.parts import device_of
 from inosgm.runs.source import read
 from inosgm.runs.summary import Summary
-from inosgm.runs.task import TrainingTask, spec_of
+from inosgm.runs.task import TrainingTask, config_of, spec_of
 
 NAME = "study.json"
 """What a store of seeds says about the one configuration that it belongs to."""
@@ -88,7 +89,7 @@ class Study:
         self._keyed: dict[str, TrainingConfig] = {}
         chosen = [config] if points is None else points
         for point in chosen:
-            self.task.check(spec_of(_whole(point), 0, data_fingerprint=""))
+            self.task.check(spec_of(_whole(point), 0, data_fingerprint=""), on_cpu=True)
         self._fingerprint = self.store.fingerprint(source.parts(self._config))
         self._base = self.job(config, 0)
         self.specs = [self.job(point, index) for index in range(seeds) for point in chosen]
@@ -126,20 +127,24 @@ class Study:
         if self._config.ledger is None:
             who_pays = "every run keeps the budgets by itself, and all together spend what the last column says"
         else:
-            who_pays = f"every run is charged to {self._config.ledger}, which pays for all of them or for none"
+            who_pays = f"every run is charged to {self._config.ledger}, which must be able to pay for all as they begin"
         return f"{self.expense().table()}\n{who_pays}"
 
     def run(self, executor: Executor | None = None, *, attempts: int = 5, progress: bool = True) -> Seeds:
         """Do the runs that are not done; see `train_seeds`."""
+        executor = SerialExecutor() if executor is None else executor
+        if not executor.elsewhere:
+            for spec in self.specs:
+                if spec.index == 0 and device_of(config_of(spec)).type != "cpu":
+                    self.task.check(spec)
         ledger = self.begin()
         for spec in self.specs:
             self.add(spec)
-        executor = SerialExecutor() if executor is None else executor
         outcome = executor.run(self.task, self.specs, self.store, attempts=attempts, ledger=ledger, progress=progress)
         return Seeds(store=self.store, outcome=outcome)
 
     def begin(self) -> Ledger | None:
-        """Make the store this study's, and open the shared ledger, which must be able to pay for everything."""
+        """Make the store this study's, and open the shared ledger, which must now be able to pay for everything."""
         ledger = self._ledger()
         self._require_same(self.store.claim(NAME, self._identity()))
         return ledger
@@ -171,7 +176,7 @@ class Study:
         raise ValueError(f"store: {self.store.uri} {why} take another store (--store)")
 
     def _ledger(self) -> Ledger | None:
-        """Open the shared ledger, which must be able to pay for everything; it is made if it is not there."""
+        """Open the shared ledger, which must now be able to pay for everything; it is made if it is not there."""
         if self._config.ledger is None:
             return None
         accountant, path = ACCOUNTANTS[self._config.plan.accountant], Path(self._config.ledger)
@@ -179,6 +184,14 @@ class Study:
         ledger = Ledger(path if there else None, owners=None if there else self._owners, accountant=accountant)
         require_affordable(ledger, self._costs, accountant)
         return ledger if there else Ledger(path, owners=self._owners, accountant=accountant)
+
+
+def holds_sweep(store: Store) -> bool:
+    """Say whether a store holds runs of several configurations."""
+    try:
+        return bool(store.claimed(NAME)["sweep"])
+    except FileNotFoundError:
+        return False
 
 
 def _whole(config: TrainingConfig) -> TrainingConfig:
@@ -203,7 +216,8 @@ def train_seeds(
     """Train a configuration with many seeds, as jobs that survive whatever happens; the same call goes on with them.
 
     **Guarantee.** Each run is charged once, before it begins, and keeps the budgets by itself; with a `ledger:` in the
-    configuration all runs together keep those of the ledger, and none begins unless it can pay for all. Runs with a
+    configuration all runs together keep those of the ledger, and none begins unless it can pay for all when this is
+    called; what others charge to it meanwhile may leave too little for the last ones, which then fail. Runs with a
     `key:` equal, bit for bit, those of `train` with the seed of the job and as many threads.
 
     Args:

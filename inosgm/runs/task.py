@@ -11,7 +11,7 @@ from inosgm.owners import Owners
 from inosgm.plan import Plan
 from inosgm.runs import parts
 from inosgm.runs.attempts import PAUSE, AttemptRun, threads
-from inosgm.runs.building import Training, assembled
+from inosgm.runs.building import Training, assembled, require_diagnosable
 from inosgm.runs.code import code_version
 from inosgm.runs.directory import located
 from inosgm.runs.source import Source
@@ -20,6 +20,9 @@ from inosgm.sgd.curve import LearningCurve
 from inosgm.sgd.predictions import as_numpy
 
 KIND = "train"
+
+FEW = 8
+"""So many held-out records are tried before anything is charged."""
 
 
 def spec_of(config: TrainingConfig, index: int, *, data_fingerprint: str) -> JobSpec:
@@ -63,8 +66,15 @@ class TrainingTask:
         return parts.prepared(config_of(spec), self._outline).owners
 
     def cost(self, spec: JobSpec) -> Cost:
-        """Return what a job asks of the owners: all steps of its plan."""
-        plan = self._plan(config_of(spec), self.owners(spec))
+        """Return what a job asks of the owners: all steps of its plan.
+
+        Raises:
+            ValueError: for a job that cannot be trained with the records that its seed chooses.
+        """
+        config = config_of(spec)
+        chosen = parts.prepared(config, self._outline)
+        plan = self._plan(config, chosen.owners)
+        require_diagnosable(config, plan, chosen.groups)
         return Cost(
             labels=plan.labels,
             sample_rates=plan.sample_rates,
@@ -74,10 +84,23 @@ class TrainingTask:
             note=f"{spec.kind}, index {spec.index}",
         )
 
-    def check(self, spec: JobSpec) -> None:
-        """Raise for a job that cannot be trained, as far as can be said before anything is charged."""
-        training = self._training(spec)
-        training.trainer.check(training.dataset.x, training.dataset.y)
+    def check(self, spec: JobSpec, *, on_cpu: bool = False) -> None:
+        """Raise for a job that cannot be trained, as far as can be said before anything is charged.
+
+        Args:
+            spec: The job.
+            on_cpu: Try it on the CPU: what trains may have another device than what asks.
+
+        Raises:
+            ValueError: for what is wrong with it; what the model and the loss raise is left as it is.
+        """
+        training = self._training(spec, on_cpu=on_cpu)
+        trainer, (inputs, targets, groups) = training.trainer, training.held_out
+        trainer.check(training.dataset.x, training.dataset.y)
+        try:
+            trainer.evaluate(inputs[:FEW], targets[:FEW], owners=groups[:FEW])
+        except Exception as error:  # whatever model and loss raise
+            raise ValueError(f"data: the model cannot be tried on the held-out records: {error}") from error
 
     def run(self, spec: JobSpec, attempt: Attempt, *, watch: Callable[[LearningCurve], None] | None = None) -> Result:
         """Train, or go on with it, and say what came out.
@@ -85,7 +108,8 @@ class TrainingTask:
         Args:
             spec: What to train.
             attempt: Where it is saved, and who says when to stop.
-            watch: Is given the learning curve after every step, just before that is asked.
+            watch: Is given the learning curve after every evaluation, when what came to it is in the store: no other
+                attempt computes what was seen again.
 
         Raises:
             Stopped: if it was asked to, with a checkpoint to go on from.
@@ -99,13 +123,7 @@ class TrainingTask:
         training = self._training(spec, attempt.key, attempt.ledger)
         pause = PAUSE if training.config.training.checkpoint_every is None else 0.0
         with threads(), AttemptRun.of(attempt, pause) as run:
-
-            def stop() -> bool:
-                if watch is not None:
-                    watch(training.trainer.curve)
-                return attempt.stopping()
-
-            found = fitted(training, run=run, stop=stop)
+            found = fitted(training, run=run, watch=watch, stop=attempt.stopping)
             if found.step < found.plan.steps:
                 raise Stopped
             rows = [json.loads(line) for line in (run.path / "log.jsonl").read_bytes().splitlines()]
@@ -114,9 +132,14 @@ class TrainingTask:
             arrays={name: as_numpy(value) for name, value in training.trainer.model.state_dict().items()},
         )
 
-    def _training(self, spec: JobSpec, key: int | None = None, ledger: LedgerHook | None = None) -> Training:
+    def _training(
+        self, spec: JobSpec, key: int | None = None, ledger: LedgerHook | None = None, *, on_cpu: bool = False
+    ) -> Training:
         """Make all that is trained."""
         config = config_of(spec)
+        if on_cpu:
+            parts.device_of(config)  # must be a device, whether or not there is one here
+            config = config.changed({"training.device": "cpu"})
         chosen = parts.prepared(config, self._source)
         learner = parts.learner_of(config, chosen.dataset)
         plan = self._plan(config, chosen.owners)

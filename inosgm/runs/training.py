@@ -102,6 +102,7 @@ def fitted(
     *,
     steps: int | None = None,
     run: str | Run | None = None,
+    watch: Callable[[LearningCurve], None] | None = None,
     stop: Callable[[], bool] | None = None,
     progress: bool = False,
 ) -> Result:
@@ -116,6 +117,7 @@ def fitted(
         checkpoint_every=settings.checkpoint_every,
         diagnostics=settings.diagnostics,
         run=run,
+        watch=watch,
         stop=stop,
         progress=progress,
     )

@@ -150,8 +150,8 @@ class Run(RunFiles):
         """Write down which plan a revision follows."""
         write_durably(self.path / f"plan-{revision}.json", plan.to_json().encode())
 
-    def save(self, checkpoint: Checkpoint) -> None:
-        """Write a checkpoint, whole or not at all."""
+    def save(self, checkpoint: Checkpoint, *, needed: bool = False) -> None:
+        """Write a checkpoint, whole or not at all; one that is not needed may be left out, which is not done here."""
         write_durably(self._file(checkpoint.revision, checkpoint.step), checkpoint.to_bytes())
 
     def save_results(self, model: Mapping[str, Any], curve: str) -> None:

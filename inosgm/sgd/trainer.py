@@ -151,6 +151,7 @@ class Trainer(Descent):
         diagnostics: bool = False,
         run: str | os.PathLike[str] | Run | None = None,
         checkpoint_every: int | None = None,
+        watch: Callable[[LearningCurve], None] | None = None,
         stop: Callable[[], bool] | None = None,
         progress: bool = True,
     ) -> LearningCurve:
@@ -167,6 +168,8 @@ class Trainer(Descent):
             run: A directory for checkpoints, log and ledger. Training goes on from what is there, and a run that was
                 killed at any moment ends as if it had not been (on a CPU, with the same number of threads).
             checkpoint_every: Steps between checkpoints; a twentieth of the plan if not given.
+            watch: Given the evaluations by step after each new one, but for that of the first parameters. If there is a
+                run, a checkpoint is written before: what was seen is never computed again.
             stop: Asked after every step; when it says true, training ends there, with a checkpoint if there is a run,
                 and goes on later as if it had not been stopped.
             progress: Show a bar, or lines where there is no terminal.
@@ -203,10 +206,16 @@ class Trainer(Descent):
                 self.step(*data)
                 bar.advance(self._released)
                 last = self._released == end
+                saved = False
                 if look and (last or self._released % often == 0):
                     self._look(records, held_out, diagnostics, log, bar)
+                    if watch is not None:
+                        if place is not None:
+                            self._save(place, needed=True)
+                        saved = True
+                        watch(self._curve)
                 stopping = stop is not None and stop()
-                if place is not None and (last or stopping or self._released % every == 0):
+                if place is not None and not saved and (last or stopping or self._released % every == 0):
                     self._save(place)
             if place is not None and self._released == self._plan.steps:
                 place.save_results(self.model.state_dict(), self._curve.to_json())
@@ -340,7 +349,7 @@ class Trainer(Descent):
         self._curve = LearningCurve.from_json(checkpoint.curve)
         self._follow(plan, key, released)
 
-    def _save(self, place: Run) -> None:
+    def _save(self, place: Run, *, needed: bool = False) -> None:
         place.save(
             Checkpoint(
                 step=self.steps_done,
@@ -353,7 +362,8 @@ class Trainer(Descent):
                 model=self.model.state_dict(),
                 optimizer=self.optimizer.state_dict(),
                 schedule=None if self.schedule is None else self.schedule.state_dict(),
-            )
+            ),
+            needed=needed,
         )
 
     def _settings(self) -> dict[str, str]:
