@@ -5,6 +5,9 @@ import os
 import signal
 import socket
 import threading
+from collections.abc import Callable
+from contextlib import ExitStack
+from tempfile import TemporaryDirectory
 
 import ray
 from ray._private.services import find_bootstrap_address
@@ -13,20 +16,34 @@ REACH = 10.0
 """Seconds within which a given address must take a connection; Ray itself would try for many minutes."""
 
 
-def connect(address: str | None) -> bool:
-    """Connect this process to a Ray, unless it is connected to one, and say whether that was done here.
+def connect(address: str | None) -> Callable[[], None]:
+    """Connect this process to a Ray, unless it is connected to one.
 
-    `ray.shutdown()` undoes what was done here: it stops a Ray that was started here, and leaves any other alone.
+    A Ray that is started here keeps objects for which it has no memory in a directory that only its user can read: the
+    data of a task are among them.
+
+    Returns:
+        What undoes it: it stops a Ray that was started here, and leaves any other alone.
 
     Raises:
         ConnectionError: if no Ray answers.
     """
     if ray.is_initialized():
-        return False
+        return lambda: None
     main = threading.current_thread() is threading.main_thread()
     handler = signal.getsignal(signal.SIGTERM)  # Ray puts its own in its place, which ends the process
     try:
-        ray.init(_reached(address), include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
+        with ExitStack() as undo:
+            private = undo.enter_context(TemporaryDirectory(prefix="inosgm-ray-", ignore_cleanup_errors=True))
+            ray.init(
+                _reached(address),
+                include_dashboard=False,
+                log_to_driver=False,
+                logging_level=logging.ERROR,
+                object_spilling_directory=private,  # of no effect on a Ray that others have started
+            )
+            undo.callback(ray.shutdown)
+            return undo.pop_all().close
     except OSError as error:
         raise ConnectionError(
             f"no Ray could be reached at address={address!r} ({error}). Does it run, and does it ask for a token "
@@ -35,7 +52,6 @@ def connect(address: str | None) -> bool:
     finally:
         if main:
             signal.signal(signal.SIGTERM, handler)
-    return True
 
 
 def _reached(address: str | None) -> str | None:

@@ -1,7 +1,7 @@
 """A crew of actors that a cluster lends."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from time import monotonic
 from typing import Any
@@ -48,11 +48,13 @@ class RayCrew:
         most: How many actors, None for as many as the cluster holds at the time.
         task: What jobs do.
         store: Where they are.
-        connected: Whether the connection to Ray is the crew's own, and ends with it.
+        leave: Ends the connection to Ray, if it is the crew's own.
     """
 
-    def __init__(self, request: Request, most: int | None, task: Task, store: Store, *, connected: bool) -> None:
-        self._request, self._most, self._store, self._connected = request, most, store, connected
+    def __init__(
+        self, request: Request, most: int | None, task: Task, store: Store, *, leave: Callable[[], None]
+    ) -> None:
+        self._request, self._most, self._store, self._leave = request, most, store, leave
         self.about = f"on Ray at {ray.get_runtime_context().gcs_address}, {len(living())} nodes"
         self._reference = ray.put(task)
         self._make: Any = ray.remote(
@@ -108,8 +110,7 @@ class RayCrew:
         finally:
             self._workers.clear()
             del self._reference
-            if self._connected:
-                ray.shutdown()
+            self._leave()
 
     def _hear(self, worker: _Worker) -> Sequence[Report]:
         """Take the answer of a worker."""

@@ -2,8 +2,6 @@
 
 from collections.abc import Mapping
 
-import ray
-
 from inosgm import _validate
 from inosgm.jobs import Crew, Executor, Store, Task
 from ray_jobs.capacity import Request
@@ -32,10 +30,12 @@ class RayExecutor(Executor):
         resources: Resources of the cluster that an actor needs, by name.
 
     Raises:
-        ValueError: for numbers that no cluster could grant; by `run`, before anything is written or charged, if no node
+        ValueError: for numbers that no cluster could grant; by `run`, before anything is charged, if no node
             of this cluster can ever hold an actor.
         ConnectionError: by `run`, if there is no Ray at the address.
     """
+
+    elsewhere = True
 
     def __init__(
         self,
@@ -52,11 +52,10 @@ class RayExecutor(Executor):
     def crew(self, task: Task, store: Store) -> Crew:
         """Connect, and check that the cluster can hold an actor."""
         store.require_shared()
-        connected = connect(self.address)
+        leave = connect(self.address)
         try:
             self.request.check(living())
-            return RayCrew(self.request, self.most, task, store, connected=connected)
+            return RayCrew(self.request, self.most, task, store, leave=leave)
         except BaseException:
-            if connected:
-                ray.shutdown()
+            leave()
             raise

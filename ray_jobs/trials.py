@@ -10,7 +10,8 @@ from typing import Any
 from ray import tune
 
 from inosgm.cost import Cost
-from inosgm.jobs import Attempt, Crew, Executor, JobSpec, Report, Result, Stopped, Store, Task, interrupts, work
+from inosgm.jobs import Attempt, Crew, Executor, JobSpec, Report, Result, Stopped, Store, Task
+from inosgm.jobs.executors import Alone
 from inosgm.runs.task import TrainingTask, config_of
 from inosgm.sgd.curve import LearningCurve
 from ray_jobs.standings import Metric, stopped_early
@@ -142,40 +143,16 @@ class OneJob(Executor):
 
     def crew(self, task: Task, store: Store) -> Crew:
         """Return a crew of one."""
-        return _One(task, store, self._thread)
+        return _One(task, store, self._thread.stopping)
 
 
-class _One:
-    """A crew of one."""
-
-    about = "as a trial"
-
-    def __init__(self, task: Task, store: Store, thread: JobThread) -> None:
-        self._task, self._store, self._thread = task, store, thread
-        self._ended: list[Report] = []
-
-    def idle(self) -> int:
-        return not self._ended
-
-    def start(self, job: str, attempt: int) -> None:
-        self._ended.append(work.attempt(self._store, self._task, job, attempt, self._thread.stopping))
+class _One(Alone):
+    """A crew of one who leaves when it is stopped."""
 
     def reports(self, timeout: float) -> list[Report]:
-        if self._thread.stopping():
+        if self._stopping():
             raise Stopped
-        if not self._ended and timeout:
-            interrupts.pause(timeout)
-        ended, self._ended = self._ended, []
-        return ended
-
-    def interrupt(self) -> None:
-        pass
-
-    def settled(self, kind: str, seconds: float | None) -> None:
-        pass
-
-    def close(self, *, kill: bool) -> None:
-        pass
+        return super().reports(timeout)
 
 
 def finished(store: Store, job: str) -> Iterator[Told]:

@@ -3,13 +3,14 @@
 import json
 import logging
 import os
+import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-import ray
 from ray import tune
 from ray.tune.schedulers import ASHAScheduler, TrialScheduler
 
@@ -103,6 +104,21 @@ class _Progress(NotKept, tune.Callback):
             self._bar.show(states.count("TERMINATED"), states.count("ERROR"), states.count("RUNNING"))
 
 
+class _Traces(NotKept, tune.Callback, AbstractContextManager["_Traces"]):
+    """Removes what Tune writes into the directory of Ray's session, where everybody may read."""
+
+    def __init__(self) -> None:
+        self._folders: set[Path] = set()
+
+    def on_trial_start(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
+        """Take down where it is."""
+        self._folders.add(Path(trial.local_experiment_path).parent)
+
+    def __exit__(self, *_: object) -> None:
+        for folder in self._folders:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
 class _Asked(tune.Stopper):
     """Stops everything after Ctrl-C."""
 
@@ -145,7 +161,7 @@ def tuned(
         Interrupted: after Ctrl-C, when everything that was running has saved how far it had got.
         RuntimeError: if Tune gave up a trial whose job was not.
     """
-    connected = connect(executor.address)
+    leave = connect(executor.address)
     try:
         request = executor.request
         request.check(living())
@@ -154,6 +170,7 @@ def tuned(
             interrupts.deferred(),
             JobProgress(given.number, enabled=progress) as bar,
             TemporaryDirectory(prefix="inosgm-tune-") as folder,
+            _Traces() as traces,
             _settings(),
         ):
             trainable = tune.with_parameters(JobTrial, uri=store.uri, task=task, attempts=attempts)
@@ -170,7 +187,7 @@ def tuned(
                     name="sweep",
                     storage_path=folder,
                     verbose=0,
-                    callbacks=[_Progress(bar)],
+                    callbacks=[_Progress(bar), traces],
                     stop=_Asked(),
                     failure_config=tune.FailureConfig(max_failures=attempts),
                     checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False),
@@ -179,8 +196,7 @@ def tuned(
             errors = tuner.fit().errors
             asked = interrupts.asked()
     finally:
-        if connected:
-            ray.shutdown()
+        leave()
     outcome = _outcome(store, given)
     if asked:
         raise Interrupted(outcome)

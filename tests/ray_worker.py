@@ -1,10 +1,13 @@
-"""Processes of tests of Ray jobs. As a script: drive ADDRESS STORE JOBS PAUSE, or lose STORE JOBS PAUSE."""
+"""Processes of tests of Ray jobs. As a script: drive ADDRESS STORE, lose STORE, or spill FOLDER; JOBS; PAUSE."""
 
 import hashlib
 import os
+import stat
 import sys
+import tempfile
 import time
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +17,7 @@ from job_tasks import Walk, added, specs
 from inosgm.jobs import Interrupted, Result, Store
 from inosgm.records import gather
 from ray_jobs import RayExecutor
+from ray_jobs.connection import connect
 
 
 @dataclass(frozen=True)
@@ -168,10 +172,23 @@ def lose(uri, count, pause):
     cluster.shutdown()
 
 
+def spill(folder, count, _):
+    """Give a Ray that is started here more than it has memory for; only its user may read what goes to disk."""
+    tempfile.tempdir, begin = folder, ray.init
+    ray.init = partial(begin, num_cpus=1, object_store_memory=80_000_000)
+    leave = connect("local")
+    held = [ray.put(np.zeros(20_000_000, dtype=np.uint8)) for _ in range(count)]
+    wait_until(lambda: any(path.stat().st_size >= 20_000_000 for path in Path(folder).glob("*/*/*")))
+    (private,) = Path(folder).iterdir()
+    assert stat.S_IMODE(private.stat().st_mode) == 0o700
+    assert len(held) == count
+    leave()
+
+
 def parent(process):
     return int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1])
 
 
 if __name__ == "__main__":
     kind, *where, jobs, seconds = sys.argv[1:]
-    {"drive": drive, "lose": lose}[kind](*where, int(jobs), float(seconds))
+    {"drive": drive, "lose": lose, "spill": spill}[kind](*where, int(jobs), float(seconds))

@@ -47,8 +47,8 @@ def cluster(here):
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("RAY_ADDRESS", raising=False)
         patch.setenv("PYTHONPATH", os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]))
-        ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
-        yield ray.get_runtime_context().gcs_address
+        options = {"include_dashboard": False, "log_to_driver": False, "logging_level": "ERROR"}
+        yield ray.init(address="local", num_cpus=2, **options).address_info
         ray.shutdown()
 
 
@@ -84,7 +84,7 @@ def test_train_on_a_ray_that_runs_already(here, cluster):
         "--set",
         "seed=3",
     ]
-    environment = {**os.environ, "RAY_ADDRESS": cluster}
+    environment = {**os.environ, "RAY_ADDRESS": cluster["gcs_address"]}
     told = subprocess.run(
         [*command, "--max-concurrent", "1"], env=environment, capture_output=True, text=True, check=True
     )
@@ -120,8 +120,9 @@ def test_asha_stops_runs_that_stay_charged(swept):
     assert told.endswith("written to swept: sweep.parquet, results.parquet\n")
 
 
-def test_tune_leaves_nothing_behind(swept):
+def test_tune_leaves_nothing_behind(swept, cluster):
     assert not (Path.home() / "ray_results").exists()
+    assert not [path for path in Path(cluster["session_dir"], "artifacts").rglob("*") if path.is_file()]
     assert {path.name for path in Path().iterdir()} <= {"run.yaml", "marker", "swept", "seeds", "seeds-alone"}
 
 

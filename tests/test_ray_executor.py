@@ -1,5 +1,7 @@
 import hashlib
+import os
 import signal
+import subprocess
 import sys
 import urllib.request
 from collections import Counter
@@ -163,6 +165,13 @@ def test_a_store_that_workers_do_not_see_is_an_error(store):
             wait_until(lambda: crew.reports(0.1))
     finally:
         crew.close(kill=True)
+
+
+def test_what_a_ray_that_was_started_puts_on_disk_is_read_by_its_user_only(tmp_path):
+    worker = Path(__file__).with_name("ray_worker.py")
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(worker.parent), *sys.path])}
+    subprocess.run([sys.executable, worker, "spill", tmp_path, "6", "0"], env=environment, check=True)
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(("address", "variable"), [("127.0.0.1:1", ""), (None, "127.0.0.1:1"), ("auto", "localhost:1")])
