@@ -33,11 +33,23 @@ def summary(
     parquet: Annotated[Path | None, typer.Option(help="Also write all numbers into this Parquet file.")] = None,
     figure: Annotated[Path | None, typer.Option(help="Also draw them into this file: .svg, .png, .pdf.")] = None,
 ) -> None:
-    """Say what the runs of a store that are done came to: mean, spread and confidence band by owner."""
+    """Say what the runs of a store that are done came to: mean, spread and confidence band by owner; or by point."""
     from inosgm.jobs import Store
     from inosgm.runs import Summary
+    from inosgm.runs.seeds import holds_sweep
 
-    found = Summary.of(Store(store))
+    place = Store(store)
+    if holds_sweep(place):
+        from ray_jobs.standings import standings
+
+        if figure is not None:
+            raise ValueError(f"--figure is about one configuration, and {store} holds a sweep: leave it out")
+        points = standings(place)
+        typer.echo(points.table())
+        if parquet is not None:
+            parquet.write_bytes(points.to_parquet())
+        return
+    found = Summary.of(place)
     typer.echo(found.table())
     if parquet is not None:
         found.to_parquet(parquet)

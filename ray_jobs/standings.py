@@ -12,7 +12,7 @@ from inosgm.config import TrainingConfig
 from inosgm.jobs._states import JobState
 from inosgm.jobs.spec import JobSpec
 from inosgm.jobs.store import Store
-from inosgm.runs.seeds import NAME
+from inosgm.runs.seeds import NAME, holds_sweep
 from inosgm.runs.tables import columns
 from inosgm.sgd.metrics import Evaluation
 from ray_jobs.grid import Point
@@ -163,13 +163,10 @@ def standings(store: Store) -> Sweep:
     Raises:
         ValueError: for a store that holds no sweep.
     """
-    try:
-        study = store.claimed(NAME)
-    except FileNotFoundError:
-        study = {"sweep": False}
-    if not study["sweep"]:
+    if not holds_sweep(store):
         raise ValueError(f"{store.uri} must be the store of a sweep, and is none")
-    base = TrainingConfig.from_dict(JobSpec.from_json(json.dumps(study["spec"])).configuration).identity()
+    spec = JobSpec.from_json(json.dumps(store.claimed(NAME)["spec"]))
+    base = TrainingConfig.from_dict(spec.configuration).identity()
     states = store.states()
     jobs: dict[str, dict[int, str]] = {}
     configs: dict[str, TrainingConfig] = {}

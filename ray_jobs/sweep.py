@@ -39,7 +39,8 @@ def sweep(
     The same call goes on with what is left. Another grid adds points to the store; what is done is not done again.
 
     **Guarantee.** Each run is charged once, before it begins, and keeps the budgets by itself; with a `ledger:` in the
-    configuration all runs together keep those of the ledger, and none begins unless it can pay for all. The best point
+    configuration all runs together keep those of the ledger, and none begins unless it can pay for all when this is
+    called; what others charge to it meanwhile may leave too little for the last ones, which then fail. The best point
     is chosen by results: whoever publishes it has published something about all runs. A run that is stopped early stays
     charged in full.
 

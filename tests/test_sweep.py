@@ -2,13 +2,16 @@
 
 import io
 import pickle
+from itertools import islice
 
 import numpy as np
 import pytest
 from pyarrow import parquet
 from sweep_parts import Halving
+from typer.testing import CliRunner
 
 from inosgm import BudgetExceeded, Ledger, runs
+from inosgm.cli import app
 from inosgm.config import TrainingConfig
 from inosgm.jobs import SerialExecutor, Store
 from ray_jobs.domains import Choice, Integers, LogUniform, Uniform, domain_from, values_from
@@ -17,6 +20,7 @@ from ray_jobs.searchers import Given, Searched
 from ray_jobs.standings import TABLE, Metric, standings
 from ray_jobs.sweep import sweep
 from ray_jobs.sweeping import SweepStudy
+from ray_jobs.trials import JobThread
 from ray_jobs.tuning import Asha
 
 BASE = {
@@ -183,6 +187,15 @@ def test_the_table_has_the_best_first_and_is_in_the_store(done):
     assert len(parquet.read_table(io.BytesIO(store.get("results.parquet")))) == 8
 
 
+def test_jobs_summary_shows_a_sweep(done, tmp_path):
+    store, found = done
+    said = CliRunner().invoke(app, ["jobs", "summary", store.uri, "--parquet", str(tmp_path / "points.parquet")])
+    assert said.stdout.strip() == found.table()
+    assert (tmp_path / "points.parquet").read_bytes() == store.get(TABLE)
+    said = CliRunner().invoke(app, ["jobs", "summary", store.uri, "--figure", "points.svg"])
+    assert "--figure is about one configuration" in str(said.exception)
+
+
 def test_the_same_command_does_nothing_twice_and_another_grid_adds_points(done, tmp_path):
     store = Store(tmp_path / "store")
     swept(store, {"optimizer.lr": [0.01], "tail.fraction": [0.3]})
@@ -293,6 +306,23 @@ def test_random_points_need_no_tune(tmp_path):
     assert [point.values for point in made.points] == [
         {"tail.fraction": share, **values} for values in drawn for share in (0.3, 0.5)
     ]
+
+
+def test_a_trial_tells_nothing_that_is_not_in_the_store(tmp_path):
+    study = SweepStudy(CONFIG, {"optimizer.lr": [1.0]}, store=tmp_path / "store").study
+    job = Given(study, study.begin(), Metric.accuracy).suggest("a")["job"]
+    thread = JobThread(study.store, study.task, job, 1)
+
+    def saved():
+        return max(int(name.rpartition("-")[2]) for name in study.store.state(job).checkpoints)
+
+    assert [(told["step"], saved()) for told in islice(thread.tellings(), 2)] == [(2, 2), (4, 4)]
+    thread.stop()
+    assert study.store.state(job).attempts == {1: "stopped"}
+    again = JobThread(study.store, study.task, job, 1)
+    assert [told["step"] for told in islice(again.tellings(), 3)] == [2, 4, 6]
+    again.stop()
+    assert study.store.done(job)
 
 
 def test_tune_gets_no_copy_of_the_data(tmp_path):
