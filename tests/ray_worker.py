@@ -163,8 +163,18 @@ def lose(uri, count, pause):
     wait_until(begun(store, 1))
     guest = cluster.add_node(num_cpus=1)
     raylet = guest.all_processes["raylet"][0].process.pid
-    wait_until(lambda: raylet in [parent(store.begun(*attempt)["pid"]) for attempt in running(store)])
+    guests = []
+
+    def at_work():
+        pids = [store.begun(*attempt)["pid"] for attempt in running(store)]
+        guests[:] = [pid for pid in pids if parent(pid) == raylet]
+        return guests
+
+    wait_until(at_work)
     cluster.remove_node(guest, allow_graceful=False)
+    wait_until(
+        lambda: not any(Path(f"/proc/{pid}").exists() for pid in guests)
+    )  # workers outlive their raylet a little
     go.touch()
     worker.join()
     print("done", len(outcome[0].done))
