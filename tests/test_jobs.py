@@ -247,6 +247,7 @@ class TestStore:
         file.write_bytes(damage(file.read_bytes()))
         with pytest.raises(StoreDamaged, match=record):
             store.result(job)
+        store.save(job, 7, 1, b"left behind")
         run(store, specs(1))  # it is done: nothing is computed or charged anew
         with pytest.raises(StoreDamaged, match=record):
             store.results()

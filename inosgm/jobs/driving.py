@@ -195,7 +195,7 @@ class Drive:
         del self._running[job]
         self._todo[job] = None
         if report.status == "unwritable":
-            raise StoreUnwritable(0, f"{self._store.uri} cannot be written to, nothing more was begun: {report.about}")
+            raise StoreUnwritable(f"{self._store.uri} cannot be written to, nothing more was begun: {report.about}")
         if report.status == "taken":
             self._enter(job, self._store.state(job))
             return

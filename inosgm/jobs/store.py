@@ -316,8 +316,14 @@ class Store:
         return won
 
     def tidy(self, job: str) -> None:
-        """Delete the key of a job that is done, and whatever attempts have left beside its result."""
-        kept = f"jobs/{job}/attempts/{self._sealed(f'jobs/{job}/result.json')['attempt']}/arrays.npz"
+        """Delete the key of a job that is done, and whatever attempts have left beside its result.
+
+        Where the result is damaged everything stays as it is.
+        """
+        try:
+            kept = f"jobs/{job}/attempts/{self._sealed(f'jobs/{job}/result.json')['attempt']}/arrays.npz"
+        except StoreDamaged:
+            return
         for name in self._records.names(f"jobs/{job}/attempts"):
             record = name.rpartition("/")[2]
             if record.startswith("checkpoint-") or (record == "arrays.npz" and name != kept):

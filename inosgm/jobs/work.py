@@ -154,7 +154,7 @@ def _writing() -> Iterator[None]:
     except (FileExistsError, StoreUnwritable):
         raise
     except OSError as error:
-        raise StoreUnwritable(error.errno or 0, f"{error}") from error
+        raise StoreUnwritable(str(error)) from error
 
 
 @contextmanager
