@@ -100,7 +100,7 @@ def test_parquet_holds_every_number_and_says_how_many_seeds_it_had(tmp_path):
 
 @pytest.mark.parametrize("predicted", [True, False])
 def test_a_figure_says_how_many_seeds_it_had(predicted, tmp_path):
-    many = np.array([f"owner {place % 11}" for place in range(RECORDS)])
+    many = np.array([f"owner {place % 15}" for place in range(RECORDS)])
     found = Summary.of_curves([curve(seed, owners=many, predicted=predicted) for seed in range(3)], jobs=5)
     streams = io.BytesIO(), io.BytesIO()
     for stream in streams:

@@ -165,7 +165,7 @@ class Summary:
         parquet.write_table(table, target)
 
     def figure(self, file: str | os.PathLike[str] | BinaryIO) -> None:
-        """Draw mean and band of every owner over the steps.
+        """Draw mean and band of every owner over the steps, a panel each.
 
         Args:
             file: Its name, whose ending says the format, or a file that is open for writing, which becomes SVG.
