@@ -195,6 +195,24 @@ def test_two_configurations_never_share_their_noise(file):
     assert TrainingConfig.from_yaml(file).noise_key() is None
 
 
+def test_options_that_differ_in_any_way_do_not_share_their_noise(file):
+    options = [
+        "{}",
+        "{a: null}",
+        "{a.b: 1}",
+        "{a: {b: 1}}",
+        "{1: 2}",
+        "{'1': 2}",
+        "{true: 2}",
+        "{'True': 2}",
+        "{a: 1.0}",
+    ]
+    changes = [f"model.options={{inner: {text}}}" for text in options]
+    configs = [TrainingConfig.from_yaml(file, ["key=1", change]) for change in changes]
+    assert len({config.noise_key() for config in configs}) == len(options)
+    assert all(differences(configs[0], config, ("here", "there")) for config in configs[1:])
+
+
 def test_differences_name_the_keys(file):
     one, other = (
         TrainingConfig.from_yaml(file),

@@ -213,6 +213,8 @@ class TestStore:
         store.commit(job, 2, Result(values={"by": 2}, arrays={"x": np.arange(3)}))
         store.save(job, 3, 7, b"late")
         store.commit(job, 3, Result(values={"by": 3}, arrays={"x": np.arange(4)}))
+        store._records.replace(f"jobs/{job}/attempts/1/arrays.npz", b"once more")
+        run(store, [one()])
         endings = {"begun.json", "fenced.json"}
         left = [name.removeprefix(f"jobs/{job}/") for name in store._records.names(f"jobs/{job}")]
         assert [name for name in left if name.rpartition("/")[2] not in endings] == [
@@ -260,6 +262,25 @@ class TestStore:
         for row in rows:
             (place, _), result = row["arrays"], store.result(row["job"])
             assert np.frombuffer(place["content"], place["dtype"]).tolist() == result.arrays["place"].tolist()
+
+    def test_a_damaged_record_keeps_nobody_elses_job(self, store, tmp_path):
+        jobs = added(store, specs(4))
+        folder = tmp_path / "store" / "jobs"
+        store.begin(jobs[0].id, 1)
+        (folder / jobs[0].id / "attempts" / "1" / "begun.json").write_bytes(b"{}")
+        (folder / jobs[1].id / "key").unlink()
+        outcome = run(store, jobs)
+        assert len(outcome.done) == 2
+        assert "begun.json is not what was written" in outcome.failed[jobs[0].id]
+        assert "StoreDamaged" in outcome.failed[jobs[1].id]
+
+    def test_what_a_task_says_about_its_cost_is_not_shown(self, store):
+        class Careless(Walk):
+            def cost(self, spec):
+                raise KeyError("somebody's record")
+
+        outcome = run(store, specs(1), task=Careless())
+        assert list(outcome.failed.values()) == ["KeyError in its cost"]
 
     def test_another_format_is_refused(self, store, tmp_path):
         store.add(one())

@@ -15,6 +15,9 @@ from inosgm.config.section import Section
 from inosgm.config.weighing import ClippingConfig, NoTailConfig, ScaleClippedConfig, TailConfig
 from inosgm.orders import Ascending, Descending, Order, OwnerFirst, RandomOrder
 
+CONSTANTS = ("True", "False", "None", "inf", "nan")
+"""What Python writes for things that are no text."""
+
 
 class TrainingConfig(Section):
     """A training run. Paths in it are relative to the current directory, as in a shell.
@@ -166,17 +169,18 @@ class TrainingConfig(Section):
 def differences(one: TrainingConfig, other: TrainingConfig, names: tuple[str, str], within: Sequence[str] = ()) -> str:
     """Say in which keys two configurations differ, or nothing if they do not; `within` looks at some sections only."""
     first, second = one.identity(), other.identity()
-    paths = [path for path in {**first, **second} if first.get(path) != second.get(path)]
+    paths = [path for path in {**first, **second} if repr(first.get(path)) != repr(second.get(path))]
     paths = [path for path in paths if not within or path.split(".")[0] in within]
     values = ((path, *(repr(side[path]) if path in side else "nothing" for side in (first, second))) for path in paths)
     return ", ".join(f"{path} ({a} {names[0]}, {b} {names[1]})" for path, a, b in values)
 
 
 def _flat(values: Mapping[Any, Any], before: str = "") -> dict[str, Any]:
-    """Return values by the path of their key: another one for every key, so words that are no names are quoted."""
+    """Return values by the path of their key: another one for every key, so what might be two things is quoted."""
     flat = {}
     for key, value in values.items():
-        path = f"{before}{key if isinstance(key, str) and key.isidentifier() else repr(key)}"
+        plain = isinstance(key, str) and key.isidentifier() and key not in CONSTANTS
+        path = f"{before}{key if plain else repr(key)}"
         flat.update(_flat(value, f"{path}.") if isinstance(value, Mapping) and value else {path: value})
     return flat
 

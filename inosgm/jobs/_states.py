@@ -20,14 +20,21 @@ class JobState:
         done: Whether there is a result.
         given_up: After how many attempts the job was given up; -1 if it was not.
         charged: Whether it has its row in the ledger.
-        leftovers: Whether there is anything that goes when a job is done: a key, a checkpoint.
+        passing: Whether there is a key or a checkpoint.
+        arrays: How many attempts have written arrays.
     """
 
     attempts: dict[int, str] = field(default_factory=dict)
     done: bool = False
     given_up: int = -1
     charged: bool = False
-    leftovers: bool = False
+    passing: bool = False
+    arrays: int = 0
+
+    @property
+    def leftovers(self) -> bool:
+        """Whether there is anything that goes when a job is done."""
+        return self.passing or self.arrays > 1
 
     @property
     def last(self) -> int:
@@ -67,7 +74,7 @@ def states_of(names: Iterable[str]) -> dict[str, JobState]:
         elif record == "result.json":
             state.done = True
         elif record == "key":
-            state.leftovers = True
+            state.passing = True
         elif record.startswith("failed-"):
             state.given_up = max(state.given_up, int(record[7:-5]))
     for job in charged & found.keys():
@@ -80,6 +87,8 @@ def _enter(state: JobState, number: int, record: str) -> None:
     if record == "begun.json":
         state.attempts.setdefault(number, "")
     elif record.startswith("checkpoint-"):
-        state.leftovers = True
+        state.passing = True
+    elif record == "arrays.npz":
+        state.arrays += 1
     elif record.removesuffix(".json") in ENDINGS:
         state.attempts[number] = record.removesuffix(".json")

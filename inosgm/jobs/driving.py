@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from time import monotonic
 from typing import TYPE_CHECKING, Protocol
 
-from inosgm._refusals import BudgetExceeded
+from inosgm._refusals import BudgetExceeded, JobMismatch
 from inosgm.jobs import interrupts
 from inosgm.jobs._liveness import Pulse, gone
+from inosgm.jobs._seals import StoreDamaged
 from inosgm.jobs._states import JobState
 from inosgm.jobs.progress import JobProgress
 from inosgm.jobs.spec import JobSpec
@@ -183,8 +184,11 @@ class Drive:
             cost = self._task.cost(self._specs[job])
             if cost is not None:
                 self._store.charge(job, cost, self._ledger)
-        except (BudgetExceeded, ValueError, TypeError, ArithmeticError) as error:
-            self._give_up(job, f"{type(error).__name__}: {error}")
+        except OSError:
+            raise
+        except Exception as error:  # of the task, whose words may show data, or of a ledger
+            ours = isinstance(error, BudgetExceeded | JobMismatch | StoreDamaged)
+            self._give_up(job, f"{type(error).__name__}: {error}" if ours else f"{type(error).__name__} in its cost")
             return False
         self._states[job].charged = True
         return True
@@ -264,7 +268,10 @@ class Drive:
                 self._store.tidy(job)  # its worker was killed between the result and this
             self._finish(job)
         elif state.status == "running":
-            self._watch(job, state.last)
+            try:
+                self._watch(job, state.last)
+            except StoreDamaged as error:
+                self._give_up(job, str(error))
 
     def _show(self) -> None:
         self._progress.show(len(self._done), len(self._failed), len(self._running) + self._elsewhere)

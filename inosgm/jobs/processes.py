@@ -7,6 +7,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
+from multiprocessing.resource_tracker import ensure_running
 from typing import Any
 
 from inosgm.jobs import interrupts, work
@@ -42,7 +43,13 @@ class ProcessCrew:
         self._task, self._store = task, store
         self.about = f"in {processes} process{'es' * (processes > 1)}"
         self._context = get_context("spawn")
-        self._workers = [self._hire() for _ in range(processes)]
+        self._workers: list[_Worker] = []
+        try:
+            for _ in range(processes):
+                self._workers.append(self._hire())
+        except BaseException:  # a second Ctrl-C: nobody else could let them go
+            self.close(kill=True)
+            raise
 
     def idle(self) -> int:
         """Return how many have answered and wait."""
@@ -106,9 +113,14 @@ class ProcessCrew:
         ours, theirs = self._context.Pipe()
         arguments = (theirs, self._store, self._task)
         process = self._context.Process(target=_work, args=arguments, daemon=True)
-        with _one_thread(), _deaf():
-            process.start()
-        theirs.close()
+        try:
+            with _one_thread(), _deaf():
+                process.start()
+        except BaseException:
+            ours.close()
+            raise
+        finally:
+            theirs.close()
         return _Worker(process, ours)
 
 
@@ -133,6 +145,7 @@ def _work(line: Connection, store: Store, task: Task) -> None:
 @contextmanager
 def _deaf() -> Iterator[None]:
     """Let processes that start now not hear Ctrl-C before they know what to do about it."""
+    ensure_running()  # which would let signals through again if it came later
     before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
     try:
         yield

@@ -192,10 +192,17 @@ class Store:
         try:
             noise = name_of_noise(self.key(job))
         except FileNotFoundError:
-            self._sealed(f"ledger/{job}.json")  # somebody else has charged and done it meanwhile
-            return
+            if self.state(job).charged:
+                return  # by somebody else, who has done the job meanwhile
+            raise StoreDamaged(f"{self.uri}: the key of job {job} is gone: restore it, or take another store") from None
         if ledger is not None:
-            ledger.charge(replace(cost, job=noise, fingerprint=job))
+            try:
+                ledger.charge(replace(cost, job=noise, fingerprint=job))
+            except JobMismatch as refusal:
+                raise JobMismatch(
+                    f"{refusal}. The ledger knows this `key:` from another store or run: go on with that, or take "
+                    "another key"
+                ) from None
         table = Table.of(cost, np.arange(len(cost.labels)))
         state = blake2b(json.dumps(cost.labels).encode(), digest_size=16)
         state.update(table.digest().encode())
