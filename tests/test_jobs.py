@@ -402,7 +402,7 @@ def begun(store, least):
 
 @pytest.mark.parametrize("executor", ["serial", "processes"])
 def test_ctrl_c_once_saves_and_says_what_is_left(store, undisturbed, executor):
-    process = driver(store, executor=executor)
+    process = driver(store, executor=executor, pause=0.2)  # so that the third has far to go when the signal is noticed
     wait_until(begun(store, 3))
     process.send_signal(signal.SIGINT)
     code, out = ended(process)
