@@ -162,7 +162,7 @@ def test_two_drivers_do_nothing_twice(store, undisturbed, embedded_ray):
 
 def test_ctrl_c_saves_and_the_ray_that_was_started_is_stopped(store, undisturbed):
     """The terminal sends it to all processes of the group; workers must not hear it."""
-    process = script("drive", "local", store.uri, JOBS, 0.1)
+    process = script("drive", "local", store.uri, JOBS, 0.3)
     wait_until(begun(store, 2))
     workers = {store.begun(*attempt)["pid"] for attempt in running(store)}
     os.killpg(process.pid, signal.SIGINT)
