@@ -24,7 +24,7 @@ class RayExecutor(Executor):
     Args:
         address: Where Ray is; "auto" for one on this machine, "local" to start one in any case.
         num_cpus: CPUs of an actor, which computes with as many threads (whole ones; at least one). The last bits of
-            results may depend on the number of threads; other executors compute with one.
+            results may depend on the number of threads; other executors compute with OMP_NUM_THREADS of them, or one.
         num_gpus: GPUs of an actor: none, a part of one, or a whole number.
         max_concurrent: How many actors; as many as the cluster holds at the time if not given.
         resources: Resources of the cluster that an actor needs, by name.

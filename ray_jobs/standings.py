@@ -192,7 +192,7 @@ def _standing(store: Store, point: Point, jobs: Mapping[int, tuple[str, JobState
     for index, (job, state) in sorted(jobs.items()):
         note = None if state.done else stopped_early(store, job)
         if state.done:
-            evaluations[index] = Evaluation.from_dict(store.result(job).values["evaluation"])
+            evaluations[index] = Evaluation.from_dict(store.values(job)["evaluation"])
         elif note is not None:
             stopped[index] = note[-1]
         elif state.status == "failed":

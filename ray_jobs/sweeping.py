@@ -19,18 +19,7 @@ from ray_jobs.tuning import Asha, tuned
 class SweepStudy:
     """A sweep before its first run begins: all its points are checked, and nothing is charged yet.
 
-    Args:
-        config: What points differ from. Its `seed` is the root of all seeds; its `run` is not used.
-        grid: Values by path of key; all combinations are tried.
-        search: What a key may be, by path; combinations of such values are drawn, each for every point of the grid.
-        samples: How many times to draw.
-        seeds: How many runs of each point, with the same seeds for all.
-        store: Where they are kept: a path, a URI that fsspec knows, or a Store. It belongs to
-            sweeps of one configuration.
-        scheduler: Who stops runs early, by Ray Tune; nobody if not given.
-        searcher: Who chooses points by what came of others, by Ray Tune: see `searcher_called`. Without one they are
-            drawn at random, a function of the configuration's seed.
-        metric: What scheduler and searcher go by, on the held-out records.
+    Arguments are those of `sweep`.
 
     Raises:
         ValueError: listing all that is wrong with any point; for a sweep that cannot be; for a store of something else.

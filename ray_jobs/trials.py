@@ -157,7 +157,7 @@ class _One(Alone):
 
 def finished(store: Store, job: str) -> Iterator[Told]:
     """Tell again what a job that is done was worth; the last telling says that it is done."""
-    curve = LearningCurve.from_json(json.dumps(store.result(job).values["curve"]))
+    curve = LearningCurve.from_json(json.dumps(store.values(job)["curve"]))
     told = list(_tellings(curve))
     return iter([*told[:-1], {**told[-1], "done": True}])
 

@@ -3,6 +3,9 @@
 import io
 import json
 from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
 
 from inosgm.jobs.spec import JobSpec
 from inosgm.jobs.task import Result
@@ -23,25 +26,16 @@ def compacted(results: Iterable[tuple[str, JobSpec, Result]]) -> bytes:
     text = ("job", "kind", "data_fingerprint", "code_version", "configuration", "values")
     numbers = {"index": pa.int64(), "seed": pa.int64()}
     schema = pa.schema({**numbers, **{name: pa.string() for name in text}, "arrays": pa.list_(array)})
-    rows = []
-    for job, spec, result in results:
-        told = json.loads(spec.to_json())
-        arrays = []
-        for name, values in result.arrays.items():
-            plain = values.astype(values.dtype.newbyteorder("<"), order="C", copy=False)
-            arrays.append(
-                {"name": name, "dtype": plain.dtype.str, "shape": list(plain.shape), "content": plain.tobytes()}
-            )
-        rows.append(
-            {
-                "job": job,
-                **told,
-                "seed": spec.seed,
-                "configuration": json.dumps(told["configuration"], sort_keys=True),
-                "values": json.dumps(dict(result.values), sort_keys=True),
-                "arrays": arrays,
-            }
-        )
     stream = io.BytesIO()
-    pq.write_table(pa.Table.from_pylist(rows, schema=schema), stream, compression="zstd")
+    with pq.ParquetWriter(stream, schema, compression="zstd") as writer:
+        for job, spec, result in results:  # one at a time: arrays may be large
+            row = {"job": job, "arrays": [_array(name, values) for name, values in result.arrays.items()]}
+            told = json.loads(spec.to_json()) | {"seed": spec.seed, "values": dict(result.values)}
+            texts = {name: json.dumps(told[name], sort_keys=True) for name in ("configuration", "values")}
+            writer.write_table(pa.Table.from_pylist([told | texts | row], schema=schema))
     return stream.getvalue()
+
+
+def _array(name: str, values: np.ndarray) -> dict[str, Any]:
+    plain = values.astype(values.dtype.newbyteorder("<"), order="C", copy=False)
+    return {"name": name, "dtype": plain.dtype.str, "shape": list(plain.shape), "content": plain.tobytes()}

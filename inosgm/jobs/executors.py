@@ -1,5 +1,6 @@
 """Who gets jobs done: this process, processes of this machine, or whatever brings a crew."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
@@ -17,15 +18,15 @@ if TYPE_CHECKING:
     from inosgm.ledger import Ledger
 
 
-class Executor:
+class Executor(ABC):
     """Gets jobs done. Whoever does it, and however often it is begun anew, results are the same, bit for bit."""
 
     elsewhere: bool = False
     """Whether workers may be on other machines, with other devices than this one."""
 
+    @abstractmethod
     def crew(self, task: Task, store: Store) -> Crew:
         """Return those who work."""
-        raise NotImplementedError
 
     def run(
         self,
@@ -86,7 +87,7 @@ class SerialExecutor(Executor):
 
 
 class ProcessExecutor(Executor):
-    """Does jobs in processes of this machine, each with one thread.
+    """Does jobs in processes of this machine, each with one thread, or as many as OMP_NUM_THREADS says.
 
     Scripts that use it must begin their work below `if __name__ == "__main__":`, as always with processes.
 

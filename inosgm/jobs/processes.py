@@ -64,10 +64,9 @@ class ProcessCrew:
 
     def reports(self, timeout: float) -> list[Report]:
         """Return what has ended, and replace who has died."""
-        lines = {worker.line: worker for worker in self._workers}
+        heard = wait([worker.line for worker in self._workers], timeout)
         ended = []
-        for line in wait(list(lines), timeout):
-            worker = lines[line]  # type: ignore[index]
+        for worker in [worker for worker in self._workers if worker.line in heard]:
             try:
                 report = worker.line.recv()
             except (EOFError, OSError):

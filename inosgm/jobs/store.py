@@ -353,8 +353,7 @@ class Store:
             StoreDamaged: for a result that is not what was written. Its noise cannot be repeated, because its key is
                 gone: restore it from a copy, or do the job in another store, where owners pay for it once more.
         """
-        name = f"jobs/{job}/result.json"
-        values = self._sealed(name)
+        values = self._sealed(f"jobs/{job}/result.json")
         arrays: dict[str, np.ndarray] = {}
         if values["arrays"] is not None:
             file = f"jobs/{job}/attempts/{values['attempt']}/arrays.npz"
@@ -368,6 +367,11 @@ class Store:
                 arrays = dict(found)
         return Result(values=values["values"], arrays=arrays)
 
+    def values(self, job: str) -> dict[str, Any]:
+        """Return the values of a result without its arrays, which may be large; see `result`."""
+        values: dict[str, Any] = self._sealed(f"jobs/{job}/result.json")["values"]
+        return values
+
     def results(self) -> dict[str, Result]:
         """Return all results there are, by job, in the order of the indices."""
         states = self.states()
@@ -375,8 +379,9 @@ class Store:
 
     def compact(self) -> None:
         """Write all results there are into one file, `results.parquet`: see `compacted` for its columns."""
-        specs = self.specs()
-        self.put("results.parquet", compacted((job, specs[job], found) for job, found in self.results().items()))
+        states = self.states()
+        done = ((job, spec, self.result(job)) for job, spec in self.specs().items() if states[job].done)
+        self.put("results.parquet", compacted(done))
 
     def put(self, name: str, content: bytes) -> None:
         """Write a document beside the jobs, or put another in its place."""

@@ -4,6 +4,7 @@ import io
 import json
 import os
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,6 +14,7 @@ from inosgm import _validate
 from inosgm.accounting import ACCOUNTANTS
 from inosgm.config import TrainingConfig, differences
 from inosgm.jobs import Executor, JobSpec, Outcome, SerialExecutor, Store
+from inosgm.jobs.driving import WRITERS
 from inosgm.ledger import Ledger
 from inosgm.runs.directory import located
 from inosgm.runs.expense import Expense, counted, expense, require_affordable
@@ -138,8 +140,8 @@ class Study:
                 if spec.index == 0 and device_of(config_of(spec)).type != "cpu":
                     self.task.check(spec)
         ledger = self.begin()
-        for spec in self.specs:
-            self.add(spec)
+        with ThreadPoolExecutor(WRITERS) as pool:
+            list(pool.map(self.add, self.specs))
         outcome = executor.run(self.task, self.specs, self.store, attempts=attempts, ledger=ledger, progress=progress)
         return Seeds(store=self.store, outcome=outcome)
 

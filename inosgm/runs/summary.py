@@ -96,13 +96,14 @@ class Summary:
             ValueError: if none is done, or they are of several configurations.
             StoreDamaged: for a result that is not what was written.
         """
-        specs, results = store.specs(), store.results()
+        specs, states = store.specs(), store.states()
+        results = [store.values(job) for job in specs if states[job].done]
         kinds = {replace(spec, index=0).id for spec in specs.values()}
         if len(kinds) > 1:
             raise ValueError(f"{store.uri} must hold runs of one configuration, it holds {len(kinds)}")
         if not results:
             raise ValueError(f"{store.uri} holds no results yet: of {len(specs)} runs none is done")
-        curves = [LearningCurve.from_json(json.dumps(result.values["curve"])) for result in results.values()]
+        curves = [LearningCurve.from_json(json.dumps(values["curve"])) for values in results]
         return cls.of_curves(curves, jobs=len(specs))
 
     @property
