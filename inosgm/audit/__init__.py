@@ -1,0 +1,1 @@
+"""Attacks on what was promised: membership inference by shadow models, and lower bounds on epsilon."""

@@ -1,0 +1,48 @@
+"""What attacks look at: the scores of all records of the pool by every shadow model, and who was in."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Shadows:
+    """Scores of shadow models. NOT PRIVATE: they are as secret as the records.
+
+    Attributes:
+        scores: One row per shadow model, one column per record of the pool, float32; the larger, the surer the model.
+        members: Who each model was trained on, in the same form.
+        owners: The owner of each record, as a position in `labels`.
+        labels: What the owners are called.
+        asked: How many shadow models the audit wants; there may be fewer.
+
+    Raises:
+        ValueError: for scores, members and owners that do not fit together.
+    """
+
+    scores: np.ndarray
+    members: np.ndarray
+    owners: np.ndarray
+    labels: tuple[str | int, ...]
+    asked: int
+
+    def __post_init__(self) -> None:
+        if self.scores.ndim != 2 or self.members.shape != self.scores.shape:
+            raise ValueError(
+                "scores and members must have a row per shadow model and a column per record: got "
+                f"{self.scores.shape} and {self.members.shape}"
+            )
+        if self.owners.shape != self.scores.shape[1:]:
+            raise ValueError(f"owners must be one per record: got {self.owners.size} for {self.scores.shape[1]}")
+        if self.owners.size and not 0 <= self.owners.min() <= self.owners.max() < len(self.labels):
+            raise ValueError(f"owners must be positions in the {len(self.labels)} labels")
+
+    @property
+    def count(self) -> int:
+        """How many shadow models there are."""
+        return len(self.scores)
+
+    @property
+    def records(self) -> int:
+        """How many records the pool has."""
+        return self.owners.size
