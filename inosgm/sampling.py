@@ -32,25 +32,31 @@ class PoissonSampler:
         self._records = np.argsort(halvings, kind="stable")
         powers, sizes = np.unique(halvings, return_counts=True)
         ends = np.cumsum(sizes)
-        self._groups = list(zip(np.ldexp(1.0, -powers), ends - sizes, sizes, strict=True))
+        bounds = zip((ends - sizes).tolist(), sizes.tolist(), strict=True)
+        self._groups = [(rate, *bound) for rate, bound in zip(np.ldexp(1.0, -powers).tolist(), bounds, strict=True)]
 
     def draw(self, generator: np.random.Generator) -> np.ndarray:
         """Return the positions of the records in the next batch, ascending."""
-        places = [begin + _bernoulli_positions(generator, int(size), float(rate)) for rate, begin, size in self._groups]
-        candidates = self._records[np.concatenate([*places, np.empty(0, dtype=np.int64)])]
-        kept = generator.random(candidates.size) < self._keep[self._owners[candidates]]
-        return np.sort(candidates[kept])
+        places = [part for group in self._groups for part in _bernoulli_positions(generator, *group)]
+        candidates = self._records[np.concatenate(places)] if places else self._records[:0]
+        kept = candidates[generator.random(candidates.size) < self._keep[self._owners[candidates]]]
+        kept.sort()
+        return kept
 
 
-def _bernoulli_positions(generator: np.random.Generator, size: int, rate: float) -> np.ndarray:
-    """Return the successes among `size` independent trials, by the geometric gaps between them."""
+def _bernoulli_positions(generator: np.random.Generator, rate: float, begin: int, size: int) -> list[np.ndarray]:
+    """Return the successes among `size` independent trials from `begin` on, by the geometric gaps between them."""
+    end = begin + size
     if rate == 1.0:
-        return np.arange(size)
-    chunks, last = [np.empty(0, dtype=np.int64)], -1
-    while last < size - 1:
-        expected = (size - 1 - last) * rate
+        return [np.arange(begin, end)]
+    chunks, last = [], begin - 1
+    while last < end - 1:
+        expected = (end - 1 - last) * rate
         gaps = generator.geometric(rate, int(expected + 4 * math.sqrt(expected) + 8))
-        positions = last + np.cumsum(np.clip(gaps, 1, size + 1))  # a gap of 0 is a rounding error
-        chunks.append(positions[positions < size])
+        np.minimum(gaps, size + 1, out=gaps)  # two functions, because clip takes longer than all the rest
+        np.maximum(gaps, 1, out=gaps)  # a gap of 0 is a rounding error
+        gaps[0] += last
+        positions = gaps.cumsum()
+        chunks.append(positions[: positions.searchsorted(end)])
         last = int(positions[-1])
-    return np.concatenate(chunks)
+    return chunks
