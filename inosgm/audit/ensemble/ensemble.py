@@ -19,8 +19,8 @@ from inosgm.sgd.batches import batch_of
 from inosgm.sgd.logical import HEADROOM
 from inosgm.weights import tail_weights
 
-NUMBERS = 2**22
-"""How many numbers a layer of the networks that are run at once may hold: what fits a cache, not a memory."""
+NUMBERS = 2**19
+"""How many numbers the layers of the networks that are run at once may hold: what stays in a processor's cache."""
 
 
 class Ensemble:
@@ -66,8 +66,7 @@ class Ensemble:
         self._inputs = inputs.flatten(1)
         self._squares = self._inputs.double().square().sum(1)
         self._stretch = 1 + HEADROOM * torch.finfo(self._inputs.dtype).eps
-        width = max(parameter.shape[-1] for parameter in self._parameters)
-        self._at_once = max(1, int(NUMBERS / (width * plan.expected_batch)))
+        self._at_once = max(1, int(NUMBERS / (self._stack.width * plan.expected_batch)))
 
     @property
     def steps_done(self) -> int:

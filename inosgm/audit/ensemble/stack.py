@@ -22,6 +22,9 @@ class Stack(nn.Module):
     Args:
         models: Networks that `not_stackable` finds nothing about.
         loss: A cross-entropy.
+
+    Attributes:
+        width: How many numbers there are in all layers of a network, for one record.
     """
 
     def __init__(self, models: Sequence[nn.Module], loss: nn.CrossEntropyLoss) -> None:
@@ -29,6 +32,8 @@ class Stack(nn.Module):
         every = [list(model.parameters()) for model in models]
         self.stacked = nn.ParameterList(torch.stack([p.detach() for p in same]) for same in zip(*every, strict=True))
         self._names = [name for name, _ in models[0].named_parameters()]
+        linear = [module for module in layers_of(models[0]) if isinstance(module, nn.Linear)]
+        self.width = linear[0].in_features + sum(module.out_features for module in linear)
         self._layers: list[tuple[int, bool] | nn.Module] = []
         place = 0
         for module in layers_of(models[0]):
