@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from inosgm.plan import Plan
-from inosgm.sampling import PoissonSampler
+from inosgm.sampling import PoissonSamplers
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -37,16 +37,12 @@ class Batching:
 
     def __init__(self, plan: Plan, owners: np.ndarray, members: Sequence[np.ndarray]) -> None:
         self._owners = owners
-        self._samplers = [PoissonSampler(plan.sample_rates, owners[positions]) for positions in members]
-        self._members = np.concatenate([*members, np.zeros(1, dtype=np.int64)])
+        self._samplers = PoissonSamplers(plan.sample_rates, [owners[positions] for positions in members])
+        self._members = np.concatenate(members)
         self._begins = np.cumsum([0, *(positions.size for positions in members)])[:-1, None]
 
     def draw(self, coins: Sequence[np.random.Generator]) -> Batches:
         """Return the next batches, given a generator for each model."""
-        drawn = [sampler.draw(generator) for sampler, generator in zip(self._samplers, coins, strict=True)]
-        sizes = np.array([positions.size for positions in drawn])
-        there = np.arange(max(sizes.max(), 1)) < sizes[:, None]
-        ids = np.zeros(there.shape, dtype=np.int64)
-        ids[there] = np.concatenate(drawn)
-        records = np.where(there, self._members[self._begins + ids], 0)
+        ids, there = self._samplers.draw(coins)
+        records = np.where(there, self._members[np.where(there, self._begins + ids, 0)], 0)
         return Batches(records=records, ids=ids, owners=self._owners[records], there=there)

@@ -36,6 +36,7 @@ class Streams:
     """
 
     def __init__(self, keys: Sequence[int]) -> None:
+        self._numbers = np.repeat(np.arange(2, dtype=np.uint32), len(keys))
         self._pools = np.stack([np.random.SeedSequence(key).pool for key in keys], axis=1)
         words = [max(POOL, -(-key.bit_length() // 32)) for key in keys]
         # one constant for every word of the pool, and for every pair of them; then as many for each further word
@@ -44,9 +45,10 @@ class Streams:
 
     def at(self, step: int) -> tuple[Generators, Generators]:
         """Return the generators of the coins and those of the noise, one of each per key."""
-        pools, constants = _mixed(self._pools, self._constants, step)
-        coins, noise = ([_generator(state) for state in _states(_mixed(pools, constants, n)[0])] for n in (0, 1))
-        return coins, noise
+        pools, constants = _mixed(self._pools, self._constants, np.uint32(step))
+        pools, _ = _mixed(np.tile(pools, 2), np.tile(constants, 2), self._numbers)
+        made = [np.random.Generator(np.random.PCG64DXSM(_State(state))) for state in _states(pools)]
+        return made[: len(made) // 2], made[len(made) // 2 :]
 
 
 class _State(ISeedSequence):
@@ -60,15 +62,11 @@ class _State(ISeedSequence):
         return self._words
 
 
-def _generator(state: np.ndarray) -> np.random.Generator:
-    return np.random.Generator(np.random.PCG64DXSM(_State(state)))
-
-
-def _mixed(pools: np.ndarray, constants: np.ndarray, word: int) -> tuple[np.ndarray, np.ndarray]:
-    """Mix one more word of entropy into the pools, and return them with the constants that come next."""
+def _mixed(pools: np.ndarray, constants: np.ndarray, words: np.ndarray | np.uint32) -> tuple[np.ndarray, np.ndarray]:
+    """Mix one more word of entropy into each pool, and return them with the constants that come next."""
     mixed = np.empty_like(pools)
     for place, pool in enumerate(pools):
-        value = np.uint32(word) ^ constants
+        value = words ^ constants
         constants = constants * np.uint32(FACTOR)
         mixed[place] = _folded(LEFT * pool - RIGHT * _folded(value * constants))
     return mixed, constants
