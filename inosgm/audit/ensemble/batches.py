@@ -25,6 +25,11 @@ class Batches:
     owners: np.ndarray
     there: np.ndarray
 
+    def of(self, some: slice) -> "Batches":
+        """Return the batches of some models, with no more places than they need."""
+        places = max(1, int(self.there[some].any(axis=0).sum()))
+        return Batches(**{name: np.ascontiguousarray(rows[some, :places]) for name, rows in vars(self).items()})
+
 
 class Batching:
     """Draws the batches of many models, each of its own members of one pool.

@@ -86,7 +86,7 @@ class Ensemble:
         sums = [torch.empty_like(parameter) for parameter in self._parameters]
         for begin in range(0, len(coins), self._at_once):
             some = slice(begin, begin + self._at_once)
-            for whole, part in zip(sums, self._sums(some, batches), strict=True):
+            for whole, part in zip(sums, self._sums(some, batches.of(some)), strict=True):
                 whole[some] = part
         self._add_noise(sums, noise)
         for parameter, total in zip(self._parameters, sums, strict=True):
@@ -123,22 +123,22 @@ class Ensemble:
 
     def _sums(self, some: slice, batches: Batches) -> list[Tensor]:
         """Return the clipped, weighted sums of some models."""
-        records, there = torch.from_numpy(batches.records[some]), batches.there[some]
+        records, there = torch.from_numpy(batches.records), batches.there
         inputs = self._inputs.index_select(0, records.flatten()).view(*records.shape, -1)
         gradients = self._stack.gradients(some, inputs, self._squares[records], self._targets[records])
         norms = (gradients.norms() * self._stretch).numpy()
-        bounds = self._plan.sensitivities[batches.owners[some]]
+        bounds = self._plan.sensitivities[batches.owners]
         rho = self._weighed(some, batches, gradients.losses.double().numpy(), np.where(there, bounds, 0.0))
         factors = np.where(there, self._clipping.factors(norms, bounds, rho), 0.0)
         kept = torch.from_numpy(np.isfinite(norms))
         return gradients.weighted_sums(torch.from_numpy(factors).to(inputs.dtype), kept)
 
     def _weighed(self, some: slice, batches: Batches, scores: np.ndarray, spans: np.ndarray) -> np.ndarray:
-        """Return the importance weights of some batches."""
+        """Return the importance weights of the batches of some models."""
         rho = np.ones_like(scores)
         if not self._tail.length:
             return rho
-        ids, there, owners = batches.ids[some], batches.there[some], self._plan.step_cost[batches.owners[some]]
+        ids, there, owners = batches.ids, batches.there, self._plan.step_cost[batches.owners]
         ranking, begin = np.empty_like(ids), 0
         for order, same in groupby(self._orders[some]):
             rows = slice(begin, begin := begin + len(list(same)))
