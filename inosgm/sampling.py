@@ -40,9 +40,8 @@ class PoissonSampler:
         """Return the positions of the records in the next batch, ascending."""
         places = [part for group in self._groups for part in _bernoulli_positions(generator, *group)]
         candidates = self._records[np.concatenate(places)] if places else self._records[:0]
-        kept = candidates[generator.random(candidates.size) < self._keep[self._owners[candidates]]]
-        kept.sort()
-        return kept
+        kept = generator.random(candidates.size) < self._keep[self._owners[candidates]]
+        return np.sort(candidates[kept])
 
 
 class PoissonSamplers:
