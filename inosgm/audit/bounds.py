@@ -1,0 +1,219 @@
+"""Lower bounds on epsilon from counts: what is the least leak that explains how often a test was right?"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import special
+
+from inosgm import _validate
+from inosgm.accounting import epsilon
+from inosgm.accounting.gaussian import gaussian_epsilon
+from inosgm.audit.claims import Claim
+from inosgm.audit.tradeoff import Power, plain_power, sampled_gaussian_power
+
+RESOLUTION = 1000
+"""Scales and epsilons are looked for in steps of a thousandth, rounded down."""
+
+MOST_SCALE = 1000.0
+"""Leaks are looked for between a thousandth of the claimed sensitivity and a thousand times as much."""
+
+MOST_EPSILON = 40.0
+"""Bounds with nothing taken for granted are looked for up to it; counts that go beyond it need 1e17 runs."""
+
+_FINE, _COARSE = 4000, 250
+_ACCOUNTED_ABOVE = 1.0005  # an accounted epsilon may be that much above the true one, and here it must not be
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bound:
+    """A lower bound on the epsilon of an owner's records, one record added or removed.
+
+    **Guarantee.** With the stated confidence a mechanism that keeps the claim gives no `contradicts`, whatever else is
+    true of it. `plain` is, with that confidence and all at once with `contradicts`, at most the epsilon of any
+    mechanism whatever. `epsilon` of the Gaussian routes is tighter, and takes for granted that the mechanism leaks like
+    the claimed one with another sensitivity. It says nothing about privacy: a better attack may find more.
+
+    Attributes:
+        epsilon: At least so much is spent, at delta.
+        delta: The delta of the claim.
+        confidence: How sure it is.
+        route: How it was found: "gaussian", "sampled gaussian" or "one run".
+        contradicts: Whether the claim is refuted.
+        plain: At least so much is spent, with nothing taken for granted.
+        scale: How many times the claimed sensitivity (over the noise) explains the counts, at least; None in one run.
+        evidence: The counts, for people.
+    """
+
+    epsilon: float
+    delta: float
+    confidence: float
+    route: str
+    contradicts: bool
+    plain: float
+    scale: float | None
+    evidence: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Counts:
+    """How often a test that was fixed before said "in": about records that were in, and about records that were not.
+
+    All outcomes must be independent of each other.
+    """
+
+    true_positives: int
+    members: int
+    false_positives: int
+    others: int
+
+    def __str__(self) -> str:
+        return (
+            f"said of {self.true_positives} of {self.members} members and of {self.false_positives} of "
+            f"{self.others} others"
+        )
+
+
+def clopper_pearson(successes: int, trials: int, error: float) -> tuple[float, float]:
+    """Return a lower and an upper bound on a probability, each wrong with probability `error` at most.
+
+    >>> low, high = clopper_pearson(0, 100, 0.05)
+    >>> low, round(high, 4)
+    (0.0, 0.0295)
+    """
+    low = special.betaincinv(successes, trials - successes + 1, error) if successes else 0.0
+    high = special.betainccinv(successes + 1, trials - successes, error) if successes < trials else 1.0
+    return float(low), float(high)
+
+
+class Refutation:
+    """What counts refute.
+
+    For every false-positive rate the exact binomial tails of both counts (those of Clopper and Pearson) are two
+    independent p-values of "this is the rate, and the power is at most what it may be"; Fisher's product makes one of
+    the two. A claim about the power of tests is refuted if the p-value is at most `error` for all rates.
+
+    **Guarantee.** A true claim is refuted with probability `error` at most: rates between two points of the grid
+    get the greater tail of either end.
+
+    Args:
+        counts: Of a test that was fixed before.
+        points: How fine the grid of rates is; a coarse one refutes a little less.
+
+    >>> from inosgm.audit.tradeoff import gaussian_power
+    >>> refutation = Refutation(Counts(true_positives=900, members=1000, false_positives=100, others=1000))
+    >>> refutation.refutes(gaussian_power(2.3), 0.05), refutation.refutes(gaussian_power(2.5), 0.05)
+    (True, False)
+    """
+
+    def __init__(self, counts: Counts, points: int = _FINE) -> None:
+        logits = np.linspace(-26.0, 26.0, points)
+        wrong, right = counts.false_positives, counts.true_positives
+        self._hopeless = wrong == counts.others or not right
+        if not self._hopeless:
+            self._levels = special.betaincinv(wrong + 1, counts.others - wrong, special.expit(logits))
+            self._few = np.append(1.0, special.expit(-logits))  # P(as few false positives) at 0 and at every level
+            self._shape = (right, counts.members - right + 1)
+
+    def refutes(self, power: Power, error: float) -> bool:
+        """Say whether the counts refute that no test has more than this power."""
+        if self._hopeless:
+            return False
+        many = np.append(special.betainc(*self._shape, np.clip(power(self._levels), 0.0, 1.0)), 1.0)
+        product = self._few * many
+        with np.errstate(divide="ignore", invalid="ignore"):
+            combined = np.where(product > 0, product * (1 - np.log(product)), 0.0)
+        return bool(combined.max() <= error)
+
+
+def bound_by_counts(counts: Counts, claim: Claim, confidence: float) -> Bound:
+    """Bound epsilon by counts: by the claimed trade-off between false and true positives, and with nothing claimed.
+
+    The greatest multiple of the claimed sensitivity that the counts refute is looked for; without sampling this is
+    mu = z(1 - FPR) + z(1 - FNR) with confidence, the Gaussian route. If the claim itself is refuted, its sample rate
+    may be what is wrong: then the greatest refuted multiple of the rate counts, if that leads to a smaller epsilon.
+
+    Args:
+        counts: Of a test that was fixed before.
+        claim: What to refute. Of one with hardly any noise nothing is refuted; its bound is that of a Gaussian.
+        confidence: Of all that the bound says.
+    """
+    error = 1 - _validate.number("confidence", confidence, above=0, most=1)
+    scale = refuted_scale(counts, claim, error)
+    least = epsilon_of_scale(claim, scale)
+    boundless = math.isinf(claim.spent)
+    refuted = scale >= 1 and not boundless
+    if refuted and claim.sample_rate < 1:
+        factor = _refuted_multiple(counts, lambda multiple: _with_rate(claim, multiple), error)
+        least = min(least, _epsilon_from_below(_with_rate(claim, factor), claim.delta))
+    refutation = Refutation(counts)
+    plain = _greatest(lambda guess: refutation.refutes(plain_power(guess, claim.delta), error), 0.0, MOST_EPSILON)
+    return Bound(
+        epsilon=max(least, plain),
+        delta=claim.delta,
+        confidence=confidence,
+        route="gaussian" if claim.sample_rate == 1 or boundless else "sampled gaussian",
+        contradicts=refuted,
+        plain=plain,
+        scale=None if boundless else scale,
+        evidence=str(counts),
+    )
+
+
+def refuted_scale(counts: Counts, claim: Claim, error: float, *, roughly: bool = False) -> float:
+    """Return the greatest multiple of the claimed sensitivity that counts refute, 0 if they refute none.
+
+    Of a claim with hardly any noise it is the greatest refuted mu of a Gaussian.
+    """
+    return _refuted_multiple(counts, lambda multiple: _with_scale(claim, multiple), error, roughly=roughly)
+
+
+def epsilon_of_scale(claim: Claim, scale: float) -> float:
+    """Return the epsilon of what is claimed with a multiple of the sensitivity, from below."""
+    return _epsilon_from_below(_with_scale(claim, scale), claim.delta) if scale else 0.0
+
+
+Steps = tuple[float, float, int]
+"""A sample rate, a noise multiplier and a number of steps."""
+
+
+def _with_scale(claim: Claim, scale: float) -> Steps:
+    if math.isinf(claim.spent):
+        return 1.0, 1 / scale, 1
+    return claim.sample_rate, claim.noise_multiplier / scale, claim.steps
+
+
+def _with_rate(claim: Claim, multiple: float) -> Steps:
+    """Return the claim with a multiple of its rate; what would make the rate more than 1 goes to the sensitivity."""
+    rate = claim.sample_rate * multiple
+    return min(rate, 1.0), claim.noise_multiplier / max(rate, 1.0), claim.steps
+
+
+def _epsilon_from_below(steps: Steps, delta: float) -> float:
+    rate, multiplier, count = steps
+    if rate == 1:
+        return float(gaussian_epsilon(math.sqrt(count) / multiplier, delta)) * (1 - 1e-9)
+    return float(epsilon(rate, multiplier, count, delta)) / _ACCOUNTED_ABOVE
+
+
+def _refuted_multiple(counts: Counts, steps: Callable[[float], Steps], error: float, *, roughly: bool = False) -> float:
+    """Return the greatest multiple for which what the steps allow is refuted, 0 if there is none."""
+    refutation = Refutation(counts, _COARSE if roughly else _FINE)
+
+    def refuted(log_multiple: float) -> bool:
+        return refutation.refutes(sampled_gaussian_power(*steps(math.exp(log_multiple))), error)
+
+    most = math.log(MOST_SCALE)
+    found = _greatest(refuted, -most, most, 50 if roughly else RESOLUTION)
+    return 0.0 if found == -most else math.exp(found)
+
+
+def _greatest(holds: Callable[[float], bool], least: float, most: float, resolution: int = RESOLUTION) -> float:
+    """Return the greatest multiple of 1 / resolution for which a falling predicate holds, `least` if for none."""
+    below, above = math.floor(least * resolution), math.floor(most * resolution) + 1
+    low, high = below, above
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if holds(middle / resolution) else (low, middle)
+    return low / resolution if low > below else least
