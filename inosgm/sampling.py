@@ -75,7 +75,8 @@ class PoissonSamplers:
 
         Rows are as long as the longest batch, and at least 1; where there is no record, there is a 0.
         """
-        places = np.concatenate([_many_positions(generators, *group) for group in self._groups], axis=1)
+        none = np.empty((len(generators), 0), dtype=np.int64)
+        places = np.concatenate([none, *(_many_positions(generators, *group) for group in self._groups)], axis=1)
         tossed = places >= 0
         sizes = tossed.sum(axis=1).tolist()
         candidates = places[tossed]
