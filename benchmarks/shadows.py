@@ -11,7 +11,6 @@ time of the processor, medians of interleaved rounds.
 import time
 import warnings
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -25,13 +24,11 @@ from opacus.utils.fast_gradient_clipping_utils import DPLossFastGradientClipping
 from torch import nn
 
 from benchmarks.timing import medians, report
-from inosgm import Owners
-from inosgm.audit.ensemble import Ensemble
+from inosgm.audit.design import Design
 from inosgm.config import TrainingConfig
 from inosgm.datasets import Dataset
-from inosgm.datasets.settings import Prepared
 from inosgm.runs import parts
-from inosgm.runs.building import assembled
+from inosgm.runs.source import Source
 
 RECORDS, STEPS, BATCH, TOGETHER = 1797, 200, 128, 64
 
@@ -73,49 +70,35 @@ def contenders(model: str, options: dict[str, Any], steps: int) -> tuple[dict[st
             "optimizer": {"name": "SGD", "lr": 0.5},
         }
     )
-    pool = _pool((1, 28, 28) if model == "mnist_cnn" else (1, 8, 8))
-    members = [_half(np.random.default_rng(number)) for number in range(TOGETHER)]
-    plan = parts.planned(config, _owners(members[0]), None)
+    made = _made_up((1, 28, 28) if model == "mnist_cnn" else (1, 8, 8))
+    source = Source(datasets={"digits": made}, tables={})
+    design = Design.of(config, source)
 
     def stacked() -> None:
-        numbers = range(TOGETHER)
-        ensemble = Ensemble(config, pool, plan, members=members, keys=numbers, seeds=numbers)
+        ensemble = design.ensemble(range(TOGETHER))
         for _ in range(steps):
             ensemble.step()
 
     def alone() -> None:
-        chosen = replace(pool.dataset, x=pool.dataset.x[members[0]], y=pool.dataset.y[members[0]])
-        whole = replace(pool, dataset=chosen, owners=_owners(members[0]))
-        trainer = assembled(config, whole, parts.learner_of(config, chosen), plan, key=0).trainer
-        trainer.fit(chosen.x, chosen.y, steps=steps, progress=False)
+        trainer = design.trainer(0, design.learner(0))
+        trainer.fit(*design.records(0), steps=steps, progress=False)
 
-    x, y = (torch.from_numpy(array[members[0]]) for array in (pool.dataset.x, pool.dataset.y))
+    x, y = map(torch.from_numpy, design.records(0))
     others = {
-        "Opacus hooks": lambda: _hooks(parts.learner_of(config, pool.dataset), x, y, steps),
-        "Opacus ghost": lambda: _ghost(parts.learner_of(config, pool.dataset), x, y, steps),
+        "Opacus hooks": lambda: _hooks(design.learner(0), x, y, steps),
+        "Opacus ghost": lambda: _ghost(design.learner(0), x, y, steps),
     }
     if model == "mnist_cnn":
         return {"one by one": alone, **others}, {}
     return {"stacked": stacked, "one by one": alone, **others}, {"stacked": TOGETHER}
 
 
-def _pool(shape: tuple[int, ...]) -> Prepared:
+def _made_up(shape: tuple[int, ...]) -> Dataset:
     """Make up records: what they are does not change how long they take."""
     generator = np.random.default_rng(0)
     x, y = generator.random((RECORDS, *shape), dtype=np.float32), generator.integers(10, size=RECORDS)
     names = tuple(str(number) for number in range(10))
-    dataset = Dataset(name="made up", x=x, y=y, x_test=x[:10], y_test=y[:10], classes=names)
-    return Prepared(dataset=dataset, owners=_owners(np.arange(RECORDS)), groups=np.array(names)[y[:10]])
-
-
-def _half(generator: np.random.Generator) -> np.ndarray:
-    """Choose half of the records of each owner."""
-    halves = [generator.permutation(np.arange(owner, RECORDS, 2))[: RECORDS // 4] for owner in (0, 1)]
-    return np.sort(np.concatenate(halves))
-
-
-def _owners(records: np.ndarray) -> Owners:
-    return Owners(of_record=records % 2, epsilon=[1.0, 10.0], delta=1e-5)
+    return Dataset(name="digits", x=x, y=y, x_test=x[:10], y_test=y[:10], classes=names)
 
 
 def _batch(rate: float, x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

@@ -72,7 +72,7 @@ class Pieces:
     def means(self, high: Array, low: Array, spans: Array) -> Array:
         """Average w between consecutive thresholds high + low, which are `spans` apart; w itself where they coincide.
 
-        Consecutive along the last axis.         Every term is a product or a sum of non-negative numbers: nothing cancels, so narrow intervals far from
+        Every term is a product or a sum of non-negative numbers: nothing cancels, so narrow intervals far from
         zero are as precise as wide ones.
         """
         xp, table = array_api_compat.array_namespace(high), self._on(high)

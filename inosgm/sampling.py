@@ -40,9 +40,8 @@ class PoissonSampler:
         """Return the positions of the records in the next batch, ascending."""
         places = [part for group in self._groups for part in _bernoulli_positions(generator, *group)]
         candidates = self._records[np.concatenate(places)] if places else self._records[:0]
-        kept = candidates[generator.random(candidates.size) < self._keep[self._owners[candidates]]]
-        kept.sort()
-        return kept
+        kept = generator.random(candidates.size) < self._keep[self._owners[candidates]]
+        return np.sort(candidates[kept])
 
 
 class PoissonSamplers:
@@ -76,7 +75,8 @@ class PoissonSamplers:
 
         Rows are as long as the longest batch, and at least 1; where there is no record, there is a 0.
         """
-        places = np.concatenate([_many_positions(generators, *group) for group in self._groups], axis=1)
+        none = np.empty((len(generators), 0), dtype=np.int64)
+        places = np.concatenate([none, *(_many_positions(generators, *group) for group in self._groups)], axis=1)
         tossed = places >= 0
         sizes = tossed.sum(axis=1).tolist()
         candidates = places[tossed]

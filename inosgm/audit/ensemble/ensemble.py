@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from inosgm.audit.confidence import AT_ONCE, scores
 from inosgm.audit.ensemble.batches import Batches, Batching
 from inosgm.audit.ensemble.seeding import Streams
 from inosgm.audit.ensemble.stack import Stack
@@ -24,20 +25,23 @@ NUMBERS = 2**19
 
 
 class Ensemble:
-    """Models of one configuration, each trained on its own members of a pool, all at once. NOT PRIVATE as a whole.
+    """Models of one configuration, each trained on its own members of a pool, all at once. NOT PRIVATE.
 
-    Each model is what `Trainer.fit` makes of its members with the same plan, key and seed, but for roundings: it has
-    its own coins and noise, its own order, weights and clipping. `not_stackable` says which configurations can.
-
-    Every model alone has the guarantee of its trainer against whoever does not know its key. Nothing is charged.
+    Each is what a `Trainer` makes of its members alone, with the same plan, key and seed, but for roundings: it has its
+    own coins and noise, and its own order, weights and clipping. `unstackable` says which configurations can be trained
+    like this. Nothing is charged.
 
     Args:
-        config: What to train; its seed and key are not used.
+        config: What to train; its own seed and key are not used.
         pool: All records, and their owners.
-        plan: What all models follow. Its owners are those of the pool.
+        plan: What every model follows.
         members: For each model the positions of its members in the pool, ascending.
-        keys: For each model that of its coins and noise.
+        keys: For each model the key of its coins and noise.
         seeds: For each model what stands for the seed of the configuration.
+
+    Attributes:
+        optimizer: Updates all models.
+        schedule: Its learning-rate schedule, if there is one.
     """
 
     def __init__(
@@ -51,8 +55,7 @@ class Ensemble:
         seeds: Sequence[int],
     ) -> None:
         configs = [config.model_copy(update={"seed": seed}) for seed in seeds]
-        models = [parts.model_of(each, pool.dataset) for each in configs]
-        self._stack = Stack(models, parts.loss_of(config))
+        self._stack = Stack([parts.model_of(each, pool.dataset) for each in configs], parts.loss_of(config))
         self._parameters = list(self._stack.parameters())
         self.optimizer = parts.optimizer_of(config, self._stack)
         self.schedule = parts.schedule_of(config, self.optimizer)
@@ -61,8 +64,8 @@ class Ensemble:
         self._streams, self._steps_done = Streams(keys), 0
         places = np.array([plan.labels.index(label) for label in pool.owners.labels])
         self._batching = Batching(plan, places[pool.owners.of_record], members)
-        everything = np.arange(len(pool.dataset.y))
-        inputs, self._targets = batch_of((pool.dataset.x, pool.dataset.y), everything, self._parameters[0])
+        data = pool.dataset.x, pool.dataset.y
+        inputs, self._targets = batch_of(data, np.arange(pool.owners.n_records), self._parameters[0])
         self._inputs = inputs.flatten(1)
         self._squares = self._inputs.double().square().sum(1)
         self._stretch = 1 + HEADROOM * torch.finfo(self._inputs.dtype).eps
@@ -98,7 +101,15 @@ class Ensemble:
         self._steps_done += 1
 
     def scores(self) -> np.ndarray:
-        raise NotImplementedError
+        """Return how sure each model is of every record of the pool, float32: a row per model."""
+        models, records = len(self._parameters[0]), len(self._targets)
+        found = np.empty((models, records), dtype=np.float32)
+        for model in range(models):
+            for begin in range(0, records, AT_ONCE):
+                part = slice(begin, begin + AT_ONCE)
+                outputs = self._stack.outputs(slice(model, model + 1), self._inputs[None, part])[0].T
+                found[model, part] = scores(outputs, self._targets[part], self._stack.loss).numpy()
+        return found
 
     def state_of(self, index: int) -> dict[str, Tensor]:
         """Return the parameters of one model, as its `state_dict`."""
@@ -158,5 +169,5 @@ class Ensemble:
         rows = noise.numpy()
         for row, generator in zip(rows, generators, strict=True):
             generator.standard_normal(out=row, dtype=row.dtype)
-        for total, part in zip(sums, noise.split(sizes, 1), strict=True):
+        for total, part in zip(sums, torch.split(noise, sizes, 1), strict=True):
             total.add_(part.view_as(total), alpha=self._plan.noise_scale)

@@ -47,7 +47,7 @@ class Streams:
         """Return the generators of the coins and those of the noise, one of each per key."""
         pools, constants = _mixed(self._pools, self._constants, np.uint32(step))
         pools, _ = _mixed(np.tile(pools, 2), np.tile(constants, 2), self._numbers)
-        made = [np.random.Generator(np.random.PCG64DXSM(_State(state))) for state in _states(pools)]
+        made = [np.random.Generator(np.random.PCG64DXSM(_State(state))) for state in _states(pools)]  # type: ignore[arg-type]
         return made[: len(made) // 2], made[len(made) // 2 :]
 
 
@@ -84,4 +84,5 @@ def _states(pools: np.ndarray) -> np.ndarray:
 
 
 def _folded(values: np.ndarray) -> np.ndarray:
-    return values ^ (values >> np.uint32(16))
+    folded: np.ndarray = values ^ (values >> np.uint32(16))
+    return folded

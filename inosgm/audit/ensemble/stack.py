@@ -20,14 +20,15 @@ class Stack(nn.Module):
     axis: sums over classes and neurons are then sums of long rows, which processors are good at.
 
     Args:
-        models: Networks that `not_stackable` finds nothing about.
+        models: Networks that `unstackable` finds nothing about.
         loss: A cross-entropy.
 
     Attributes:
+        loss: The loss, of each record by itself.
         width: How many numbers there are in all layers of a network, for one record.
     """
 
-    def __init__(self, models: Sequence[nn.Module], loss: nn.CrossEntropyLoss) -> None:
+    def __init__(self, models: Sequence[nn.Module], loss: nn.Module) -> None:
         super().__init__()
         every = [list(model.parameters()) for model in models]
         self.stacked = nn.ParameterList(torch.stack([p.detach() for p in same]) for same in zip(*every, strict=True))
@@ -42,8 +43,8 @@ class Stack(nn.Module):
                 place += 1 + (module.bias is not None)
             elif not isinstance(module, nn.Flatten):
                 self._layers.append(module)
-        self._loss = copy.copy(loss)
-        self._loss.reduction = "none"
+        self.loss = copy.copy(loss)
+        self.loss.reduction = "none"  # type: ignore[assignment]
 
     def state_of(self, index: int) -> dict[str, Tensor]:
         """Return the parameters of one network by their names in it."""
@@ -56,7 +57,8 @@ class Stack(nn.Module):
             some: Which networks.
             inputs: (network, number of the record, record).
         """
-        return self._run(some, inputs)[0]
+        with torch.no_grad():
+            return self._run(some, inputs)[0]
 
     def gradients(self, some: slice, inputs: Tensor, squares: Tensor, targets: Tensor) -> "StackedGradients":
         """Return the gradients of the losses of some networks.
@@ -69,7 +71,7 @@ class Stack(nn.Module):
         """
         with torch.enable_grad():
             outputs, given, returned = self._run(some, inputs)
-            losses = self._loss(outputs, targets)
+            losses = self.loss(outputs, targets)
             slopes = torch.autograd.grad(losses, returned, torch.ones_like(losses))
         uses = [layer for layer in self._layers if isinstance(layer, tuple)]
         return StackedGradients(losses.detach(), squares, [value.detach() for value in given], list(slopes), uses)
