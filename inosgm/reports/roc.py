@@ -63,22 +63,24 @@ def draw(panels: Mapping[str, Sequence[Line]], file: str | os.PathLike[str] | Bi
         owners = sorted(owners, key=lambda line: -np.nan_to_num(line.success.auc))
         hidden = max(0, len(owners) - MOST)
         panels = _turned(panels, [line.name for line in owners[:MOST]])
-    wide = min(WIDE, len(panels))
-    high = -(-len(panels) // wide)
-    figure = Figure(figsize=(0.6 + 3.7 * wide, 1.2 + 3.7 * high), layout="constrained")
+    high = -(-len(panels) // WIDE)
+    wide = -(-len(panels) // high)
+    figure = Figure(figsize=(0.8 + 3.8 * wide, 1.0 + 4.0 * high), layout="constrained")
     grid = figure.subplots(high, wide, sharex=True, sharey=True, squeeze=False)
     floor = _floor([line.success for lines in panels.values() for line in lines])
-    for axes, (title, lines) in zip(grid.flat, panels.items(), strict=False):
+    for place, (axes, (title, lines)) in enumerate(zip(grid.flat, panels.items(), strict=False)):
         _panel(axes, lines, floor)
         axes.set_title(title, fontsize=11)
+        axes.set_ylabel("true positive rate" if place % wide == 0 else "")
+        lowest = place + wide >= len(panels)
+        axes.set_xlabel("false positive rate" if lowest else "")
+        axes.tick_params(labelbottom=lowest)
     for axes in grid.flat[len(panels) :]:
         axes.set_visible(False)
-    figure.supxlabel("false positive rate", fontsize=10)
-    figure.supylabel("true positive rate", fontsize=10)
     promised = any(np.isfinite(line.epsilon) for lines in panels.values() for line in lines)
     handles = [Line2D([], [], color="black", linewidth=0.8), Line2D([], [], color=GREY, linestyle=DOTS, linewidth=1.2)]
     names = ["guessing", "most that ε allows"][: 1 + promised]
-    figure.legend(handles[: len(names)], names, loc="outside lower right", ncols=2, frameon=False, fontsize=9)
+    figure.legend(handles[: len(names)], names, loc="outside lower center", ncols=2, frameon=False, fontsize=9)
     notes = f"\nowners on whom it does worse are not shown: {hidden}" * (hidden > 0)
     figure.suptitle(f"{about}{notes}", fontsize=11)
     options: dict[str, Any] = {"format": "svg", "metadata": {"Date": None}} if hasattr(file, "write") else {"dpi": 150}
