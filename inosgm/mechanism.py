@@ -174,7 +174,7 @@ class INOSGM(ABC):
             coins, noise = streams(self._key, step)
             total = self._sum(data, self._sampler.draw(coins), step)
             require_floating(total)
-            value = add_gaussian(total, self._plan.noise_scale, noise)
+            value = self._noisy(total, noise)
             if self._key is not None and isinstance(self._ledger, BindingLedger):
                 self._ledger.bind(self._cost.job, step, tree_digest((total, value), self._key))
             return Release(value=value, step=step, cost=self._cost.at(step, 1))
@@ -219,6 +219,10 @@ class INOSGM(ABC):
             order=self._order.at(step),
             clipping=self._clipping,
         )
+
+    def _noisy(self, total: Any, noise: np.random.Generator) -> Any:
+        """Return the sum with the noise of the plan on every coordinate."""
+        return add_gaussian(total, self._plan.noise_scale, noise)
 
     def _measured(self, data: Any, positions: np.ndarray, step: int) -> tuple[Contributions, Array]:
         """Return the contributions and the scores of the records at the positions."""

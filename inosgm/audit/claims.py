@@ -1,0 +1,77 @@
+"""What a plan promises one record of every owner: what an audit tries to refute."""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from inosgm import _validate
+from inosgm.accounting import ACCOUNTANTS
+from inosgm.accounting.along import epsilon_of_rows
+from inosgm.accounting.inverses import LEAST_MULTIPLIER
+from inosgm.owners import Label
+from inosgm.plan import Plan
+
+USUAL_DELTA = 1e-5
+"""The delta at which a plan that knows none is looked at."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Claim:
+    """What is claimed about one record of an owner, added to the data or removed from it.
+
+    Attributes:
+        owner: Who.
+        granted: The epsilon that the owner grants, if the plan knows it.
+        spent: The epsilon of the whole plan, what came before it included; infinite if there is hardly any noise.
+        delta: The delta of both.
+        sample_rate: The probability that the record is in the batch of a step.
+        noise_multiplier: The standard deviation of the noise over the sensitivity of the record.
+        steps: How many steps.
+    """
+
+    owner: Label
+    granted: float | None
+    spent: float
+    delta: float
+    sample_rate: float
+    noise_multiplier: float
+    steps: int
+
+
+def claims_of(plan: Plan, delta: float | None = None) -> tuple[Claim, ...]:
+    """Return what a plan claims about one record of each of its owners.
+
+    Args:
+        plan: Any plan. One that knows no budgets is accounted for by PLD, and grants nothing.
+        delta: Where to look at the claims; by default where the plan's budgets are, or else at 1e-5.
+
+    >>> plan = Plan(sample_rates=[1.0], sensitivities=[1.0], sizes=[10], noise_scale=1.0, steps=1)
+    >>> round(claims_of(plan)[0].spent, 3)
+    4.377
+    """
+    size = len(plan.labels)
+    if delta is not None:
+        deltas = np.full(size, _validate.number("delta", delta, above=0, most=1))
+    else:
+        deltas = np.full(size, USUAL_DELTA) if plan.delta is None else plan.delta
+    at_budgets = delta is None or (plan.delta is not None and bool((plan.delta == deltas).all()))
+    granted = plan.epsilon if at_budgets else None
+    accountant = ACCOUNTANTS[plan.accountant or "pld"]
+    spent = np.full(size, math.inf)
+    noisy = np.flatnonzero(plan.noise_multipliers >= LEAST_MULTIPLIER)
+    if noisy.size:
+        rows = [segment.rows(noisy) for segment in plan._done(plan.steps)]
+        spent[noisy] = epsilon_of_rows(rows, deltas[noisy], accountant)
+    return tuple(
+        Claim(
+            owner=label,
+            granted=None if granted is None else float(granted[place]),
+            spent=float(spent[place]),
+            delta=float(deltas[place]),
+            sample_rate=float(plan.sample_rates[place]),
+            noise_multiplier=float(plan.noise_multipliers[place]),
+            steps=plan.steps,
+        )
+        for place, label in enumerate(plan.labels)
+    )
