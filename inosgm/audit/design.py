@@ -43,6 +43,7 @@ class Design:
         config: The method under audit.
         seed: Decides who is a member of which shadow model, and everything else that is random.
         private: Whether shadow models are trained with the plan, or without any clipping and noise, for comparison.
+        canaries: So many records of every owner have a wrong class, so that they stand out; only they are attacked.
         pool: The records, each of which may be a member.
         owners: The owner of each record, as a position in the plan.
         plan: The plan that every shadow model follows, made for half of every owner's records.
@@ -51,12 +52,15 @@ class Design:
     config: TrainingConfig
     seed: int
     private: bool
+    canaries: int
     pool: Dataset
     owners: np.ndarray
     plan: Plan
 
     @classmethod
-    def of(cls, config: TrainingConfig, source: Source, *, seed: int = 0, private: bool = True) -> Self:
+    def of(
+        cls, config: TrainingConfig, source: Source, *, seed: int = 0, private: bool = True, canaries: int = 0
+    ) -> Self:
         """Choose the pool and plan.
 
         Args:
@@ -64,6 +68,7 @@ class Design:
             source: What it reads from files.
             seed: The seed of the audit.
             private: False for shadow models without privacy.
+            canaries: How many records of every owner get a wrong class.
 
         Raises:
             ValueError: for what does not fit together, with the path of the key.
@@ -79,19 +84,17 @@ class Design:
             plan = _without_privacy(config, half)
         place = {label: index for index, label in enumerate(plan.labels)}
         places = np.array([place[label] for label in chosen.owners.labels])
-        return cls(
-            config=config,
-            seed=seed,
-            private=private,
-            pool=chosen.dataset,
-            owners=places[chosen.owners.of_record],
-            plan=plan,
-        )
+        pool, of_record = chosen.dataset, places[chosen.owners.of_record]
+        if canaries:
+            positions = draws.canaries(seed, of_record, canaries)
+            pool = replace(pool, y=draws.mislabelled(seed, pool.y, len(pool.classes), positions))
+        return cls(config=config, seed=seed, private=private, canaries=canaries, pool=pool, owners=of_record, plan=plan)
 
     @property
     def description(self) -> dict[str, Any]:
         """What makes the audit the audit that it is, for the spec of a job."""
-        return {**described(self.config), "audit": {"seed": self.seed, "private": self.private}}
+        audit = {"seed": self.seed, "private": self.private, "canaries": self.canaries}
+        return {**described(self.config), "audit": audit}
 
     def members(self, shadow: int) -> np.ndarray:
         """Return who a shadow model is trained on, a truth value per record of the pool."""

@@ -19,6 +19,32 @@ def members(seed: int, shadow: int, records: int) -> np.ndarray:
     return np.random.default_rng([seed, shadow, *b"members"]).integers(0, 2, records, dtype=np.bool_)
 
 
+def canaries(seed: int, owners: np.ndarray, count: int) -> np.ndarray:
+    """Draw the records that are made to stand out: so many of every owner, or all where it has fewer.
+
+    Args:
+        seed: The seed of the audit.
+        owners: The owner of each record, a whole number.
+        count: How many of each.
+
+    Returns:
+        Their positions, ascending.
+    """
+    drawn = np.random.default_rng([seed, *b"canaries"]).permutation(owners.size)
+    place = np.argsort(owners[drawn], kind="stable")  # owner by owner, each in the order that was drawn
+    sizes = np.unique(owners, return_counts=True)[1]
+    rank = np.arange(owners.size) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    return np.sort(drawn[place[rank < count]])
+
+
+def mislabelled(seed: int, classes: np.ndarray, number: int, positions: np.ndarray) -> np.ndarray:
+    """Return the classes of records with those at some positions replaced, each by another one of so many."""
+    shift = np.random.default_rng([seed, *b"mislabelled"]).integers(1, number, positions.size)
+    changed = classes.copy()
+    changed[positions] = (changed[positions] + shift) % number
+    return changed
+
+
 def model_seed(seed: int, shadow: int) -> int:
     """Return the seed of the first parameters of a shadow model, and of a random order."""
     state = np.random.SeedSequence([seed, shadow, *b"model"]).generate_state(1, np.uint64)

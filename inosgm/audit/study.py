@@ -33,6 +33,7 @@ class Stored:
         config: The method under audit.
         seed: The seed of the audit.
         private: Whether shadow models were trained with privacy.
+        canaries: How many records of every owner were made to stand out; if any, only they are in `shadows`.
         plan: The plan that each follows.
         code_version: Stands for the code that trained them.
         shadows: What attacks look at; those models that are done.
@@ -41,6 +42,7 @@ class Stored:
     config: TrainingConfig
     seed: int
     private: bool
+    canaries: int
     plan: Plan
     code_version: str
     shadows: Shadows
@@ -55,6 +57,7 @@ class ShadowStudy:
         store: Where they are kept: a path, a URI that fsspec knows, or a Store.
         seed: Decides who is a member of which shadow model, and everything else that is random.
         private: False for shadow models without clipping and noise, for comparison.
+        canaries: Give so many records of every owner a wrong class, drawn with the seed, and attack only these.
 
     Raises:
         ValueError: for a configuration that cannot be trained, and for a store of something else.
@@ -74,12 +77,14 @@ class ShadowStudy:
         store: Store | str | os.PathLike[str],
         seed: int = 0,
         private: bool = True,
+        canaries: int = 0,
     ) -> None:
         self.asked = _validate.count("shadows", shadows, least=1)
         config = located(config).model_copy(update={"ledger": None})
         self.store = store if isinstance(store, Store) else Store(store)
         source = read(config)
-        self.design = Design.of(config, source, seed=_validate.count("seed", seed), private=private)
+        wish = {"seed": _validate.count("seed", seed), "canaries": _validate.count("canaries", canaries)}
+        self.design = Design.of(config, source, private=private, **wish)
         self.design.check()
         self.task = ShadowTask(self.design, 1)
         fingerprint = self.store.fingerprint(source.parts(config))
@@ -151,27 +156,30 @@ def stored(store: Store, asked: int | None = None) -> Stored:
     first = JobSpec.from_json(json.dumps(known["spec"]))
     audit, block = first.configuration["audit"], first.configuration["block"]
     owners = np.load(io.BytesIO(store.get(OWNERS)), allow_pickle=False)
+    count = audit.get("canaries", 0)
+    looked_at = draws.canaries(audit["seed"], owners, count) if count else np.arange(owners.size)
     specs, states = store.specs(), store.states()
     wanted = len(specs) * block if asked is None else asked
     numbers: list[int] = []
-    scores = [np.empty((0, owners.size), dtype=np.float32)]
+    scores = [np.empty((0, looked_at.size), dtype=np.float32)]
     for job, spec in specs.items():
         rows = range(spec.index * block, min((spec.index + 1) * block, wanted))
         if states[job].done and rows:
             numbers += rows
-            scores.append(store.result(job).arrays["scores"][: len(rows)])
+            scores.append(store.result(job).arrays["scores"][: len(rows), looked_at])
     plan = Plan.from_json(json.dumps(known["plan"]))
-    member = [draws.members(audit["seed"], number, owners.size) for number in numbers]
+    members = [draws.members(audit["seed"], number, owners.size)[looked_at] for number in numbers]
     return Stored(
         config=_written(first),
         seed=audit["seed"],
         private=audit["private"],
+        canaries=count,
         plan=plan,
         code_version=first.code_version,
         shadows=Shadows(
             scores=np.concatenate(scores),
-            members=np.array(member, dtype=np.bool_).reshape(len(numbers), owners.size),
-            owners=owners,
+            members=np.array(members, dtype=np.bool_).reshape(len(numbers), looked_at.size),
+            owners=owners[looked_at],
             labels=plan.labels,
             asked=wanted,
         ),
