@@ -14,7 +14,7 @@ def members(seed: int, shadow: int, records: int) -> np.ndarray:
     what an attack then shows about it is no lower bound on the epsilon of adding or removing a record.
 
     >>> members(0, shadow=3, records=8)
-    array([ True, False, False, False, False,  True, False,  True])
+    array([False,  True, False, False, False, False,  True,  True])
     """
     return np.random.default_rng([seed, shadow, *b"members"]).integers(0, 2, records, dtype=np.bool_)
 
