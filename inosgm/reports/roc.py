@@ -11,7 +11,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
+from inosgm.owners import Label
+
 if TYPE_CHECKING:
+    from inosgm.audit.claims import Claim
+    from inosgm.audit.report import Audit
     from inosgm.audit.roc import Success
 
 FEW, MOST = 4, 12
@@ -31,61 +35,75 @@ GREY, DOTS = "#6E6E6E", (0, (1, 2))
 
 @dataclass(frozen=True, kw_only=True)
 class Line:
-    """How well an attack does on the records of one owner.
-
-    Attributes:
-        name: The owner, or EVERYONE.
-        success: How well.
-        epsilon: What was promised to the owner; infinite if nothing was.
-        delta: The same.
-    """
+    """How well an attack does on the records of one owner, and what was promised to the owner."""
 
     name: str
     success: "Success"
-    epsilon: float = np.inf
-    delta: float = 0.0
+    claim: "Claim | None"
 
 
-def draw(panels: Mapping[str, Sequence[Line]], file: str | os.PathLike[str] | BinaryIO, about: str) -> None:
-    """Draw curves with their confidence bands, a panel for each method; with many owners, a panel for each owner.
+def draw(audits: Mapping[str, "Audit"], file: str | os.PathLike[str] | BinaryIO, attack: str) -> None:
+    """Draw true against false positive rates with confidence bands, a panel for each audit and a line for each owner.
 
-    A dotted line shows the most that any attack can reach while the owner's epsilon holds: TPR at most exp(epsilon) FPR
-    + delta, and the same with the two kinds of error exchanged.
+    With many owners there is a panel for each owner, for those on whom the attack does best. A dotted line shows the
+    most that any attack can reach while the owner's epsilon holds: TPR at most exp(epsilon) FPR + delta, and the same
+    with the two kinds of error exchanged.
 
     Args:
-        panels: By the name of the method, or of the attack, a line for each owner and one for EVERYONE.
+        audits: Audits of the same owners, by the name of the method.
         file: Its name, whose ending says the format, or a file that is open for writing, which becomes SVG.
-        about: The title.
+        attack: The name of the attack.
     """
+    panels = {f"{name}\n{audit.about}": _lines(audit, attack) for name, audit in audits.items()}
     owners = [line for line in next(iter(panels.values())) if line.name != EVERYONE]
     hidden = 0
     if len(owners) > FEW:
-        owners = sorted(owners, key=lambda line: -np.nan_to_num(line.success.auc))
+        best = sorted(owners, key=lambda line: -np.nan_to_num(line.success.auc))
         hidden = max(0, len(owners) - MOST)
-        panels = _turned(panels, [line.name for line in owners[:MOST]])
+        panels = _turned(panels, [line.name for line in best[:MOST]])
     high = -(-len(panels) // WIDE)
     wide = -(-len(panels) // high)
-    figure = Figure(figsize=(0.8 + 3.8 * wide, 1.0 + 4.0 * high), layout="constrained")
+    figure = Figure(figsize=(0.8 + 3.8 * wide, 1.2 + 4.1 * high), layout="constrained")
     grid = figure.subplots(high, wide, sharex=True, sharey=True, squeeze=False)
     floor = _floor([line.success for lines in panels.values() for line in lines])
     for place, (axes, (title, lines)) in enumerate(zip(grid.flat, panels.items(), strict=False)):
         _panel(axes, lines, floor)
-        axes.set_title(title, fontsize=11)
+        axes.set_title(title, fontsize=10)
         axes.set_ylabel("true positive rate" if place % wide == 0 else "")
         lowest = place + wide >= len(panels)
         axes.set_xlabel("false positive rate" if lowest else "")
         axes.tick_params(labelbottom=lowest)
     for axes in grid.flat[len(panels) :]:
         axes.set_visible(False)
-    promised = any(np.isfinite(line.epsilon) for lines in panels.values() for line in lines)
+    promised = any(_promise(line) < np.inf for lines in panels.values() for line in lines)
     handles = [Line2D([], [], color="black", linewidth=0.8), Line2D([], [], color=GREY, linestyle=DOTS, linewidth=1.2)]
     names = ["guessing", "most that ε allows"][: 1 + promised]
     figure.legend(handles[: len(names)], names, loc="outside lower center", ncols=2, frameon=False, fontsize=9)
+    confidence = f"{next(iter(audits.values())).confidence:.4g}"
     notes = f"\nowners on whom it does worse are not shown: {hidden}" * (hidden > 0)
-    figure.suptitle(f"{about}{notes}", fontsize=11)
+    figure.suptitle(f"attack: {attack}, bands: {confidence} confidence{notes}", fontsize=11)
     options: dict[str, Any] = {"format": "svg", "metadata": {"Date": None}} if hasattr(file, "write") else {"dpi": 150}
     with rc_context({"svg.hashsalt": "inosgm"}):  # the same audit gives the same file
         figure.savefig(file, **options)
+
+
+def _lines(audit: "Audit", attack: str) -> list[Line]:
+    """Return a line for each owner that has records, and one for everyone."""
+    claims = {claim.owner: claim for claim in audit.claims}
+    return [
+        Line(name=named(label), success=success, claim=None if label is None else claims[label])
+        for label, success in audit.successes(attack)
+        if success.members
+    ]
+
+
+def named(label: Label | None) -> str:
+    """Return what an owner is called where it stands alone."""
+    return EVERYONE if label is None else label if isinstance(label, str) else f"owner {label}"
+
+
+def _promise(line: Line) -> float:
+    return np.inf if line.claim is None else line.claim.spent
 
 
 def allowed(epsilon: float, delta: float, fpr: np.ndarray) -> np.ndarray:
@@ -134,8 +152,8 @@ def _panel(axes: Axes, lines: Sequence[Line], floor: float) -> None:
             linewidth=1.8,
             label=_name(line),
         )
-        if np.isfinite(line.epsilon):
-            most = allowed(line.epsilon, line.delta, fine)
+        if line.claim is not None and line.claim.spent < np.inf:
+            most = allowed(line.claim.spent, line.claim.delta, fine)
             axes.plot(fine, most, color=colour, linewidth=1.2, linestyle=DOTS, zorder=1)
     axes.legend(loc="lower right", fontsize=8, frameon=True, framealpha=0.85, edgecolor="none", handlelength=2.6)
 
@@ -143,7 +161,7 @@ def _panel(axes: Axes, lines: Sequence[Line], floor: float) -> None:
 def _name(line: Line) -> str:
     """Return what a legend says: the owner, what it was promised, and the area under the curve."""
     found = line.success
-    promise = f", ε = {line.epsilon:.3g}" if np.isfinite(line.epsilon) else ""
+    promise = f", ε = {_promise(line):.3g}" if _promise(line) < np.inf else ""
     return f"{line.name}{promise}\nAUC {found.auc:.3f} ({found.auc_low:.3f} to {found.auc_high:.3f})"
 
 

@@ -1,0 +1,168 @@
+"""What an audit has found: attacks and lower bounds beside what was promised, owner by owner."""
+
+import io
+import os
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, BinaryIO, Self
+
+import numpy as np
+
+from inosgm.audit import _parquet, _tables
+from inosgm.audit.attacks import ATTACKS
+from inosgm.audit.bounds import bounds_of
+from inosgm.audit.claims import Claim, claims_of
+from inosgm.audit.mechanism_audit import MechanismAudit
+from inosgm.audit.pool import Shadows
+from inosgm.audit.roc import Success, successes
+from inosgm.audit.study import stored
+from inosgm.jobs import Store
+from inosgm.owners import Label
+
+FILES = ("audit.parquet", "roc.parquet", "bounds.parquet", "roc.svg")
+"""What `Audit.write` puts into a store."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """What was promised to an owner, and what an audit knows about it.
+
+    Attributes:
+        claim: The promise.
+        bounds: Lower bounds on epsilon at the claim's delta, by where they come from.
+    """
+
+    claim: Claim
+    bounds: dict[str, float]
+
+    @property
+    def contradicted(self) -> tuple[str, ...]:
+        """Which bounds exceed what the plan says that the owner has spent."""
+        return tuple(name for name, epsilon in self.bounds.items() if epsilon > self.claim.spent)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Audit:
+    """What attacks achieve against a method, beside what was promised to each owner.
+
+    NOT PRIVATE: everything here is as secret as the records.
+
+    Args:
+        shadows: The scores that attacks look at.
+        claims: What was promised to each owner.
+        attacks: Those that are reported, by their names in `ATTACKS`; tables and figures show the first in full.
+        targets: Which shadow models are attacked; every one in turn, with the others, if not given.
+        mechanisms: What audits of the mechanism itself have found, for some owners, all or none.
+        confidence: All lower bounds hold at once with this probability, if `mechanisms` were made with
+            `mechanism_confidence`. Each interval around an attack's success does by itself.
+
+    Raises:
+        ValueError: for attacks and targets that there are not.
+    """
+
+    shadows: Shadows
+    claims: tuple[Claim, ...]
+    attacks: tuple[str, ...] = tuple(ATTACKS)
+    targets: tuple[int, ...] | None = None
+    mechanisms: tuple[MechanismAudit, ...] = ()
+    confidence: float = 0.95
+    _found: dict[str, list[tuple[Label | None, Success]]] = field(default_factory=dict, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        if not self.attacks or set(self.attacks) - set(ATTACKS):
+            raise ValueError(f"attacks must be some of {', '.join(ATTACKS)}, got {', '.join(self.attacks) or 'none'}")
+        for target in self.targets or ():
+            if not 0 <= target < self.shadows.count:
+                raise ValueError(f"targets must be among the {self.shadows.count} shadow models, got {target}")
+
+    @classmethod
+    def of(cls, store: Store | str | os.PathLike[str], shadows: int | None = None, **options: Any) -> Self:
+        """Read what a store holds of an audit; nothing is trained, and neither data nor the method's code are needed.
+
+        Args:
+            store: Where it is.
+            shadows: How many shadow models are wanted; all that were ever asked for if not given.
+            **options: What else `Audit` takes.
+
+        Raises:
+            FileNotFoundError: for a store of something else.
+            StoreDamaged: for a result that is not what was written.
+        """
+        found = stored(store if isinstance(store, Store) else Store(store), shadows)
+        return cls(shadows=found.shadows, claims=claims_of(found.plan), **options)
+
+    @property
+    def about(self) -> str:
+        """Say how many shadow models are in it."""
+        return f"{self.shadows.count} of {self.shadows.asked} shadow models"
+
+    def successes(self, attack: str | None = None) -> list[tuple[Label | None, Success]]:
+        """Return how well an attack does on each owner's records and, last, on everyone's: None."""
+        name = self.attacks[0] if attack is None else attack
+        if name not in self._found:
+            self._found[name] = successes(self.shadows, ATTACKS[name], self.targets, self.confidence)
+        return self._found[name]
+
+    @cached_property
+    def verdicts(self) -> tuple[Verdict, ...]:
+        """What is known about every owner's epsilon."""
+        error = (1 - self.confidence) / (2 if self.mechanisms else 1)
+        rows = bounds_of(self.shadows, self.claims, 1 - error)
+        mechanisms = {found.owner: {"mechanism": found.epsilon} for found in self.mechanisms}
+        return tuple(
+            Verdict(
+                claim=claim,
+                bounds={
+                    **mechanisms.get(claim.owner, {}),
+                    "one run": row.one_run.epsilon,
+                    "many runs": row.many_runs.epsilon,
+                },
+            )
+            for claim, row in zip(self.claims, rows, strict=True)
+        )
+
+    @property
+    def contradictions(self) -> list[str]:
+        """Which promises do not hold, a line for each bound that says so."""
+        return [
+            f"owner {one.claim.owner}: epsilon is at least {one.bounds[name]:.4g} (bound: {name}), and "
+            f"{one.claim.spent:.4g} was promised"
+            for one in self.verdicts
+            for name in one.contradicted
+        ]
+
+    def sure(self) -> tuple[float, float]:
+        """Return for which shares of members and of others the true class gets more than half of the probability."""
+        right, member = self.shadows.scores > 0, self.shadows.members
+        return float(right[member].mean()), float(right[~member].mean())
+
+    def table(self) -> str:
+        """Return what there is to know about each owner, for people."""
+        return _tables.table(self)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return all of it but the curves, for JSON."""
+        return _tables.to_dict(self)
+
+    def figure(self, file: str | os.PathLike[str] | BinaryIO) -> None:
+        """Draw true against false positive rates of the first attack, a line for each owner.
+
+        Args:
+            file: Its name, whose ending says the format, or a file that is open for writing, which becomes SVG.
+        """
+        from inosgm.reports.roc import draw
+
+        draw({"all owners": self}, file, self.attacks[0])
+
+    def write(self, store: Store) -> None:
+        """Write FILES into a store: numbers, curves and bounds as Parquet, and the figure."""
+        stream = io.BytesIO()
+        self.figure(stream)
+        contents = (_parquet.numbers(self), _parquet.curves(self), _parquet.bounds(self), stream.getvalue())
+        for name, content in zip(FILES, contents, strict=True):
+            store.put(name, content)
+
+
+def mechanism_confidence(confidence: float, owners: int) -> float:
+    """Return the confidence that audits of the mechanism need for all bounds of an audit to hold at once."""
+    return 1 - (1 - confidence) / (2 * owners)
