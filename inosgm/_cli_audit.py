@@ -133,6 +133,8 @@ def run_audit(config: "TrainingConfig", wish: Wish, store: str, executor: "Execu
     from inosgm.jobs import Interrupted
 
     attacks = chosen(wish.attack)
+    if wish.target is not None and wish.target >= wish.shadows:
+        raise ValueError(f"--target must be below the {wish.shadows} shadow models, got {wish.target}")
     study = ShadowStudy(
         config.model_copy(update={"run": None}),
         wish.shadows,

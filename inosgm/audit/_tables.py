@@ -1,10 +1,13 @@
 """What an audit has found, for people and for JSON."""
 
 import math
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from inosgm.audit.roc import LOOKED_AT
+from inosgm.owners import Label
 from inosgm.runs.tables import MOST, columns
 
 if TYPE_CHECKING:
@@ -20,15 +23,14 @@ MOST_ATTACKED = 6
 
 def table(audit: "Audit") -> str:
     """Return a table with a row for each owner; of very many, those on whom the attack does best are shown."""
-    found = audit.successes()
-    ranked = np.argsort([-np.nan_to_num(success.auc) for _, success in found[:-1]], kind="stable")
+    found = dict(audit.successes())
+    ranked = np.argsort([-_area(found.get(claim.owner)) for claim in audit.claims], kind="stable")
+    shown = [audit.verdicts[place] for place in sorted(ranked[:MOST].tolist())]
     rows = [
-        [str(audit.claims[place].owner), *_promise(audit.verdicts[place]), *_success(found[place][1])]
-        + _bounds(audit.verdicts[place])
-        for place in sorted(ranked[:MOST].tolist())
+        [str(one.claim.owner), *_promise(one), *_success(found.get(one.claim.owner)), *_bounds(one)] for one in shown
     ]
-    rows.append(["everyone", "", "", *_success(found[-1][1]), "", "", "", ""])
-    rates = [f"{100 * rate:g} %" for rate in found[-1][1].at]
+    rows.append(["everyone", "", "", *_success(found[None]), "", "", "", ""])
+    rates = [f"{100 * rate:g} %" for rate in LOOKED_AT]
     header = ["owner", "granted", "spent", "records", "AUC", f"TPR at {rates[0]}", *rates[1:], *BOUNDS, "verdict"]
     hidden = len(audit.claims) - MOST
     return "\n".join(
@@ -47,7 +49,7 @@ def table(audit: "Audit") -> str:
 
 def to_dict(audit: "Audit") -> dict[str, Any]:
     """Return everything but the curves."""
-    found = {name: audit.successes(name) for name in audit.attacks}
+    found = {name: dict(audit.successes(name)) for name in audit.attacks}
     sure = audit.sure()
     return {
         "shadows": audit.shadows.count,
@@ -62,13 +64,13 @@ def to_dict(audit: "Audit") -> dict[str, Any]:
                 "granted": one.claim.granted,
                 "spent": _number(one.claim.spent),
                 "delta": one.claim.delta,
-                "attacks": {name: _numbers(found[name][place][1]) for name in found},
+                "attacks": _by_name(found, one.claim.owner),
                 "bounds": {name: _number(epsilon) for name, epsilon in one.bounds.items()},
                 "contradicted": list(one.contradicted),
             }
-            for place, one in enumerate(audit.verdicts)
+            for one in audit.verdicts
         ],
-        "everyone": {"attacks": {name: _numbers(found[name][-1][1]) for name in found}},
+        "everyone": {"attacks": _by_name(found, None)},
     }
 
 
@@ -83,11 +85,16 @@ def _promise(one: "Verdict") -> list[str]:
     return ["-" if epsilon is None else f"{epsilon:.4g}" for epsilon in (one.claim.granted, one.claim.spent)]
 
 
-def _success(found: "Success") -> list[str]:
-    records = str(found.records)
-    if not (found.members and found.others):
-        return [records, "-", *["-"] * len(found.at)]
-    rates = [f"{100 * rate:.3g} %" for rate, _, _ in found.at.values()]
+def _area(found: "Success | None") -> float:
+    """Return the area under a curve, -1 if there is none."""
+    return -1.0 if found is None or math.isnan(found.auc) else found.auc
+
+
+def _success(found: "Success | None") -> list[str]:
+    records = "0" if found is None else str(found.records)
+    if found is None or math.isnan(found.auc):
+        return [records, "-", *["-"] * len(LOOKED_AT)]
+    rates = [f"{100 * rate.tpr:.3g} %" for rate in found.at.values()]
     return [records, f"{found.auc:.3f} ({found.auc_low:.3f} to {found.auc_high:.3f})", *rates]
 
 
@@ -102,18 +109,28 @@ def _by_attack(audit: "Audit") -> list[str]:
     if len(audit.attacks) == 1:
         return []
     few = len(audit.claims) <= MOST_ATTACKED
-    header = ["AUC by attack", *(str(claim.owner) for claim in audit.claims if few), "everyone"]
+    labels = [*(claim.owner for claim in audit.claims if few), None]
+    header = ["AUC by attack", *(str(label) for label in labels[:-1]), "everyone"]
     rows = [
-        [name, *(f"{success.auc:.3f}" for label, success in audit.successes(name) if few or label is None)]
-        for name in audit.attacks
+        [name, *(_shown(found.get(label)) for label in labels)]
+        for name, found in ((name, dict(audit.successes(name))) for name in audit.attacks)
     ]
     return ["", *columns(header, rows)]
+
+
+def _shown(found: "Success | None") -> str:
+    return "-" if _area(found) < 0 or found is None else f"{found.auc:.3f}"
+
+
+def _by_name(found: Mapping[str, Mapping[Label | None, "Success"]], label: Label | None) -> dict[str, Any]:
+    return {name: _numbers(by_owner[label]) for name, by_owner in found.items() if label in by_owner}
 
 
 def _numbers(found: "Success") -> dict[str, Any]:
     return {
         "members": found.members,
         "others": found.others,
+        "unknown": found.unknown,
         "targets": found.targets,
         "auc": [_number(value) for value in (found.auc, found.auc_low, found.auc_high)],
         "tpr": {f"{rate:g}": [_number(value) for value in values] for rate, values in found.at.items()},

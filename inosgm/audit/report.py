@@ -19,6 +19,8 @@ from inosgm.audit.study import stored
 from inosgm.jobs import Store
 from inosgm.owners import Label
 
+Successes = tuple[tuple[Label | None, Success], ...]
+
 FILES = ("audit.parquet", "roc.parquet", "bounds.parquet", "roc.svg")
 """What `Audit.write` puts into a store."""
 
@@ -66,7 +68,7 @@ class Audit:
     targets: tuple[int, ...] | None = None
     mechanisms: tuple[MechanismAudit, ...] = ()
     confidence: float = 0.95
-    _found: dict[str, list[tuple[Label | None, Success]]] = field(default_factory=dict, init=False, repr=False)
+    _found: dict[str, Successes] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
         if not self.attacks or set(self.attacks) - set(ATTACKS):
@@ -96,11 +98,11 @@ class Audit:
         """Say how many shadow models are in it."""
         return f"{self.shadows.count} of {self.shadows.asked} shadow models"
 
-    def successes(self, attack: str | None = None) -> list[tuple[Label | None, Success]]:
-        """Return how well an attack does on each owner's records and, last, on everyone's: None."""
+    def successes(self, attack: str | None = None) -> Successes:
+        """Return how well an attack, else the first, does on the records of each owner and, last, of everyone: None."""
         name = self.attacks[0] if attack is None else attack
         if name not in self._found:
-            self._found[name] = successes(self.shadows, ATTACKS[name], self.targets, self.confidence)
+            self._found[name] = successes(self.shadows, ATTACKS[name], self.targets, confidence=self.confidence)
         return self._found[name]
 
     @cached_property
