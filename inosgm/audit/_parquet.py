@@ -49,7 +49,7 @@ def curves(audit: "Audit") -> bytes:
     def repeated(values: Sequence[str | None]) -> list[str | None]:
         return [value for value, length in zip(values, lengths, strict=True) for _ in range(length)]
 
-    names = {"fpr": "fpr", "tpr": "tpr", "tpr_low": "tpr_low", "tpr_high": "tpr_high"}
+    names = ("fpr", "tpr", "tpr_low", "tpr_high")
     return _written(
         {
             "attack": repeated([attack for attack, _, _ in found]),
@@ -69,11 +69,15 @@ def bounds(audit: "Audit") -> bytes:
             "spent": one.claim.spent,
             "delta": one.claim.delta,
             "bound": name,
-            "epsilon": epsilon,
-            "contradicts": name in one.contradicted,
+            "epsilon": bound.epsilon,
+            "confidence": bound.confidence,
+            "route": bound.route,
+            "plain": bound.plain,
+            "contradicts": bound.contradicts,
+            "evidence": bound.evidence,
         }
         for one in audit.verdicts
-        for name, epsilon in one.bounds.items()
+        for name, bound in one.bounds.items()
     ]
     return _written({name: [row[name] for row in rows] for name in rows[0]}, audit)
 
@@ -88,7 +92,9 @@ def _written(data: Mapping[str, Any], audit: "Audit") -> bytes:
     from pyarrow import parquet
 
     about = {"shadows": audit.shadows.count, "asked": audit.shadows.asked, "confidence": audit.confidence}
-    table = pa.table(dict(data)).replace_schema_metadata({f"inosgm.{name}": str(value) for name, value in about.items()})
+    table = pa.table(dict(data)).replace_schema_metadata(
+        {f"inosgm.{name}": str(value) for name, value in about.items()}
+    )
     stream = io.BytesIO()
     parquet.write_table(table, stream)
     return stream.getvalue()

@@ -11,6 +11,7 @@ from inosgm.owners import Label
 from inosgm.runs.tables import MOST, columns
 
 if TYPE_CHECKING:
+    from inosgm.audit.bounds import Bound
     from inosgm.audit.report import Audit, Verdict
     from inosgm.audit.roc import Success
 
@@ -65,7 +66,7 @@ def to_dict(audit: "Audit") -> dict[str, Any]:
                 "spent": _number(one.claim.spent),
                 "delta": one.claim.delta,
                 "attacks": _by_name(found, one.claim.owner),
-                "bounds": {name: _number(epsilon) for name, epsilon in one.bounds.items()},
+                "bounds": {name: _bound(bound) for name, bound in one.bounds.items()},
                 "contradicted": list(one.contradicted),
             }
             for one in audit.verdicts
@@ -99,7 +100,7 @@ def _success(found: "Success | None") -> list[str]:
 
 
 def _bounds(one: "Verdict") -> list[str]:
-    shown = [f"{one.bounds[name]:.3f}" if name in one.bounds else "-" for name in BOUNDS]
+    shown = [f"{one.bounds[name].epsilon:.3f}" if name in one.bounds else "-" for name in BOUNDS]
     promised = "not contradicted" if math.isfinite(one.claim.spent) else "nothing promised"
     return [*shown, "CONTRADICTED" if one.contradicted else promised]
 
@@ -134,6 +135,17 @@ def _numbers(found: "Success") -> dict[str, Any]:
         "targets": found.targets,
         "auc": [_number(value) for value in (found.auc, found.auc_low, found.auc_high)],
         "tpr": {f"{rate:g}": [_number(value) for value in values] for rate, values in found.at.items()},
+    }
+
+
+def _bound(bound: "Bound") -> dict[str, Any]:
+    return {
+        "epsilon": _number(bound.epsilon),
+        "confidence": bound.confidence,
+        "route": bound.route,
+        "plain": _number(bound.plain),
+        "contradicts": bound.contradicts,
+        "evidence": bound.evidence,
     }
 
 

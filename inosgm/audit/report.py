@@ -2,15 +2,14 @@
 
 import io
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, BinaryIO, Self
 
-import numpy as np
-
 from inosgm.audit import _parquet, _tables
 from inosgm.audit.attacks import ATTACKS
-from inosgm.audit.bounds import bounds_of
+from inosgm.audit.bounds import Bound, bounds_of
 from inosgm.audit.claims import Claim, claims_of
 from inosgm.audit.mechanism_audit import MechanismAudit
 from inosgm.audit.pool import Shadows
@@ -35,12 +34,12 @@ class Verdict:
     """
 
     claim: Claim
-    bounds: dict[str, float]
+    bounds: Mapping[str, Bound]
 
     @property
     def contradicted(self) -> tuple[str, ...]:
-        """Which bounds exceed what the plan says that the owner has spent."""
-        return tuple(name for name, epsilon in self.bounds.items() if epsilon > self.claim.spent)
+        """Which bounds contradict the promise."""
+        return tuple(name for name, bound in self.bounds.items() if bound.contradicts)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -110,14 +109,14 @@ class Audit:
         """What is known about every owner's epsilon."""
         error = (1 - self.confidence) / (2 if self.mechanisms else 1)
         rows = bounds_of(self.shadows, self.claims, 1 - error)
-        mechanisms = {found.owner: {"mechanism": found.epsilon} for found in self.mechanisms}
+        mechanisms = {found.owner: {"mechanism": found.bound} for found in self.mechanisms}
         return tuple(
             Verdict(
                 claim=claim,
                 bounds={
                     **mechanisms.get(claim.owner, {}),
-                    "one run": row.one_run.epsilon,
-                    "many runs": row.many_runs.epsilon,
+                    "one run": row.one_run,
+                    "many runs": row.many_runs,
                 },
             )
             for claim, row in zip(self.claims, rows, strict=True)
@@ -127,7 +126,7 @@ class Audit:
     def contradictions(self) -> list[str]:
         """Which promises do not hold, a line for each bound that says so."""
         return [
-            f"owner {one.claim.owner}: epsilon is at least {one.bounds[name]:.4g} (bound: {name}), and "
+            f"owner {one.claim.owner}: epsilon is at least {one.bounds[name].epsilon:.4g} (bound: {name}), and "
             f"{one.claim.spent:.4g} was promised"
             for one in self.verdicts
             for name in one.contradicted
