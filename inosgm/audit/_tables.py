@@ -4,8 +4,6 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from inosgm.audit.roc import LOOKED_AT
 from inosgm.owners import Label
 from inosgm.runs.tables import MOST, columns
@@ -23,29 +21,38 @@ MOST_ATTACKED = 6
 
 
 def table(audit: "Audit") -> str:
-    """Return a table with a row for each owner; of very many, those on whom the attack does best are shown."""
+    """Return what is known about epsilons, and what attacks achieve, a row for each owner.
+
+    Of very many owners those are shown on whom the attack does best, and all that are contradicted.
+    """
     found = dict(audit.successes())
-    ranked = np.argsort([-_area(found.get(claim.owner)) for claim in audit.claims], kind="stable")
-    shown = [audit.verdicts[place] for place in sorted(ranked[:MOST].tolist())]
-    rows = [
-        [str(one.claim.owner), *_promise(one), *_success(found.get(one.claim.owner)), *_bounds(one)] for one in shown
-    ]
-    rows.append(["everyone", "", "", *_success(found[None]), "", "", "", ""])
+    ranked = sorted(audit.verdicts, key=lambda one: (not one.contradicted, -_area(found.get(one.claim.owner))))
+    best = {one.claim.owner for one in ranked[:MOST]}
+    shown = [one for one in audit.verdicts if one.claim.owner in best or one.contradicted]
+    hidden = len(audit.verdicts) - len(shown)
     rates = [f"{100 * rate:g} %" for rate in LOOKED_AT]
-    header = ["owner", "granted", "spent", "records", "AUC", f"TPR at {rates[0]}", *rates[1:], *BOUNDS, "verdict"]
-    hidden = len(audit.claims) - MOST
-    return "\n".join(
-        [
-            _title(audit),
-            *columns(header, rows),
-            *[f"({hidden} owners on whom the attack does worse are not shown)"] * (hidden > 0),
-            f"AUC and TPR (at so many false alarms) are those of the attack {audit.attacks[0]}, each interval with "
-            f"{_percent(audit.confidence)} confidence;",
-            f"{', '.join(BOUNDS)}: epsilon is at least so large, all at once with {_percent(audit.confidence)} "
-            "confidence",
-            *_by_attack(audit),
-        ]
-    )
+    confidence = f"{100 * audit.confidence:g} %"
+    targets = "each shadow model in turn" if audit.targets is None else f"{len(audit.targets)} shadow model"
+    lines = [
+        _title(audit),
+        "",
+        *columns(
+            ["epsilon of", "granted", "spent", *BOUNDS, "verdict"],
+            [[str(one.claim.owner), *_promise(one), *_bounds(one)] for one in shown],
+        ),
+        f"({', '.join(BOUNDS)}: at least so much, all at once with {confidence} confidence)",
+        "",
+        *columns(
+            ["attack on", "records", "AUC", f"TPR at FPR {rates[0]}", *rates[1:]],
+            [
+                *([str(one.claim.owner), *_success(found.get(one.claim.owner))] for one in shown),
+                ["everyone", *_success(found[None])],
+            ],
+        ),
+        f"({audit.attacks[0]}, on {targets}; each interval with {confidence} confidence)",
+        *[f"({hidden} owners on whom the attack does worse are not shown)"] * (hidden > 0),
+    ]
+    return "\n".join([*lines, *_by_attack(audit)])
 
 
 def to_dict(audit: "Audit") -> dict[str, Any]:
@@ -76,10 +83,9 @@ def to_dict(audit: "Audit") -> dict[str, Any]:
 
 
 def _title(audit: "Audit") -> str:
-    sure = audit.sure()
-    share = f"; sure (p > 1/2) of {sure[0]:.3f} of members, {sure[1]:.3f} of others" if max(sure) > 0 else ""
-    targets = "each attacked with the others" if audit.targets is None else f"{len(audit.targets)} attacked"
-    return f"{audit.about}, {targets}{share}"
+    members, others = audit.sure()
+    share = f": the true class gets p > 1/2 in {members:.1%} of members, {others:.1%} of others".replace("%", " %")
+    return audit.about + (share if max(members, others) > 0 else "")
 
 
 def _promise(one: "Verdict") -> list[str]:
@@ -152,7 +158,3 @@ def _bound(bound: "Bound") -> dict[str, Any]:
 def _number(value: float) -> float | None:
     """Return a number as JSON can hold it."""
     return float(value) if math.isfinite(value) else None
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:g} %"

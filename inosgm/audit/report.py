@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, BinaryIO, Self
 
+from inosgm import _validate
 from inosgm.audit import _parquet, _tables
-from inosgm.audit.attacks import ATTACKS
+from inosgm.audit.attacks import ATTACKS, chosen
 from inosgm.audit.bounds import Bound, bounds_of
 from inosgm.audit.claims import Claim, claims_of
 from inosgm.audit.mechanism_audit import MechanismAudit
@@ -58,7 +59,7 @@ class Audit:
             `mechanism_confidence`. Each interval around an attack's success does by itself.
 
     Raises:
-        ValueError: for attacks and targets that there are not.
+        ValueError: for attacks and targets that there are not, and claims about others than the owners.
     """
 
     shadows: Shadows
@@ -72,9 +73,9 @@ class Audit:
     def __post_init__(self) -> None:
         if not self.attacks or set(self.attacks) - set(ATTACKS):
             raise ValueError(f"attacks must be some of {', '.join(ATTACKS)}, got {', '.join(self.attacks) or 'none'}")
-        for target in self.targets or ():
-            if not 0 <= target < self.shadows.count:
-                raise ValueError(f"targets must be among the {self.shadows.count} shadow models, got {target}")
+        chosen(self.shadows, self.targets)
+        if tuple(claim.owner for claim in self.claims) != self.shadows.labels:
+            raise ValueError(f"claims must be about the owners {_validate.some(self.shadows.labels)}, in their order")
 
     @classmethod
     def of(cls, store: Store | str | os.PathLike[str], shadows: int | None = None, **options: Any) -> Self:
@@ -153,7 +154,7 @@ class Audit:
         """
         from inosgm.reports.roc import draw
 
-        draw({"all owners": self}, file, self.attacks[0])
+        draw({"": self}, file, self.attacks[0])
 
     def write(self, store: Store) -> None:
         """Write FILES into a store: numbers, curves and bounds as Parquet, and the figure."""

@@ -54,7 +54,7 @@ def draw(audits: Mapping[str, "Audit"], file: str | os.PathLike[str] | BinaryIO,
         file: Its name, whose ending says the format, or a file that is open for writing, which becomes SVG.
         attack: The name of the attack.
     """
-    panels = {f"{name}\n{audit.about}": _lines(audit, attack) for name, audit in audits.items()}
+    panels = {f"{name}\n{audit.about}".strip(): _lines(audit, attack) for name, audit in audits.items()}
     owners = [line for line in next(iter(panels.values())) if line.name != EVERYONE]
     hidden = 0
     if len(owners) > FEW:
@@ -79,9 +79,9 @@ def draw(audits: Mapping[str, "Audit"], file: str | os.PathLike[str] | BinaryIO,
     handles = [Line2D([], [], color="black", linewidth=0.8), Line2D([], [], color=GREY, linestyle=DOTS, linewidth=1.2)]
     names = ["guessing", "most that ε allows"][: 1 + promised]
     figure.legend(handles[: len(names)], names, loc="outside lower center", ncols=2, frameon=False, fontsize=9)
-    confidence = f"{next(iter(audits.values())).confidence:.4g}"
+    confidence = f"{100 * next(iter(audits.values())).confidence:g} %"
     notes = f"\nowners on whom it does worse are not shown: {hidden}" * (hidden > 0)
-    figure.suptitle(f"attack: {attack}, bands: {confidence} confidence{notes}", fontsize=11)
+    figure.suptitle(f"attack: {attack}, {confidence} confidence bands{notes}", fontsize=11)
     options: dict[str, Any] = {"format": "svg", "metadata": {"Date": None}} if hasattr(file, "write") else {"dpi": 150}
     with rc_context({"svg.hashsalt": "inosgm"}):  # the same audit gives the same file
         figure.savefig(file, **options)
@@ -166,6 +166,6 @@ def _name(line: Line) -> str:
 
 
 def _floor(found: Sequence["Success"]) -> float:
-    """Return where axes begin: where a single false alarm is, to the next power of ten, within reason."""
-    others = max((one.others for one in found), default=0)
-    return float(10.0 ** np.clip(np.floor(-np.log10(max(others, 1))), -4, -1))
+    """Return where axes begin: a power of ten at which a typical line has a few false alarms, within reason."""
+    others = float(np.median([one.others for one in found]))
+    return float(10.0 ** np.clip(np.ceil(np.log10(3 / max(others, 1.0))), -4, -1))
