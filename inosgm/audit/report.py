@@ -110,7 +110,7 @@ class Audit:
         """What is known about every owner's epsilon."""
         error = (1 - self.confidence) / (2 if self.mechanisms else 1)
         rows = bounds_of(self.shadows, self.claims, 1 - error)
-        mechanisms = {found.owner: {"mechanism": found.bound} for found in self.mechanisms}
+        mechanisms = {found.owner: _strongest(found) for found in self.mechanisms}
         return tuple(
             Verdict(
                 claim=claim,
@@ -168,3 +168,9 @@ class Audit:
 def mechanism_confidence(confidence: float, owners: int) -> float:
     """Return the confidence that audits of the mechanism need for all bounds of an audit to hold at once."""
     return 1 - (1 - confidence) / (2 * owners)
+
+
+def _strongest(found: MechanismAudit) -> dict[str, Bound]:
+    """Return what the canary says that says most, if any says anything."""
+    bounds = [row.bound for row in found.rows if row.bound is not None]
+    return {"mechanism": max(bounds, key=lambda bound: (bound.contradicts, bound.epsilon))} if bounds else {}

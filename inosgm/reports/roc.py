@@ -132,6 +132,7 @@ def _turned(panels: Mapping[str, Sequence[Line]], owners: Sequence[str]) -> dict
 def _panel(axes: Axes, lines: Sequence[Line], floor: float) -> None:
     """Draw one panel."""
     axes.set(xscale="log", yscale="log", xlim=(floor, 1), ylim=(floor, 1), aspect="equal")
+    axes.minorticks_off()
     axes.grid(alpha=0.3, linewidth=0.6)
     axes.spines[["top", "right"]].set_visible(False)
     axes.plot([floor, 1], [floor, 1], color="black", linewidth=0.8, zorder=1)
