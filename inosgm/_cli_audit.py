@@ -19,8 +19,6 @@ from inosgm._cli_seeds import (
 from inosgm._cli_training import DataOption, File, QuietOption, SetOption, configuration
 
 if TYPE_CHECKING:
-    from inosgm.audit.mechanism_audit import MechanismAudit
-    from inosgm.audit.study import ShadowStudy
     from inosgm.config import TrainingConfig
     from inosgm.jobs import Executor
 
@@ -128,7 +126,8 @@ def run_audit(config: "TrainingConfig", wish: Wish, store: str, executor: "Execu
 
     It ends with 130 if interrupted, with 3 if a promise is contradicted, else with 1 if a shadow model has failed.
     """
-    from inosgm.audit.report import FILES, Audit
+    from inosgm.audit.auditing import attacked
+    from inosgm.audit.report import FILES
     from inosgm.audit.study import ShadowStudy
     from inosgm.jobs import Interrupted
 
@@ -152,14 +151,8 @@ def run_audit(config: "TrainingConfig", wish: Wish, store: str, executor: "Execu
         raise typer.Exit(130) from None
     contradictions: list[str] = []
     if outcome.done:
-        found = Audit.of(
-            study.store,
-            wish.shadows,
-            attacks=attacks,
-            targets=None if wish.target is None else (wish.target,),
-            mechanisms=mechanisms(study, wish),
-            confidence=wish.confidence,
-        )
+        targets = None if wish.target is None else (wish.target,)
+        found = attacked(study, attacks=attacks, targets=targets, confidence=wish.confidence, runs=wish.runs)
         found.write(study.store)
         typer.echo(json.dumps(found.to_dict(), allow_nan=False) if wish.as_json else found.table())
         tell(f"written to {store}: {', '.join(FILES)}", wish)
@@ -172,22 +165,6 @@ def run_audit(config: "TrainingConfig", wish: Wish, store: str, executor: "Execu
         typer.echo(f"contradicted: {line}", err=True)
     if contradictions or outcome.failed:
         raise typer.Exit(CONTRADICTED if contradictions else 1)
-
-
-def mechanisms(study: "ShadowStudy", wish: Wish) -> tuple["MechanismAudit", ...]:
-    """Audit the mechanism of every owner, if wished, and if it promises anything."""
-    if not wish.runs or wish.no_privacy:
-        return ()
-    from inosgm.audit.mechanism_audit import audit_mechanism
-    from inosgm.audit.report import mechanism_confidence
-
-    design = study.design
-    trainer = design.trainer(0, design.learner(0))
-    confidence = mechanism_confidence(wish.confidence, len(design.plan.labels))
-    return tuple(
-        audit_mechanism(trainer, owner, wish.runs, confidence=confidence, seed=wish.seed)
-        for owner in design.plan.labels
-    )
 
 
 def chosen(names: list[str] | None) -> tuple[str, ...]:

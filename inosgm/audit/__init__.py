@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from inosgm.audit.attacks import ATTACKS as ATTACKS
+    from inosgm.audit.auditing import lira as lira
     from inosgm.audit.claims import Claim as Claim
     from inosgm.audit.claims import claims_of as claims_of
     from inosgm.audit.mechanism_audit import MechanismAudit as MechanismAudit
@@ -12,15 +13,15 @@ if TYPE_CHECKING:
     from inosgm.audit.pool import Shadows as Shadows
     from inosgm.audit.report import Audit as Audit
     from inosgm.audit.study import ShadowStudy as ShadowStudy
-    from inosgm.audit.study import lira as lira
 
 _ROOMS = {
     "attacks": ["ATTACKS"],
+    "auditing": ["lira"],
     "claims": ["Claim", "claims_of"],
     "mechanism_audit": ["MechanismAudit", "audit_mechanism"],
     "pool": ["Shadows"],
     "report": ["Audit"],
-    "study": ["ShadowStudy", "lira"],
+    "study": ["ShadowStudy"],
 }
 _ROOM_OF = {name: room for room, names in _ROOMS.items() for name in names}
 
