@@ -11,13 +11,16 @@ from inosgm import _validate
 from inosgm.accounting import epsilon
 from inosgm.accounting.gaussian import gaussian_epsilon
 from inosgm.audit.claims import Claim
-from inosgm.audit.tradeoff import Power, gaussian_power, plain_power, sampled_gaussian_power
+from inosgm.audit.tradeoff import Power, plain_power, sampled_gaussian_power
 
 RESOLUTION = 1000
 """Scales and epsilons are looked for in steps of a thousandth, rounded down."""
 
 MOST_SCALE = 1000.0
 """Leaks are looked for between a thousandth of the claimed sensitivity and a thousand times as much."""
+
+MOST_EPSILON = 40.0
+"""Bounds with nothing taken for granted are looked for up to it; counts that go beyond it need 1e17 runs."""
 
 _FINE, _COARSE = 4000, 250
 _ACCOUNTED_ABOVE = 1.0005  # an accounted epsilon may be that much above the true one, and here it must not be
@@ -128,7 +131,8 @@ def bound_by_counts(counts: Counts, claim: Claim, confidence: float) -> Bound:
     """Bound epsilon by counts: by the claimed trade-off between false and true positives, and with nothing claimed.
 
     The greatest multiple of the claimed sensitivity that the counts refute is looked for; without sampling this is
-    mu = z(1 - FPR) + z(1 - FNR) with confidence, the Gaussian route.
+    mu = z(1 - FPR) + z(1 - FNR) with confidence, the Gaussian route. If the claim itself is refuted, its sample rate
+    may be what is wrong: then the greatest refuted multiple of the rate counts, if that leads to a smaller epsilon.
 
     Args:
         counts: Of a test that was fixed before.
@@ -137,59 +141,79 @@ def bound_by_counts(counts: Counts, claim: Claim, confidence: float) -> Bound:
     """
     error = 1 - _validate.number("confidence", confidence, above=0, most=1)
     scale = refuted_scale(counts, claim, error)
+    least = epsilon_of_scale(claim, scale)
+    boundless = math.isinf(claim.spent)
+    refuted = scale >= 1 and not boundless
+    if refuted and claim.sample_rate < 1:
+        factor = _refuted_multiple(counts, lambda multiple: _with_rate(claim, multiple), error)
+        least = min(least, _epsilon_from_below(_with_rate(claim, factor), claim.delta))
     refutation = Refutation(counts)
-    plain = _greatest(lambda guess: refutation.refutes(plain_power(guess, claim.delta), error), 0.0, 40.0)
+    plain = _greatest(lambda guess: refutation.refutes(plain_power(guess, claim.delta), error), 0.0, MOST_EPSILON)
     return Bound(
-        epsilon=max(epsilon_of_scale(claim, scale), plain),
+        epsilon=max(least, plain),
         delta=claim.delta,
         confidence=confidence,
-        route="gaussian" if claim.sample_rate == 1 or _boundless(claim) else "sampled gaussian",
-        contradicts=scale >= 1 and not _boundless(claim),
+        route="gaussian" if claim.sample_rate == 1 or boundless else "sampled gaussian",
+        contradicts=refuted,
         plain=plain,
-        scale=None if _boundless(claim) else scale,
+        scale=None if boundless else scale,
         evidence=str(counts),
     )
 
 
 def refuted_scale(counts: Counts, claim: Claim, error: float, *, roughly: bool = False) -> float:
-    """Return the greatest multiple of the claimed sensitivity that counts refute, 0 if they refute none."""
-    refutation = Refutation(counts, _COARSE if roughly else _FINE)
+    """Return the greatest multiple of the claimed sensitivity that counts refute, 0 if they refute none.
 
-    def refuted(log_scale: float) -> bool:
-        return refutation.refutes(_power(claim, math.exp(log_scale)), error)
-
-    most = math.log(MOST_SCALE)
-    found = _greatest(refuted, -most, most)
-    return 0.0 if found == -most else math.exp(found)
+    Of a claim with hardly any noise it is the greatest refuted mu of a Gaussian.
+    """
+    return _refuted_multiple(counts, lambda multiple: _with_scale(claim, multiple), error, roughly=roughly)
 
 
 def epsilon_of_scale(claim: Claim, scale: float) -> float:
     """Return the epsilon of what is claimed with a multiple of the sensitivity, from below."""
-    if not scale:
-        return 0.0
-    if _boundless(claim) or claim.sample_rate == 1:
-        mu = scale if _boundless(claim) else scale * math.sqrt(claim.steps) / claim.noise_multiplier
-        return float(gaussian_epsilon(mu, claim.delta)) * (1 - 1e-9)
-    return (
-        float(epsilon(claim.sample_rate, claim.noise_multiplier / scale, claim.steps, claim.delta)) / _ACCOUNTED_ABOVE
-    )
+    return _epsilon_from_below(_with_scale(claim, scale), claim.delta) if scale else 0.0
 
 
-def _boundless(claim: Claim) -> bool:
-    return math.isinf(claim.spent)
+Steps = tuple[float, float, int]
+"""A sample rate, a noise multiplier and a number of steps."""
 
 
-def _power(claim: Claim, scale: float) -> Power:
-    if _boundless(claim):
-        return gaussian_power(scale)
-    return sampled_gaussian_power(claim.sample_rate, claim.noise_multiplier / scale, claim.steps)
+def _with_scale(claim: Claim, scale: float) -> Steps:
+    if math.isinf(claim.spent):
+        return 1.0, 1 / scale, 1
+    return claim.sample_rate, claim.noise_multiplier / scale, claim.steps
 
 
-def _greatest(holds: Callable[[float], bool], least: float, most: float) -> float:
-    """Return the greatest number in thousandths for which a falling predicate holds, `least` if it holds for none."""
-    low, high = 0, math.floor((most - least) * RESOLUTION) + 1
-    begin = math.ceil(least * RESOLUTION)
+def _with_rate(claim: Claim, multiple: float) -> Steps:
+    """Return the claim with a multiple of its rate; what would make the rate more than 1 goes to the sensitivity."""
+    rate = claim.sample_rate * multiple
+    return min(rate, 1.0), claim.noise_multiplier / max(rate, 1.0), claim.steps
+
+
+def _epsilon_from_below(steps: Steps, delta: float) -> float:
+    rate, multiplier, count = steps
+    if rate == 1:
+        return float(gaussian_epsilon(math.sqrt(count) / multiplier, delta)) * (1 - 1e-9)
+    return float(epsilon(rate, multiplier, count, delta)) / _ACCOUNTED_ABOVE
+
+
+def _refuted_multiple(counts: Counts, steps: Callable[[float], Steps], error: float, *, roughly: bool = False) -> float:
+    """Return the greatest multiple for which what the steps allow is refuted, 0 if there is none."""
+    refutation = Refutation(counts, _COARSE if roughly else _FINE)
+
+    def refuted(log_multiple: float) -> bool:
+        return refutation.refutes(sampled_gaussian_power(*steps(math.exp(log_multiple))), error)
+
+    most = math.log(MOST_SCALE)
+    found = _greatest(refuted, -most, most, 50 if roughly else RESOLUTION)
+    return 0.0 if found == -most else math.exp(found)
+
+
+def _greatest(holds: Callable[[float], bool], least: float, most: float, resolution: int = RESOLUTION) -> float:
+    """Return the greatest multiple of 1 / resolution for which a falling predicate holds, `least` if for none."""
+    below, above = math.floor(least * resolution), math.floor(most * resolution) + 1
+    low, high = below, above
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (middle, high) if holds((begin + middle) / RESOLUTION) else (low, middle)
-    return (begin + low) / RESOLUTION if low else least
+        low, high = (middle, high) if holds(middle / resolution) else (low, middle)
+    return low / resolution if low > below else least

@@ -1,0 +1,253 @@
+"""Canaries: the worst record that an owner can add to a batch, and the worst batch to add it to."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import array_api_compat
+import numpy as np
+
+from inosgm._attacks import OnData, climb
+from inosgm._tree import tree_leaves
+from inosgm._validate import Array
+from inosgm.contributions import Contributions, Dense
+from inosgm.mechanism import INOSGM
+
+LONG = 1e6
+"""Contributions are that many times as long as the longest that count in full, so that clipping is met, too."""
+
+MOST = 2048
+"""In larger batches all contributions point the same way; in others, each where it does the most harm."""
+
+EVALUATIONS = 500
+"""How many pairs of batches of real records are tried."""
+
+_SIZES = (17, 33, 130)  # an unstable sort permutes ties of 17 records and more
+
+
+class Canary(ABC):
+    """A record of an owner, and a batch to which it is added."""
+
+    name: str
+
+    @abstractmethod
+    def sums(self, step: int) -> tuple[float, float]:
+        """Return the sums without and with the record, along the direction in which they differ. NOT PRIVATE."""
+
+
+class _Tensors:
+    """Contributions whose sum has the form of gradients: a list of torch tensors."""
+
+    def __init__(self, rows: np.ndarray) -> None:
+        self._dense = Dense(rows)
+
+    def norms(self) -> Array:
+        return self._dense.norms()
+
+    def weighted_sum(self, weights: Array) -> list[Any]:
+        import torch
+
+        return [torch.from_numpy(self._dense.weighted_sum(weights))]
+
+
+def form_of_sums(mechanism: INOSGM, rows: np.ndarray) -> Contributions:
+    """Return rows as contributions whose sums have the form that the mechanism's own sums have."""
+    return Dense(rows) if not _descends(mechanism) else _Tensors(rows)
+
+
+def _descends(mechanism: INOSGM) -> bool:
+    from inosgm.sgd.descent import Descent
+
+    return isinstance(mechanism, Descent)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Table:
+    """Made-up records: owners as positions in the plan, scores, and which of them is the added one."""
+
+    owners: np.ndarray
+    scores: np.ndarray
+    added: int
+
+    @property
+    def others(self) -> np.ndarray:
+        return np.delete(np.arange(self.owners.size), self.added)
+
+
+def _probe(mechanism: INOSGM, table: _Table, rows: np.ndarray) -> INOSGM:
+    """Return a mechanism of the same class, with the same tail, order, clipping and plan, about made-up records."""
+    kind = type(mechanism)
+
+    class Probe(kind):  # type: ignore[valid-type, misc]
+        def contributions(self, batch: np.ndarray) -> Contributions:
+            return form_of_sums(mechanism, rows[batch])
+
+        def scores(self, batch: np.ndarray) -> np.ndarray:
+            return np.asarray(table.scores[batch])
+
+        def _measured(self, data: np.ndarray, positions: np.ndarray, step: int) -> tuple[Contributions, Array]:
+            batch = data[positions]
+            return self.contributions(batch), self.scores(batch)
+
+    probe: INOSGM = object.__new__(Probe)
+    vars(probe).update(vars(mechanism), _owners=table.owners)
+    return probe
+
+
+def _flat(total: Any) -> np.ndarray:
+    leaves = [
+        leaf.detach().cpu().numpy() if array_api_compat.is_torch_array(leaf) else leaf for leaf in tree_leaves(total)
+    ]
+    return np.concatenate([np.asarray(leaf, dtype=np.float64).ravel() for leaf in leaves])
+
+
+class MadeUp(Canary):
+    """A made-up record among made-up records: what they contribute is turned so that all changes add up.
+
+    With orthogonal contributions the sums show by how much the weight of each record changes; the signs of the
+    changes are the directions in which they add up.
+
+    Args:
+        name: What it is called.
+        mechanism: Whose sums are attacked.
+        table: The records.
+        empty: Whether the added record contributes nothing itself.
+    """
+
+    def __init__(self, name: str, mechanism: INOSGM, table: _Table, *, empty: bool = False) -> None:
+        self.name, self._mechanism, self._table = name, mechanism, table
+        lengths = LONG * (1 + mechanism._plan.sensitivities[table.owners])
+        lengths[table.added] *= not empty
+        signs = np.ones(lengths.size)
+        if lengths.size <= MOST:
+            without, with_record = self._totals(np.diag(lengths), 0)
+            signs[with_record < without] = -1.0
+        self._rows = (signs * lengths)[:, None]
+        self.moves = float(np.subtract(*self.sums(0)[::-1]))
+
+    def sums(self, step: int) -> tuple[float, float]:
+        """Return the sums without and with the record."""
+        (without,), (with_record,) = self._totals(self._rows, step)
+        return (without, with_record) if with_record >= without else (-without, -with_record)
+
+    def _totals(self, rows: np.ndarray, step: int) -> tuple[np.ndarray, np.ndarray]:
+        everyone = np.arange(self._table.owners.size)
+        probe = _probe(self._mechanism, self._table, rows)
+        return _flat(probe._sum(everyone, self._table.others, step)), _flat(probe._sum(everyone, everyone, step))
+
+
+class Found(Canary):
+    """The worst pair of batches of real records that a search finds, through the mechanism's own two methods."""
+
+    name = "worst record of the data"
+
+    def __init__(self, mechanism: INOSGM, data: Any, place: int, seed: int) -> None:
+        self._mechanism, self._data = mechanism, data
+        _, evidence = climb(_OfOwner(mechanism, data, place), EVALUATIONS, np.random.default_rng(seed))
+        self._rows = evidence["with_record"]["positions"]
+        self._others = evidence["without_record"]["positions"]
+        self.moves = float(np.subtract(*self.sums(0)[::-1]))
+
+    def sums(self, step: int) -> tuple[float, float]:
+        """Return the sums without and with the record."""
+        without, with_record = (
+            _flat(self._mechanism._sum(self._data, rows, step)) for rows in (self._others, self._rows)
+        )
+        length = float(np.linalg.norm(with_record - without))
+        direction = (with_record - without) / (length or 1.0)
+        start = float(without @ direction)
+        return start, start + length
+
+
+class _OfOwner(OnData):
+    """Batches of real records to which a record of one owner is added."""
+
+    def __init__(self, mechanism: INOSGM, data: Any, place: int) -> None:
+        super().__init__(mechanism, data)
+        self._own = np.flatnonzero(mechanism._owners == place)
+
+    def start(self, generator: np.random.Generator) -> tuple[np.ndarray, int]:
+        rows, _ = super().start(generator)
+        added = int(generator.choice(self._own))
+        return np.union1d(rows, [added]), added
+
+    def move(self, state: tuple[np.ndarray, int], generator: np.random.Generator) -> tuple[np.ndarray, int]:
+        rows, added = state
+        if generator.random() < 0.25:
+            added = int(generator.choice(self._own))
+            return np.union1d(rows, [added]), added
+        while True:
+            rows, other = super().move(state, generator)
+            if other == added:
+                return rows, added
+
+
+def made_up_canaries(mechanism: INOSGM, place: int) -> list[MadeUp]:
+    """Return the worst canaries of each kind for an owner, given by its place in the plan.
+
+    Top-ranked: counts in full itself. Displacement: contributes nothing, ranks lowest, and moves all others. Tied: has
+    the score of all others, with the first, a middle or the last id. Small among large: its owner has a small
+    sensitivity, the others the largest.
+    """
+    found = [
+        _worst("top-ranked", mechanism, _ranked(mechanism, place, place, best=True)),
+        _worst("displacement", mechanism, _ranked(mechanism, place, place, best=False), empty=True),
+    ]
+    for name, share in (("first", 0.0), ("middle", 0.5), ("last", 1.0)):
+        found.append(_worst(f"tied, {name} id", mechanism, _tied(mechanism, place, share)))
+    sensitivities = mechanism._plan.sensitivities
+    largest = int(np.argmax(sensitivities))
+    if sensitivities[largest] > sensitivities[place]:
+        tables = [table for best in (False, True) for table in _ranked(mechanism, place, largest, best=best)]
+        found.append(_worst("small among large", mechanism, tables))
+    return found
+
+
+def _worst(name: str, mechanism: INOSGM, tables: Sequence[_Table], *, empty: bool = False) -> MadeUp:
+    return max((MadeUp(name, mechanism, table, empty=empty) for table in tables), key=lambda canary: canary.moves)
+
+
+def _ranked(mechanism: INOSGM, place: int, around: int, *, best: bool) -> list[_Table]:
+    """Return batches in which the added record ranks first or last, whatever the order goes by."""
+    return [_placed(mechanism, place, around, size, best=best) for size in _sizes(mechanism, place, around)]
+
+
+def _placed(mechanism: INOSGM, place: int, around: int, size: int, *, best: bool) -> _Table:
+    """Try scores and ids for the added record, and keep those with the rank that is looked for."""
+    order, cost = mechanism._order.at(0), mechanism._plan.step_cost
+    ids = np.arange(size)
+    tables: list[tuple[int, _Table]] = []
+    by_id = order.ranking(np.zeros(size), ids, np.zeros(size))
+    for added in {0, size - 1, int(by_id[0]), int(by_id[-1])}:
+        owners = np.full(size, around)
+        owners[added] = place
+        for score in (-1.0, float(size)):
+            scores = ids.astype(np.float64)
+            scores[added] = score
+            rank = int(np.flatnonzero(order.ranking(scores, ids, cost[owners]) == added)[0])
+            tables.append((rank, _Table(owners=owners, scores=scores, added=added)))
+    return (min if best else max)(tables, key=lambda entry: entry[0])[1]
+
+
+def _tied(mechanism: INOSGM, place: int, share: float) -> list[_Table]:
+    largest = int(np.argmax(mechanism._plan.sensitivities))
+    return [
+        _Table(owners=owners, scores=np.zeros(owners.size), added=added)
+        for around in dict.fromkeys((place, largest))
+        for owners, added in _among(place, around, _sizes(mechanism, place, around), share)
+    ]
+
+
+def _among(place: int, around: int, sizes: Sequence[int], share: float) -> Iterator[tuple[np.ndarray, int]]:
+    for size in sizes:
+        owners, added = np.full(size, around), round(share * (size - 1))
+        owners[added] = place
+        yield owners, added
+
+
+def _sizes(mechanism: INOSGM, place: int, around: int) -> list[int]:
+    """Return sizes of batches: some small ones, and those that fill the tail and more."""
+    sensitivities = mechanism._plan.sensitivities
+    fill = int(np.ceil((mechanism._tail.length + sensitivities[place]) / sensitivities[around])) + 2
+    return sorted({*_SIZES, fill, fill + fill // 2})

@@ -1,0 +1,251 @@
+"""An audit of the mechanism itself: the worst canaries, released many times, and what they say about every promise."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from inosgm import _validate
+from inosgm.audit.bounds import Bound, Counts, bound_by_counts, refuted_scale
+from inosgm.audit.canaries import Found, MadeUp, form_of_sums, made_up_canaries
+from inosgm.audit.claims import Claim, claims_of
+from inosgm.mechanism import INOSGM
+from inosgm.noise import streams
+from inosgm.owners import Label
+
+HELD_OUT = 0.2
+"""The part of all runs by which the threshold of a test is chosen; only the others are counted."""
+
+LEAST_MOVE = 1e-9
+"""A canary that moves the sum by less, relative to the sensitivity, is not run: that much is rounding."""
+
+_SHARES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99, 0.995, 0.999)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CanaryBound:
+    """What one canary says.
+
+    Attributes:
+        canary: What it is.
+        moves: By how much the exact sum of the first step moves when the canary is added.
+        bound: What its releases say; None if it moves nothing, so that nothing can be seen.
+    """
+
+    canary: str
+    moves: float
+    bound: Bound | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class MechanismAudit:
+    """What canaries of an owner say about what the mechanism promises it. NOT PRIVATE if made with data.
+
+    All rows hold at once, with the stated confidence.
+
+    Attributes:
+        claim: What the plan claims.
+        promised: The sensitivity of the owner by the plan.
+        runs: How many times each canary was left out of the whole plan, and how many times it was put in.
+        confidence: Of everything here at once.
+        rows: What every canary says.
+    """
+
+    claim: Claim
+    promised: float
+    runs: int
+    confidence: float
+    rows: tuple[CanaryBound, ...]
+
+    @property
+    def owner(self) -> Label:
+        """Whose promise it is about."""
+        return self.claim.owner
+
+    @property
+    def epsilon(self) -> float:
+        """At least so much is spent at the claim's delta, if the mechanism leaks like the claimed one, scaled."""
+        return max((row.bound.epsilon for row in self.rows if row.bound), default=0.0)
+
+    @property
+    def sensitivity(self) -> float:
+        """The sensitivity, with the noise of the plan, that explains what was seen: at least so much."""
+        return self.promised * max((row.bound.scale or 0.0 for row in self.rows if row.bound), default=0.0)
+
+    @property
+    def contradicts(self) -> bool:
+        """Whether the claim is refuted."""
+        return any(row.bound.contradicts for row in self.rows if row.bound)
+
+    def table(self) -> str:
+        """Return a table for people."""
+        from inosgm.runs.tables import columns
+
+        claim, rows = self.claim, []
+        for row in self.rows:
+            found = row.bound
+            cells = (
+                ["-", "-", "-"]
+                if found is None
+                else [
+                    f"{self.promised * (found.scale or 0.0):.4g}",
+                    f"{found.epsilon:.4g}",
+                    "refuted" if found.contradicts else "not refuted",
+                ]
+            )
+            rows.append([row.canary, f"{row.moves:.4g}", *cells])
+        return "\n".join(
+            [
+                f"owner {claim.owner}: sensitivity {self.promised:.4g} and epsilon {claim.spent:.4g} at delta "
+                f"{claim.delta:g} claimed; {self.runs} runs, confidence {self.confidence:g}",
+                *columns(["canary", "moves the sum by", "sensitivity >=", "epsilon >=", "claim"], rows),
+            ]
+        )
+
+
+def audit_mechanism(
+    mechanism: INOSGM,
+    owner: Label,
+    runs: int = 10_000,
+    *,
+    data: Any = None,
+    delta: float | None = None,
+    confidence: float = 0.95,
+    seed: int = 0,
+    progress: Callable[[int, int], None] | None = None,
+) -> MechanismAudit:
+    """Attack a mechanism with the worst canaries of an owner, and bound the epsilon that the owner spends from below.
+
+    The canary's coins come from the mechanism's own sampler, the sums from its own clipping, order, tail and
+    weights, the noise from its own noise, over all steps of the plan; contributions and scores are made up. What others
+    toss does not matter to a guarantee, so the batch around the canary is always complete, which is the worst case.
+    The test is the likelihood ratio of all steps under the claim. A fifth of the runs chooses its threshold. Nothing is
+    released, charged or counted as a step.
+
+    **Guarantee.** A mechanism that keeps its promise is contradicted with probability 1 - confidence at most, all
+    canaries together. That nothing is contradicted proves nothing. NOT PRIVATE with data.
+
+    Args:
+        mechanism: Any mechanism, a `Trainer` too. Its public `plan` is taken for the promise.
+        owner: Whose promise; a label of the plan that has records. An owner with very few records takes long.
+        runs: How many times each canary is left out, and put in.
+        data: Real records: the worst pair of batches that a search finds among them is attacked, too.
+        delta: Where to look at epsilon; the plan's delta, or 1e-5, if not given.
+        confidence: Of all bounds at once.
+        seed: Everything random is a function of it.
+        progress: Told how many steps are done, and how many there are.
+
+    Raises:
+        ValueError: for an owner without records, and for numbers that cannot be.
+
+    >>> from inosgm import Plan
+    >>> class Total(INOSGM):
+    ...     def contributions(self, batch):
+    ...         return batch
+    ...     def scores(self, batch):
+    ...         return batch[:, 0]
+    >>> plan = Plan(sample_rates=[1], sensitivities=[2], sizes=[1], noise_scale=2, steps=1)
+    >>> audit = audit_mechanism(Total(plan, owners=[0]), 0, runs=5000)
+    >>> audit.contradicts, 3.5 < audit.epsilon < audit.claim.spent
+    (False, True)
+    """
+    _validate.instance("mechanism", mechanism, INOSGM, "make one, or a Trainer")
+    runs, seed = _validate.count("runs", runs, least=100), _validate.count("seed", seed)
+    error = 1 - _validate.number("confidence", confidence, above=0, most=1 - 1e-6)
+    plan = mechanism.plan
+    if owner not in plan.labels:
+        raise ValueError(f"owner must be a label of the plan ({_validate.some(plan.labels)}), got {owner!r}")
+    place = plan.labels.index(owner)
+    if not (mechanism._owners == place).any():
+        raise ValueError(f"owner must have a record, whose coins can be tossed: {owner!r} has none")
+    claim = claims_of(plan, delta)[place]
+    canaries: list[MadeUp | Found] = [*made_up_canaries(mechanism, place)]
+    if data is not None:
+        canaries.append(Found(mechanism, data, place, seed))
+    seen = [canary for canary in canaries if canary.moves > LEAST_MOVE * plan.sensitivities[place]]
+    statistics = _statistics(mechanism, seen, place, claim, runs, seed, progress)
+    bounds = {
+        canary: _bound(found[0], found[1], claim, error / len(seen))
+        for canary, found in zip(seen, statistics, strict=True)
+    }
+    return MechanismAudit(
+        claim=claim,
+        promised=float(plan.sensitivities[place]),
+        runs=runs,
+        confidence=confidence,
+        rows=tuple(CanaryBound(canary=c.name, moves=c.moves, bound=bounds.get(c)) for c in canaries),
+    )
+
+
+def _statistics(
+    mechanism: INOSGM,
+    canaries: list[MadeUp | Found],
+    place: int,
+    claim: Claim,
+    runs: int,
+    seed: int,
+    progress: Callable[[int, int], None] | None,
+) -> np.ndarray:
+    """Return the log-likelihood ratios of all runs, by canary, world (left out, put in) and run."""
+    found = np.zeros((len(canaries), 2, runs))
+    scale = mechanism.plan.noise_scale
+    own = np.flatnonzero(mechanism._owners == place)
+    always = mechanism._order.at(0) == mechanism._order.at(1)
+    sums = [canary.sums(0) for canary in canaries]
+    for step in range(claim.steps):
+        coins, noise = streams(seed, step)
+        drawn = _coins(mechanism, own, runs, coins)
+        if step and not always:
+            sums = [canary.sums(step) for canary in canaries]
+        for row, (without, with_record) in zip(found, sums, strict=True):
+            moved = with_record - without
+            for world, totals in zip(row, (np.full(runs, without), np.where(drawn, with_record, without)), strict=True):
+                released = _noisy(mechanism, totals, noise) - without
+                world += _log_ratio(released / scale, moved / scale, claim.sample_rate)
+        if progress is not None:
+            progress(step + 1, claim.steps)
+    return found
+
+
+def _coins(mechanism: INOSGM, own: np.ndarray, runs: int, generator: np.random.Generator) -> np.ndarray:
+    """Toss the coins of an owner's records until every run has one."""
+    tossed = []
+    for _ in range(-(-runs // own.size)):
+        drawn = np.zeros(mechanism._owners.size, dtype=bool)
+        drawn[mechanism._sampler.draw(generator)] = True
+        tossed.append(drawn[own])
+    return np.concatenate(tossed)[:runs]
+
+
+def _noisy(mechanism: INOSGM, totals: np.ndarray, noise: np.random.Generator) -> np.ndarray:
+    """Add the mechanism's noise to the sums of many runs, as to the coordinates of one sum."""
+    form = form_of_sums(mechanism, totals[None, :]).weighted_sum(np.ones(1))
+    noisy = mechanism._noisy(form, noise)
+    return np.asarray(noisy[0] if isinstance(noisy, list) else noisy, dtype=np.float64)
+
+
+def _log_ratio(released: np.ndarray, moved: float, rate: float) -> np.ndarray:
+    """Return log(1 - q + q exp(mu x - mu^2 / 2)): how much likelier a release is if the record may be in."""
+    exponent = moved * released - moved**2 / 2
+    if rate == 1:
+        return np.asarray(exponent)
+    return np.asarray(np.log(1 - rate + rate * np.exp(np.minimum(exponent, 700.0))))
+
+
+def _bound(without: np.ndarray, with_record: np.ndarray, claim: Claim, error: float) -> Bound:
+    """Choose a threshold by the first runs, and bound by the counts of the others."""
+    first = int(HELD_OUT * without.size)
+
+    def counts(threshold: float, runs: slice) -> Counts:
+        return Counts(
+            true_positives=int((with_record[runs] > threshold).sum()),
+            members=with_record[runs].size,
+            false_positives=int((without[runs] > threshold).sum()),
+            others=without[runs].size,
+        )
+
+    held_out, rest = slice(first), slice(first, None)
+    thresholds = np.quantile(np.concatenate([without[held_out], with_record[held_out]]), _SHARES)
+    best = max(thresholds, key=lambda threshold: refuted_scale(counts(threshold, held_out), claim, error, roughly=True))
+    return bound_by_counts(counts(best, rest), claim, 1 - error)
