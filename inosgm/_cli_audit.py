@@ -152,7 +152,14 @@ def run_audit(config: "TrainingConfig", wish: Wish, store: str, executor: "Execu
     contradictions: list[str] = []
     if outcome.done:
         targets = None if wish.target is None else (wish.target,)
-        found = attacked(study, attacks=attacks, targets=targets, confidence=wish.confidence, runs=wish.runs)
+        found = attacked(
+            study,
+            attacks=attacks,
+            targets=targets,
+            confidence=wish.confidence,
+            runs=wish.runs,
+            progress=not wish.quiet,
+        )
         found.write(study.store)
         typer.echo(json.dumps(found.to_dict(), allow_nan=False) if wish.as_json else found.table())
         tell(f"written to {store}: {', '.join(FILES)}", wish)

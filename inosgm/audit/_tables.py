@@ -37,10 +37,10 @@ def table(audit: "Audit") -> str:
         _title(audit),
         "",
         *columns(
-            ["epsilon of", "granted", "spent", *BOUNDS, "verdict"],
+            ["epsilon of", "granted", "spent", *BOUNDS, "sensitivity", "verdict"],
             [[str(one.claim.owner), *_promise(one), *_bounds(one)] for one in shown],
         ),
-        f"({', '.join(BOUNDS)}: at least so much, all at once with {confidence} confidence)",
+        f"({', '.join(BOUNDS)}, sensitivity: at least so much, all at once with {confidence} confidence)",
         "",
         *columns(
             ["attack on", "records", "AUC", f"TPR at FPR {rates[0]}", *rates[1:]],
@@ -74,6 +74,8 @@ def to_dict(audit: "Audit") -> dict[str, Any]:
                 "delta": one.claim.delta,
                 "attacks": _by_name(found, one.claim.owner),
                 "bounds": {name: _bound(bound) for name, bound in one.bounds.items()},
+                "sensitivity": None if one.mechanism is None else one.mechanism.sensitivity,
+                "sensitivity_promised": None if one.mechanism is None else one.mechanism.promised,
                 "contradicted": list(one.contradicted),
             }
             for one in audit.verdicts
@@ -108,7 +110,9 @@ def _success(found: "Success | None") -> list[str]:
 def _bounds(one: "Verdict") -> list[str]:
     shown = [f"{one.bounds[name].epsilon:.3f}" if name in one.bounds else "-" for name in BOUNDS]
     promised = "not contradicted" if math.isfinite(one.claim.spent) else "nothing promised"
-    return [*shown, "CONTRADICTED" if one.contradicted else promised]
+    seen = one.mechanism
+    sensitivity = "-" if seen is None else f"{seen.sensitivity:.3g} of {seen.promised:.3g}"
+    return [*shown, sensitivity, "CONTRADICTED" if one.contradicted else promised]
 
 
 def _by_attack(audit: "Audit") -> list[str]:

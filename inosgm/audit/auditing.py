@@ -4,6 +4,10 @@ import os
 from contextlib import nullcontext
 from tempfile import TemporaryDirectory
 
+import numpy as np
+from rich.console import Console
+from rich.progress import track
+
 from inosgm.audit.attacks import ATTACKS
 from inosgm.audit.mechanism_audit import MechanismAudit, audit_mechanism
 from inosgm.audit.report import Audit, mechanism_confidence
@@ -57,7 +61,7 @@ def lira(
         outcome = study.run(executor, progress=progress)
         if not outcome.done:
             raise RuntimeError(f"no shadow model could be trained: {'; '.join(outcome.failed.values())}")
-        return attacked(study, confidence=confidence, runs=runs)
+        return attacked(study, confidence=confidence, runs=runs, progress=progress)
 
 
 def attacked(
@@ -67,17 +71,23 @@ def attacked(
     targets: tuple[int, ...] | None = None,
     confidence: float = 0.95,
     runs: int = RUNS,
+    progress: bool = True,
 ) -> Audit:
     """Attack the shadow models of a study that are there, and the mechanism that trains them; see `Audit`."""
-    found = mechanism_audits(study, runs, confidence) if runs and study.design.private else ()
+    found = mechanism_audits(study, runs, confidence, progress=progress) if runs and study.design.private else ()
     return Audit.of(study.store, study.asked, attacks=attacks, targets=targets, mechanisms=found, confidence=confidence)
 
 
-def mechanism_audits(study: ShadowStudy, runs: int, confidence: float) -> tuple[MechanismAudit, ...]:
-    """Attack the mechanism of a study for each owner, so that all bounds of the audit hold at once."""
-    design = study.design
+def mechanism_audits(study: ShadowStudy, runs: int, confidence: float, *, progress: bool) -> tuple[MechanismAudit, ...]:
+    """Attack the mechanism of a study, so that all bounds of the audit hold at once.
+
+    Of owners to whom the same rate and sensitivity are promised, the first with records stands for all.
+    """
+    design, plan = study.design, study.design.plan
+    promises = np.column_stack([plan.sample_rates, plan.sensitivities])[plan.sizes > 0]
+    first = np.sort(np.unique(promises, axis=0, return_index=True)[1])
+    owners = [plan.labels[place] for place in np.flatnonzero(plan.sizes > 0)[first]]
     trainer = design.trainer(0, design.learner(0))
-    level = mechanism_confidence(confidence, len(design.plan.labels))
-    return tuple(
-        audit_mechanism(trainer, owner, runs, confidence=level, seed=design.seed) for owner in design.plan.labels
-    )
+    level = mechanism_confidence(confidence, len(owners))
+    shown = track(owners, "attacking the mechanism", console=Console(stderr=True), disable=not progress)
+    return tuple(audit_mechanism(trainer, owner, runs, confidence=level, seed=design.seed) for owner in shown)

@@ -32,10 +32,12 @@ class Verdict:
     Attributes:
         claim: The promise.
         bounds: Lower bounds on epsilon at the claim's delta, by where they come from.
+        mechanism: What the mechanism itself was seen to do, if it was looked at.
     """
 
     claim: Claim
     bounds: Mapping[str, Bound]
+    mechanism: MechanismAudit | None
 
     @property
     def contradicted(self) -> tuple[str, ...]:
@@ -110,15 +112,16 @@ class Audit:
         """What is known about every owner's epsilon."""
         error = (1 - self.confidence) / (2 if self.mechanisms else 1)
         rows = bounds_of(self.shadows, self.claims, 1 - error)
-        mechanisms = {found.owner: _strongest(found) for found in self.mechanisms}
+        mechanisms = {found.owner: found for found in self.mechanisms}
         return tuple(
             Verdict(
                 claim=claim,
                 bounds={
-                    **mechanisms.get(claim.owner, {}),
+                    **_strongest(mechanisms.get(claim.owner)),
                     "one run": row.one_run,
                     "many runs": row.many_runs,
                 },
+                mechanism=mechanisms.get(claim.owner),
             )
             for claim, row in zip(self.claims, rows, strict=True)
         )
@@ -165,12 +168,15 @@ class Audit:
             store.put(name, content)
 
 
-def mechanism_confidence(confidence: float, owners: int) -> float:
-    """Return the confidence that audits of the mechanism need for all bounds of an audit to hold at once."""
-    return 1 - (1 - confidence) / (2 * owners)
+def mechanism_confidence(confidence: float, count: int) -> float:
+    """Return the confidence that so many audits of the mechanism need for all bounds of an audit to hold at once.
+
+    They get half of the error; the bounds from shadow models get the other half.
+    """
+    return 1 - (1 - confidence) / (2 * count)
 
 
-def _strongest(found: MechanismAudit) -> dict[str, Bound]:
+def _strongest(found: MechanismAudit | None) -> dict[str, Bound]:
     """Return what the canary says that says most, if any says anything."""
-    bounds = [row.bound for row in found.rows if row.bound is not None]
+    bounds = [] if found is None else [row.bound for row in found.rows if row.bound is not None]
     return {"mechanism": max(bounds, key=lambda bound: (bound.contradicts, bound.epsilon))} if bounds else {}
