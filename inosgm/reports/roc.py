@@ -114,7 +114,7 @@ def allowed(epsilon: float, delta: float, fpr: np.ndarray) -> np.ndarray:
     """
     with np.errstate(over="ignore", invalid="ignore"):
         few = np.where(fpr > 0, np.exp(epsilon) * fpr, 0) + delta
-        return np.clip(np.minimum(few, 1 - np.exp(-epsilon) * (1 - delta - fpr)), 0, 1)
+        return np.asarray(np.clip(np.minimum(few, 1 - np.exp(-epsilon) * (1 - delta - fpr)), 0, 1))
 
 
 def _turned(panels: Mapping[str, Sequence[Line]], owners: Sequence[str]) -> dict[str, list[Line]]:
