@@ -54,18 +54,22 @@ def test_an_audit_goes_on_and_attacks_again_without_training(here):
     told = invoke("--shadows", 6, "--runs", 300).stdout
     assert "6 of 6 shadow models" in told
     assert told.endswith(f"written to runs/run-audit: {', '.join(FILES)}\n")
-    rows = {line.split()[0]: line for line in told.splitlines() if line}
-    assert set(ATTACKS) < set(rows)
-    for owner, granted in (("benign", "5"), ("malignant", "1")):
-        assert rows[owner].split()[1] == granted
-        assert rows[owner].endswith("not contradicted")
+    rows = [line.split() for line in told.splitlines() if line]
+    assert set(ATTACKS) < {row[0] for row in rows}
+    assert [row[:2] for row in rows if row[-2:] == ["not", "contradicted"]] == [["benign", "5"], ["malignant", "1"]]
+    assert [row[:2] for row in rows if row[0] in ("benign", "malignant", "everyone")][2:] == [
+        ["benign", "286"],
+        ["malignant", "170"],
+        ["everyone", "456"],
+    ]
     store = Store("runs/run-audit")
     states = store.states()
     again = invoke("--shadows", 6, "--runs", 300, "--quiet").stdout
     assert again.strip() in told
     assert store.states() == states
     more = invoke("--shadows", 8, "--runs", 0, "--attack", "loss", "--target", 7, "--quiet").stdout
-    assert "8 of 8 shadow models, 1 attacked" in more
+    assert "8 of 8 shadow models" in more
+    assert "(loss, on 1 shadow model; " in more
     assert not set(ATTACKS) & {line.split()[0] for line in more.splitlines() if line}
     (jobs,) = {spec.kind for spec in store.specs().values()}
     assert jobs == "shadows"

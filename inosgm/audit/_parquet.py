@@ -82,6 +82,21 @@ def bounds(audit: "Audit") -> bytes:
     return _written({name: [row[name] for row in rows] for name in rows[0]}, audit)
 
 
+def differences(audit: "Audit") -> bytes:
+    """Return a row for each pair of owners and each target: Student's t-test between what is said about members."""
+    found = [(one, place) for one in audit.differences for place in range(one.targets.size)]
+    numbers = {"target": "targets", "t": "t", "p": "p", "degrees": "degrees"}
+    return _written(
+        {
+            "attack": [audit.attacks[0]] * len(found),
+            "first": [str(one.first) for one, _ in found],
+            "second": [str(one.second) for one, _ in found],
+            **{name: [getattr(one, source)[place].item() for one, place in found] for name, source in numbers.items()},
+        },
+        audit,
+    )
+
+
 def _name(label: Label | None) -> str | None:
     return None if label is None else str(label)
 

@@ -4,6 +4,8 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from inosgm.audit.roc import LOOKED_AT
 from inosgm.owners import Label
 from inosgm.runs.tables import MOST, columns
@@ -52,7 +54,7 @@ def table(audit: "Audit") -> str:
         f"({audit.attacks[0]}, on {targets}; each interval with {confidence} confidence)",
         *[f"({hidden} owners on whom the attack does worse are not shown)"] * (hidden > 0),
     ]
-    return "\n".join([*lines, *_by_attack(audit)])
+    return "\n".join([*lines, *_by_attack(audit), *_differences(audit)])
 
 
 def to_dict(audit: "Audit") -> dict[str, Any]:
@@ -127,6 +129,25 @@ def _by_attack(audit: "Audit") -> list[str]:
         for name, found in ((name, dict(audit.successes(name))) for name in audit.attacks)
     ]
     return ["", *columns(header, rows)]
+
+
+def _differences(audit: "Audit") -> list[str]:
+    """Return what t-tests say about pairs of owners, if they say anything."""
+    rows = []
+    for one in audit.differences:
+        known = np.isfinite(one.t)
+        if known.any():
+            t, p = one.t[known], one.p[known]
+            rows.append(
+                [f"{one.first}, {one.second}", f"{np.median(t):.3g}", f"{np.median(p):.2g}", _percent(p < 0.05)]
+            )
+    header = ["members of two owners", "median t", "median p", "p < 0.05"]
+    note = f"({audit.attacks[0]}, Student's t-test for each target; share of targets with p < 0.05)"
+    return ["", *columns(header, rows), note] if rows else []
+
+
+def _percent(cases: np.ndarray) -> str:
+    return f"{100 * cases.mean():.3g} %"
 
 
 def _shown(found: "Success | None") -> str:

@@ -7,11 +7,14 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, BinaryIO, Self
 
+import numpy as np
+
 from inosgm import _validate
 from inosgm.audit import _parquet, _tables
 from inosgm.audit.attacks import ATTACKS, chosen
 from inosgm.audit.bounds import Bound, bounds_of
 from inosgm.audit.claims import Claim, claims_of
+from inosgm.audit.differences import Difference, differences
 from inosgm.audit.mechanism_audit import MechanismAudit
 from inosgm.audit.pool import Shadows
 from inosgm.audit.roc import Success, successes
@@ -21,8 +24,11 @@ from inosgm.owners import Label
 
 Successes = tuple[tuple[Label | None, Success], ...]
 
-FILES = ("audit.parquet", "roc.parquet", "bounds.parquet", "roc.svg")
+FILES = ("audit.parquet", "roc.parquet", "bounds.parquet", "differences.parquet", "roc.svg")
 """What `Audit.write` puts into a store."""
+
+COMPARED = 10
+"""Up to so many owners are compared in pairs."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,6 +132,13 @@ class Audit:
             for claim, row in zip(self.claims, rows, strict=True)
         )
 
+    @cached_property
+    def differences(self) -> tuple[Difference, ...]:
+        """How the members of two owners differ under the first attack, for all pairs; none if there are many owners."""
+        if np.unique(self.shadows.owners).size > COMPARED:
+            return ()
+        return differences(self.shadows, ATTACKS[self.attacks[0]], self.targets)
+
     @property
     def contradictions(self) -> list[str]:
         """Which promises do not hold, a line for each bound that says so."""
@@ -160,11 +173,11 @@ class Audit:
         draw({"": self}, file, self.attacks[0])
 
     def write(self, store: Store) -> None:
-        """Write FILES into a store: numbers, curves and bounds as Parquet, and the figure."""
+        """Write FILES into a store: numbers, curves, bounds and t-tests as Parquet, and the figure."""
         stream = io.BytesIO()
         self.figure(stream)
-        contents = (_parquet.numbers(self), _parquet.curves(self), _parquet.bounds(self), stream.getvalue())
-        for name, content in zip(FILES, contents, strict=True):
+        tables = (_parquet.numbers, _parquet.curves, _parquet.bounds, _parquet.differences)
+        for name, content in zip(FILES, [*(make(self) for make in tables), stream.getvalue()], strict=True):
             store.put(name, content)
 
 
