@@ -1,5 +1,6 @@
 """What all shadow models of an audit have in common: the pool of records, its owners, and a plan for half of them."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
@@ -7,9 +8,10 @@ import numpy as np
 
 from inosgm.audit import draws
 from inosgm.audit.confidence import confidences
+from inosgm.audit.ensemble import Ensemble
 from inosgm.config import TrainingConfig
 from inosgm.cost import Cost
-from inosgm.datasets import Dataset
+from inosgm.datasets.settings import Prepared
 from inosgm.owners import Owners
 from inosgm.plan import Plan
 from inosgm.runs import parts
@@ -44,7 +46,7 @@ class Design:
         seed: Decides who is a member of which shadow model, and everything else that is random.
         private: Whether shadow models are trained with the plan, or without any clipping and noise, for comparison.
         canaries: So many records of every owner have a wrong class, so that they stand out; only they are attacked.
-        pool: The records, each of which may be a member.
+        pool: The records, each of which may be a member, and their owners.
         owners: The owner of each record, as a position in the plan.
         plan: The plan that every shadow model follows, made for half of every owner's records.
     """
@@ -53,7 +55,7 @@ class Design:
     seed: int
     private: bool
     canaries: int
-    pool: Dataset
+    pool: Prepared
     owners: np.ndarray
     plan: Plan
 
@@ -84,11 +86,14 @@ class Design:
             plan = _without_privacy(config, half)
         place = {label: index for index, label in enumerate(plan.labels)}
         places = np.array([place[label] for label in chosen.owners.labels])
-        pool, of_record = chosen.dataset, places[chosen.owners.of_record]
+        of_record = places[chosen.owners.of_record]
         if canaries:
-            positions = draws.canaries(seed, of_record, canaries)
-            pool = replace(pool, y=draws.mislabelled(seed, pool.y, len(pool.classes), positions))
-        return cls(config=config, seed=seed, private=private, canaries=canaries, pool=pool, owners=of_record, plan=plan)
+            data, positions = chosen.dataset, draws.canaries(seed, of_record, canaries)
+            changed = draws.mislabelled(seed, data.y, len(data.classes), positions)
+            chosen = replace(chosen, dataset=replace(data, y=changed))
+        return cls(
+            config=config, seed=seed, private=private, canaries=canaries, pool=chosen, owners=of_record, plan=plan
+        )
 
     @property
     def description(self) -> dict[str, Any]:
@@ -106,7 +111,7 @@ class Design:
 
     def learner(self, shadow: int) -> parts.Learner:
         """Return the model of a shadow, with its first parameters, its loss, optimizer and schedule."""
-        return parts.learner_of(self._seeded(shadow), self.pool)
+        return parts.learner_of(self._seeded(shadow), self.pool.dataset)
 
     def trainer(self, shadow: int, learner: parts.Learner) -> Trainer:
         """Return what trains a shadow model, on the members in the order of the pool."""
@@ -123,13 +128,24 @@ class Design:
 
     def records(self, shadow: int) -> tuple[Any, Any]:
         """Return inputs and targets of the members."""
-        chosen = self.members(shadow)
-        return self.pool.x[chosen], self.pool.y[chosen]
+        chosen, data = self.members(shadow), self.pool.dataset
+        return data.x[chosen], data.y[chosen]
+
+    def ensemble(self, shadows: Sequence[int]) -> Ensemble:
+        """Return what trains some shadow models together."""
+        return Ensemble(
+            self.config,
+            self.pool,
+            self.plan,
+            members=[np.flatnonzero(self.members(shadow)) for shadow in shadows],
+            keys=[self.key(shadow) for shadow in shadows],
+            seeds=[draws.model_seed(self.seed, shadow) for shadow in shadows],
+        )
 
     def scores(self, learner: parts.Learner) -> np.ndarray:
         """Return how sure a model is of every record of the pool, float32. NOT PRIVATE."""
         like = next(learner.model.parameters())
-        return confidences(learner.model, learner.loss, (self.pool.x, self.pool.y), like)
+        return confidences(learner.model, learner.loss, (self.pool.dataset.x, self.pool.dataset.y), like)
 
     def check(self) -> None:
         """Raise for what cannot be trained or scored, as far as a first shadow model tells; on the CPU.
@@ -140,10 +156,9 @@ class Design:
         here = replace(self, config=self.config.changed({"training.device": "cpu"}))
         learner = here.learner(0)
         here.trainer(0, learner).check(*here.records(0))
-        few = slice(0, FEW)
-        like = next(learner.model.parameters())
-        found = confidences(learner.model, learner.loss, (self.pool.x[few], self.pool.y[few]), like)
-        if found.shape != self.pool.y[few].shape:
+        data, like = self.pool.dataset, next(learner.model.parameters())
+        found = confidences(learner.model, learner.loss, (data.x[:FEW], data.y[:FEW]), like)
+        if found.shape != data.y[:FEW].shape:
             raise ValueError("model: must give one answer per record for its confidence to be told")
 
     def _seeded(self, shadow: int) -> TrainingConfig:

@@ -1,6 +1,10 @@
 """Training shadow models as jobs: a block of them at a time where they can be stacked, else one by one."""
 
+import io
+from time import monotonic
+
 import numpy as np
+import torch
 
 from inosgm.audit.design import Design
 from inosgm.cost import Cost
@@ -49,10 +53,29 @@ class ShadowTask:
         if self.spec(spec.index, data_fingerprint=spec.data_fingerprint).id != spec.id:
             raise RuntimeError("this job belongs to another audit than the worker was given")
         with threads():
-            scores = [self._scores(spec.index, attempt)]
-        return Result(arrays={"scores": np.stack(scores)})
+            train = self._together if self.block > 1 else self._alone
+            return Result(arrays={"scores": train(spec.index, attempt)})
 
-    def _scores(self, shadow: int, attempt: Attempt) -> np.ndarray:
+    def _together(self, index: int, attempt: Attempt) -> np.ndarray:
+        """Train a block of shadow models as one."""
+        ensemble = self.design.ensemble(range(index * self.block, (index + 1) * self.block))
+        content = attempt.latest()
+        if content is not None:
+            ensemble.load_state_dict(torch.load(io.BytesIO(content), weights_only=True))
+        steps, saved, stopping = self.design.plan.steps, monotonic(), False
+        while ensemble.steps_done < steps:
+            if stopping:
+                raise Stopped
+            ensemble.step()
+            stopping = attempt.stopping()
+            if stopping or monotonic() - saved > PAUSE:
+                stream = io.BytesIO()
+                torch.save(ensemble.state_dict(), stream)
+                attempt.save(ensemble.steps_done, stream.getvalue())
+                saved = monotonic()
+        return ensemble.scores()
+
+    def _alone(self, shadow: int, attempt: Attempt) -> np.ndarray:
         """Train one shadow model."""
         design = self.design
         learner = design.learner(shadow)
@@ -62,4 +85,4 @@ class ShadowTask:
             trainer.fit(*design.records(shadow), run=run, checkpoint_every=every, stop=attempt.stopping, progress=False)
         if trainer.released < design.plan.steps:
             raise Stopped
-        return design.scores(learner)
+        return design.scores(learner)[None]
