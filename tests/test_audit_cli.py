@@ -65,6 +65,10 @@ def test_an_audit_goes_on_and_attacks_again_without_training(here):
     again = invoke("--shadows", 6, "--runs", 300, "--quiet").stdout
     assert again.strip() in told
     assert store.states() == states
+    summed = CliRunner().invoke(app, ["jobs", "summary", "runs/run-audit", "--parquet", "a", "--figure", "b.png"])
+    assert summed.stdout.startswith("6 of 6 shadow models")
+    assert summed.stdout.splitlines()[7:] == again.splitlines()[7:]
+    assert pq.read_table("a").equals(pq.read_table("runs/run-audit/audit.parquet"))
     more = invoke("--shadows", 8, "--runs", 0, "--attack", "loss", "--target", 7, "--quiet").stdout
     assert "8 of 8 shadow models" in more
     assert "(loss, on 1 shadow model; " in more

@@ -31,11 +31,11 @@ def shadows(shifts=SHIFTS, count=40, records=60, asked=64, seed=0):
     return Shadows(scores=scores.astype(np.float32), members=members, owners=owners, labels=tuple(shifts), asked=asked)
 
 
-def claims(*owners, spent=1.0):
-    return tuple(
-        Claim(owner=owner, granted=spent, spent=spent, delta=1e-5, sample_rate=1.0, noise_multiplier=4.0, steps=1)
-        for owner in owners
-    )
+def claims(*owners, mu=2.0):
+    """Promise that each owner's record is as hidden as a Gaussian of variance 1 is that moves by mu."""
+    spent = float(gaussian_epsilon(mu, 1e-5))
+    plan = {"delta": 1e-5, "sample_rate": 1.0, "noise_multiplier": 1 / mu, "steps": 1}
+    return tuple(Claim(owner=owner, granted=spent, spent=spent, **plan) for owner in owners)
 
 
 @pytest.fixture(scope="module")
@@ -70,12 +70,12 @@ def test_the_table_says_how_many_there_were_and_who_is_promised_what(audit):
 def test_a_leak_that_was_not_promised_is_contradicted():
     """A correct method fails with a probability of 5 % at most; the seed is fixed."""
     leaky = shadows({"safe": 0.0, "leaky": 4.0}, count=300, records=40, seed=1)
-    found = Audit(shadows=leaky, claims=claims("safe", "leaky", spent=0.9))
+    found = Audit(shadows=leaky, claims=claims("safe", "leaky", mu=0.2))
     safe, bad = found.verdicts
     assert safe.contradicted == ()
     assert "many runs" in bad.contradicted
     assert all(line.startswith("owner leaky: epsilon is at least ") for line in found.contradictions)
-    assert all(line.endswith(", and 0.9 was promised") for line in found.contradictions)
+    assert all(line.endswith(f", and {bad.claim.spent:.4g} was promised") for line in found.contradictions)
     assert "CONTRADICTED" in found.table()
     assert found.to_dict()["owners"][1]["contradicted"] == list(bad.contradicted)
 
@@ -130,7 +130,7 @@ def test_what_is_written_is_what_was_found(audit, tmp_path):
         one = dict(audit.successes(row["attack"]))[owner]
         assert (row["auc"], row["auc_low"], row["auc_high"]) == (one.auc, one.auc_low, one.auc_high)
         assert (row["tpr_0.01"], row["tpr_0.01_low"], row["tpr_0.01_high"]) == tuple(one.at[0.01])
-        assert row["spent"] == (None if owner is None else 1.0)
+        assert row["spent"] == (None if owner is None else audit.claims[0].spent)
     curves = pq.read_table(io.BytesIO(first["roc.parquet"]))
     assert curves.schema.metadata == {b"inosgm.shadows": b"40", b"inosgm.asked": b"64", b"inosgm.confidence": b"0.95"}
     assert curves.num_rows == len(rows) * audit.successes()[0][1].fpr.size
@@ -160,7 +160,13 @@ def test_two_methods_are_drawn_side_by_side(audit, tmp_path):
     stream = io.BytesIO()
     draw({"INO-SGD": audit, "IDP-SGD": audit}, stream, "online")
     text = stream.getvalue().decode()
-    for told in ("INO-SGD", "IDP-SGD", "attack: online, 95 % confidence bands", "owner 7, ε = 1", "most that ε allows"):
+    for told in (
+        "INO-SGD",
+        "IDP-SGD",
+        "attack: online, 95 % confidence bands",
+        f"owner 7, ε = {audit.claims[1].spent:.3g}",
+        "most that ε allows",
+    ):
         assert f"<!-- {told} -->" in text
 
 

@@ -5,6 +5,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 from typing import Any, BinaryIO, Self
 
 import numpy as np
@@ -12,13 +13,14 @@ import numpy as np
 from inosgm import _validate
 from inosgm.audit import _parquet, _tables
 from inosgm.audit.attacks import ATTACKS, chosen
-from inosgm.audit.bounds import Bound, bounds_of
+from inosgm.audit.bounds import Bound
 from inosgm.audit.claims import Claim, claims_of
 from inosgm.audit.differences import Difference, differences
 from inosgm.audit.mechanism_audit import MechanismAudit
+from inosgm.audit.owner_bounds import bounds_of
 from inosgm.audit.pool import Shadows
 from inosgm.audit.roc import Success, successes
-from inosgm.audit.study import stored
+from inosgm.audit.study import NAME, stored
 from inosgm.jobs import Store
 from inosgm.owners import Label
 
@@ -117,20 +119,15 @@ class Audit:
     def verdicts(self) -> tuple[Verdict, ...]:
         """What is known about every owner's epsilon."""
         error = (1 - self.confidence) / (2 if self.mechanisms else 1)
-        rows = bounds_of(self.shadows, self.claims, 1 - error)
-        mechanisms = {found.owner: found for found in self.mechanisms}
-        return tuple(
-            Verdict(
-                claim=claim,
-                bounds={
-                    **_strongest(mechanisms.get(claim.owner)),
-                    "one run": row.one_run,
-                    "many runs": row.many_runs,
-                },
-                mechanism=mechanisms.get(claim.owner),
-            )
-            for claim, row in zip(self.claims, rows, strict=True)
-        )
+        from_shadows = {row.owner: row for row in bounds_of(self.shadows, self.claims, 1 - error)}
+        from_mechanism = {found.owner: found for found in self.mechanisms}
+        verdicts = []
+        for claim in self.claims:
+            bounds = _strongest(from_mechanism.get(claim.owner))
+            if row := from_shadows.get(claim.owner):
+                bounds |= {"one run": row.one_run, "many runs": row.many_runs}
+            verdicts.append(Verdict(claim=claim, bounds=bounds, mechanism=from_mechanism.get(claim.owner)))
+        return tuple(verdicts)
 
     @cached_property
     def differences(self) -> tuple[Difference, ...]:
@@ -162,6 +159,18 @@ class Audit:
         """Return all of it but the curves, for JSON."""
         return _tables.to_dict(self)
 
+    def to_parquet(self, file: str | os.PathLike[str] | BinaryIO) -> None:
+        """Write a Parquet file with a row for each attack and owner: how well the attack does, and what was promised.
+
+        Args:
+            file: Its name, or a file that is open for writing.
+        """
+        content = _parquet.numbers(self)
+        if isinstance(file, str | os.PathLike):
+            Path(file).write_bytes(content)
+        else:
+            file.write(content)
+
     def figure(self, file: str | os.PathLike[str] | BinaryIO) -> None:
         """Draw true against false positive rates of the first attack, a line for each owner.
 
@@ -179,6 +188,14 @@ class Audit:
         tables = (_parquet.numbers, _parquet.curves, _parquet.bounds, _parquet.differences)
         for name, content in zip(FILES, [*(make(self) for make in tables), stream.getvalue()], strict=True):
             store.put(name, content)
+
+
+def holds_audit(store: Store) -> bool:
+    """Say whether a store holds shadow models."""
+    try:
+        return bool(store.claimed(NAME))
+    except FileNotFoundError:
+        return False
 
 
 def mechanism_confidence(confidence: float, count: int) -> float:
