@@ -94,11 +94,13 @@ def success(statistics: np.ndarray, members: np.ndarray, *, confidence: float = 
     >>> found.auc, found.at[0.1]
     (0.75, Rate(tpr=0.5, low=0.0, high=1.0))
     """
-    level = _validate.number("confidence", confidence, above=0, most=1)
-    if level == 1 or statistics.ndim != 2 or members.shape != statistics.shape or not statistics.size:
+    level = _validate.number("confidence", confidence, above=0)
+    if level >= 1:
+        raise ValueError(f"confidence must be below 1, got {confidence!r}: 0.95, say")
+    if statistics.ndim != 2 or members.shape != statistics.shape or not statistics.size:
         raise ValueError(
-            "statistics and members must have a row per target and a column per record, and confidence must be below "
-            f"1: got {statistics.shape}, {members.shape} and {confidence!r}"
+            "statistics and members must have a row per target and a column per record: got "
+            f"{statistics.shape} and {members.shape}"
         )
     missing = np.isnan(statistics)
     inside = int(np.count_nonzero(members))
