@@ -220,6 +220,8 @@ def test_names_and_refusals():
     for confidence in (0.0, 1.0, math.nan):
         with pytest.raises(ValueError, match="confidence must be"):
             success(np.zeros((1, 2)), np.array([[True, False]]), confidence=confidence)
+    with pytest.raises(ValueError, match="true or false, got uint8"):
+        success(np.zeros((1, 2)), np.zeros((1, 2), np.uint8))
     for wrong in (np.zeros(2), np.zeros((1, 3)), np.zeros((0, 2))):
         with pytest.raises(ValueError, match="a row per target"):
             success(wrong, np.zeros((1, 2), bool))
