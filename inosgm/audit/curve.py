@@ -78,17 +78,17 @@ class Curve:
     def _histograms(self, knots: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return how many points of each target, and of each record, are where: others first, then members."""
         targets, records = self._values.shape
-        size, every = 2 * knots.size + 1, np.arange(records)
-        by_target = np.empty((targets, 2, size))
-        by_record = np.zeros((records, 2, size), np.min_scalar_type(targets))
-        places = np.empty(records, np.int64)
+        size = 2 * knots.size + 1
+        by_target = np.empty((targets, 2 * size))
+        by_record = np.zeros(records * 2 * size, np.min_scalar_type(targets))
+        first, places = np.arange(records) * (2 * size), np.empty(records, np.int64)
         for row, (values, members) in enumerate(zip(self._values, self._members, strict=True)):
-            kind = members.astype(np.int64)
             order = np.argsort(values)
             places[order] = np.repeat(np.arange(size), np.diff(_edges(values[order], knots)))
-            by_record[every, kind, places] += 1
-            by_target[row] = np.bincount(kind * size + places, minlength=2 * size).reshape(2, size)
-        return by_target, by_record
+            places[members] += size
+            by_record[first + places] += 1  # a target has one point of each record
+            by_target[row] = np.bincount(places, minlength=2 * size)
+        return by_target.reshape(targets, 2, size), by_record.reshape(records, 2, size)
 
 
 def _some(points: np.ndarray) -> np.ndarray:

@@ -50,16 +50,11 @@ class Columns:
 
     def __init__(self, shadows: Shadows, records: slice, targets: np.ndarray, outside: np.ndarray | None) -> None:
         scores = shadows.scores[:, records].astype(np.float64)
-        finite = np.isfinite(scores)
-        scores[~finite] = 0
-        self._centre = scores.sum(axis=0) / np.maximum(finite.sum(axis=0), 1)
-        self._scores = np.where(finite, scores - self._centre, 0)
-        self._finite, self._members = finite, shadows.members[:, records]
-        self._targets = None if outside is not None else targets
-        if outside is None:
-            self.scores = np.where(finite[targets], shadows.scores[targets, records], np.nan)
-        else:
-            self.scores = np.where(np.isfinite(outside[records]), outside[records], np.nan)[None]
+        self._finite = np.isfinite(scores)
+        self._scores, self._members = np.where(self._finite, scores, 0), shadows.members[:, records]
+        self._targets = targets if outside is None else None
+        own = scores[targets] if outside is None else outside[None, records].astype(np.float64)
+        self.scores = np.where(np.isfinite(own), own, np.nan)
 
     def moments(self, member: bool) -> Moments:
         """Return what scores are like where a record was in, or where it was out, for each target without its own."""
@@ -69,13 +64,13 @@ class Columns:
         away = (self._scores - mean) * group
         squares = (away**2).sum(axis=0)
         if self._targets is None:
-            return Moments(count[None], (mean + self._centre)[None], squares[None])
+            return Moments(count[None], mean[None], squares[None])
         own, away = group[self._targets], away[self._targets]
         left = count - own
         rest = np.maximum(left, 1)
-        others = Moments(left, mean - away / rest, squares - away**2 * (count / rest))
-        self._sum_again(others, group, own & (left > 1) & (others.squares < CANCELLED * squares))
-        return Moments(left, others.mean + self._centre, np.maximum(others.squares, 0))
+        others = Moments(left, mean - away / rest, np.maximum(squares - away**2 * (count / rest), 0))
+        self._sum_again(others, group, own & (left > 0) & (others.squares < CANCELLED * squares))
+        return others
 
     def _sum_again(self, moments: Moments, group: np.ndarray, where: np.ndarray) -> None:
         """Replace moments that are differences of nearly equal numbers: there is about one such target per record."""

@@ -84,7 +84,7 @@ def success(statistics: np.ndarray, members: np.ndarray, *, confidence: float = 
 
     Args:
         statistics: A row per target model and a column per record; NaN where there is none.
-        members: Who was in, in the same form.
+        members: Who was in, in the same form, true or false.
         confidence: How often each interval shall hold its number.
 
     Raises:
@@ -97,6 +97,8 @@ def success(statistics: np.ndarray, members: np.ndarray, *, confidence: float = 
     level = _validate.number("confidence", confidence, above=0)
     if level >= 1:
         raise ValueError(f"confidence must be below 1, got {confidence!r}: 0.95, say")
+    if members.dtype != bool:
+        raise ValueError(f"members must be true or false, got {members.dtype}")
     if statistics.ndim != 2 or members.shape != statistics.shape or not statistics.size:
         raise ValueError(
             "statistics and members must have a row per target and a column per record: got "
