@@ -22,7 +22,7 @@ MOST_SCALE = 1000.0
 MOST_EPSILON = 40.0
 """Bounds with nothing taken for granted are looked for up to it; counts that go beyond it need 1e17 runs."""
 
-_FINE, _COARSE = 4000, 250
+_FINE, _COARSE = 2000, 250
 _ACCOUNTED_ABOVE = 1.0005  # an accounted epsilon may be that much above the true one, and here it must not be
 
 

@@ -50,6 +50,19 @@ class Design:
         """Return a variance in the same way, which is at least that of either kind of clusters alone."""
         return np.asarray(np.maximum(self.covariance(products), np.maximum(*self._each(products))))
 
+    def correlation(self, covariance: np.ndarray, squared: np.ndarray, events: np.ndarray) -> np.ndarray:
+        """Return a correlation; of a positive one what is left at the lower end of its interval (Fisher), or 0.
+
+        Args:
+            covariance: The covariance.
+            squared: The product of the variances.
+            events: How many events it rests on, if those are fewer than the clusters.
+        """
+        value = np.clip(covariance / np.sqrt(np.where(squared > 0, squared, np.inf)), -1, 1)
+        error = -stdtrit(np.inf, self.tail) / np.sqrt(np.maximum(np.minimum(events, self.clusters) - 3, 1e-9))
+        least = np.tanh(np.arctanh(np.clip(value, 0, 1 - 1e-9)) - error)
+        return np.where(value > 0, np.maximum(least, 0), value)
+
     def effective(self, rate: np.ndarray, variance: np.ndarray, most: float = np.inf) -> np.ndarray:
         """Return how many independent points would know a rate as well (Korn, Graubard 1998).
 

@@ -94,11 +94,13 @@ def success(statistics: np.ndarray, members: np.ndarray, *, confidence: float = 
     >>> found.auc, found.at[0.1]
     (0.75, Rate(tpr=0.5, low=0.0, high=1.0))
     """
-    level = _validate.number("confidence", confidence, above=0, most=1)
-    if level == 1 or statistics.ndim != 2 or members.shape != statistics.shape or not statistics.size:
+    level = _validate.number("confidence", confidence, above=0)
+    if level >= 1:
+        raise ValueError(f"confidence must be below 1, got {confidence!r}: 0.95, say")
+    if statistics.ndim != 2 or members.shape != statistics.shape or not statistics.size:
         raise ValueError(
-            "statistics and members must have a row per target and a column per record, and confidence must be below "
-            f"1: got {statistics.shape}, {members.shape} and {confidence!r}"
+            "statistics and members must have a row per target and a column per record: got "
+            f"{statistics.shape} and {members.shape}"
         )
     missing = np.isnan(statistics)
     inside = int(np.count_nonzero(members))
@@ -167,16 +169,21 @@ def _rates(
 
     A rate is uncertain because the members beyond a threshold are a sample, and because the others are, which puts the
     threshold in the wrong place. Each has an exact interval (Clopper and Pearson; order statistics) with effective
-    numbers of points. They are put together by their squares, less what they have in common (Zou, Donner 2008).
+    numbers of points. They are put together by their squares, less what they surely have in common (Zou, Donner 2008).
     """
-    tpr_variance, fpr_variance = map(design.variance, products[:2])
-    spread = np.sqrt(tpr_variance * fpr_variance)
-    correlation = np.clip(design.covariance(products[2]) / np.where(spread > 0, spread, np.inf), -1, 1)
-    sampled = design.interval(at.tpr, design.effective(at.tpr, tpr_variance, curve.inside.size))
-    shares = design.beyond(GRID[:-1], design.effective(GRID[:-1], fpr_variance, curve.outside.size))
-    moved = [np.where(share > 0, curve.thresholds(share).tpr, 0) for share in shares]
-    reach = [
-        np.sqrt((one - at.tpr) ** 2 + (other - at.tpr) ** 2 - 2 * correlation * (one - at.tpr) * (other - at.tpr))
-        for one, other in zip(sampled, moved, strict=True)
-    ]
-    return at.tpr, np.maximum(at.tpr - reach[0], 0), np.minimum(at.tpr + reach[1], 1)
+    rates, (tpr_variance, fpr_variance) = GRID[:-1], map(design.variance, products[:2])
+    inside = design.effective(at.tpr, tpr_variance, curve.inside.size)
+    outside = design.effective(rates, fpr_variance, curve.outside.size)
+    events = np.minimum(np.minimum(at.tpr, 1 - at.tpr) * inside, np.minimum(rates, 1 - rates) * outside)
+    common = design.correlation(design.covariance(products[2]), tpr_variance * fpr_variance, events)
+    moved = [np.where(share > 0, curve.thresholds(share).tpr, 0) for share in design.beyond(rates, outside)]
+    below, above = (
+        _together(end - at.tpr, other - at.tpr, common)
+        for end, other in zip(design.interval(at.tpr, inside), moved, strict=True)
+    )
+    return at.tpr, np.maximum(at.tpr - below, 0), np.minimum(at.tpr + above, 1)
+
+
+def _together(one: np.ndarray, other: np.ndarray, common: np.ndarray) -> np.ndarray:
+    """Return how far two errors reach together, of which one is taken from the other."""
+    return np.asarray(np.sqrt(np.maximum(one**2 + other**2 - 2 * common * one * other, 0)))

@@ -12,6 +12,7 @@ import numpy as np
 from inosgm import _validate
 from inosgm.audit import draws
 from inosgm.audit.design import Design
+from inosgm.audit.ensemble import unstackable
 from inosgm.audit.pool import Shadows
 from inosgm.audit.shadows import ShadowTask
 from inosgm.config import TrainingConfig
@@ -20,6 +21,9 @@ from inosgm.plan import Plan
 from inosgm.runs.directory import located
 from inosgm.runs.seeds import changes
 from inosgm.runs.source import read
+
+BLOCK = 16
+"""How many shadow models are trained as one where that is possible."""
 
 NAME, OWNERS = "audit.json", "owners.npy"
 """What a store of shadow models says about the one audit that it belongs to, and who owns which record."""
@@ -86,7 +90,8 @@ class ShadowStudy:
         wish = {"seed": _validate.count("seed", seed), "canaries": _validate.count("canaries", canaries)}
         self.design = Design.of(config, source, private=private, **wish)
         self.design.check()
-        self.task = ShadowTask(self.design, 1)
+        stacked = unstackable(self.design.config, self.design.pool.dataset) is None
+        self.task = ShadowTask(self.design, BLOCK if stacked else 1)
         fingerprint = self.store.fingerprint(source.parts(config))
         blocks = -(-self.asked // self.task.block)
         self.specs = [self.task.spec(index, data_fingerprint=fingerprint) for index in range(blocks)]
