@@ -67,7 +67,8 @@ class Ensemble:
         data = pool.dataset.x, pool.dataset.y
         inputs, self._targets = batch_of(data, np.arange(pool.owners.n_records), self._parameters[0])
         self._inputs = inputs.flatten(1)
-        self._squares = self._inputs.double().square().sum(1)
+        squares = self._inputs.double().square().sum(1)  # a record whose square leaves the precision is left out
+        self._squares = squares.where(squares <= torch.finfo(self._inputs.dtype).max, torch.inf)
         self._stretch = 1 + HEADROOM * torch.finfo(self._inputs.dtype).eps
         self._at_once = max(1, int(NUMBERS / (self._stack.width * plan.expected_batch)))
 

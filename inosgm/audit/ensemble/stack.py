@@ -8,8 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-TINY = torch.finfo(torch.float32).tiny
-"""What a square that underflows counts as."""
+from inosgm.sgd.gradients.per_record import TINY
 
 
 class Stack(nn.Module):
