@@ -40,11 +40,11 @@ class MemoryAttempt:
 
 
 def one_by_one(**changes):
-    """Return a configuration whose models are trained one by one."""
-    return config(**{"model": {"name": "mlp", "options": {"widths": [4]}}, **changes})
+    """Return a configuration whose models are trained one by one: this optimizer is not known to be elementwise."""
+    return config(optimizer={"name": "ASGD", "lr": 1.0, "options": {}}, **changes)
 
 
-def trained(store, shadows=3, executor=None, made=None, **options):
+def trained(store, shadows=20, executor=None, made=None, **options):
     study = ShadowStudy(config() if made is None else made, shadows, store=store, **options)
     outcome = study.run(executor, progress=False)
     assert (outcome.failed, outcome.left) == ({}, ())
@@ -53,7 +53,7 @@ def trained(store, shadows=3, executor=None, made=None, **options):
 
 @pytest.fixture(scope="module")
 def audited(tmp_path_factory):
-    """A store with three shadow models that nobody disturbed."""
+    """A store with two blocks of shadow models that nobody disturbed."""
     store = tmp_path_factory.mktemp("audited")
     trained(store)
     return store
@@ -106,7 +106,7 @@ def test_a_pool_is_scored_in_parts_as_in_one(monkeypatch):
 
 
 def test_executors_do_not_matter(audited, tmp_path):
-    one, other = stored(Store(audited)), trained(tmp_path / "store", executor=ProcessExecutor(2))
+    one, other = stored(Store(audited), 20), trained(tmp_path / "store", executor=ProcessExecutor(2))
     np.testing.assert_array_equal(one.shadows.scores, other.shadows.scores)
     np.testing.assert_array_equal(one.shadows.members, other.shadows.members)
     assert one.shadows.scores.dtype == np.float32
@@ -126,7 +126,7 @@ def test_a_shadow_model_knows_its_members_only():
     made = config(seed=0)
     design = Design.of(made, read(made))
     x, _ = design.records(0)
-    np.testing.assert_array_equal(x, design.pool.x[design.members(0)])
+    np.testing.assert_array_equal(x, design.pool.dataset.x[design.members(0)])
     trainer = design.trainer(0, design.learner(0))
     assert trainer._owners.size == len(x) != design.plan.sizes.sum()
     assert design.key(0) != design.key(1)
@@ -150,10 +150,11 @@ def test_without_privacy_a_step_is_one_of_plain_descent():
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-6)
 
 
-def test_a_shadow_model_that_was_stopped_goes_on_bit_for_bit():
-    made = one_by_one()
+@pytest.mark.parametrize("block", [1, 5])
+def test_shadow_models_that_were_stopped_go_on_bit_for_bit(block):
+    made = one_by_one() if block == 1 else config()
     design = Design.of(made, read(made))
-    task = pickle.loads(pickle.dumps(ShadowTask(design, 1)))
+    task = pickle.loads(pickle.dumps(ShadowTask(design, block)))
     spec = task.spec(0, data_fingerprint="")
     undisturbed = task.run(spec, MemoryAttempt())
     attempt = MemoryAttempt(every=3)
@@ -163,7 +164,17 @@ def test_a_shadow_model_that_was_stopped_goes_on_bit_for_bit():
     np.testing.assert_array_equal(task.run(spec, attempt).arrays["scores"], undisturbed.arrays["scores"])
 
 
-def test_more_shadow_models_later_are_only_those_that_are_missing(audited, tmp_path, monkeypatch):
+def test_together_or_alone_makes_no_difference_but_for_roundings():
+    made = config()
+    design = Design.of(made, read(made))
+    tasks = [ShadowTask(design, block) for block in (1, 4)]
+    alone = [tasks[0].run(tasks[0].spec(index, data_fingerprint=""), MemoryAttempt()) for index in range(4, 8)]
+    together = tasks[1].run(tasks[1].spec(1, data_fingerprint=""), MemoryAttempt())
+    one_by_one = np.concatenate([result.arrays["scores"] for result in alone])
+    np.testing.assert_allclose(together.arrays["scores"], one_by_one, rtol=1e-4, atol=1e-4)
+
+
+def test_more_shadow_models_later_are_only_those_that_are_missing(tmp_path, monkeypatch):
     made = one_by_one()
     first = trained(tmp_path / "store", 2, made=made)
     begun = []
@@ -208,14 +219,14 @@ class Some(SerialExecutor):
 )
 def test_stale_shadow_models_are_refused(audited, changes, options, why):
     with pytest.raises(ValueError, match=why):
-        ShadowStudy(config(**changes), 3, store=audited, **options)
+        ShadowStudy(config(**changes), 20, store=audited, **options)
 
 
 def test_shadow_models_of_other_code_are_refused_and_still_read(audited, monkeypatch):
     monkeypatch.setattr("inosgm.audit.shadows.code_version", lambda config: "0.0.0+other")
     with pytest.raises(ValueError, match="was made by other code"):
-        ShadowStudy(config(), 3, store=audited)
-    assert stored(Store(audited)).shadows.count == 3
+        ShadowStudy(config(), 20, store=audited)
+    assert stored(Store(audited)).shadows.count == 32
 
 
 def test_a_job_of_another_audit_is_refused():
@@ -233,7 +244,7 @@ def test_canaries_stand_out_and_only_they_are_looked_at(tmp_path):
     np.testing.assert_array_equal(np.bincount(found.shadows.owners), [9, 9])
     made = config()
     design = Design.of(made, read(made), canaries=9)
-    changed = np.flatnonzero(design.pool.y != Design.of(made, read(made)).pool.y)
+    changed = np.flatnonzero(design.pool.dataset.y != Design.of(made, read(made)).pool.dataset.y)
     np.testing.assert_array_equal(changed, draws.canaries(0, design.owners, 9))
 
 

@@ -77,8 +77,8 @@ def one_run_bound(
 def guessed_epsilon(records: int, guesses: int, right: int, delta: float, error: float) -> float:
     """Return the greatest epsilon that right guesses refute, 0 if they refute none.
 
-    >>> round(guessed_epsilon(1000, 100, 100, 1e-5, 0.05), 2)
-    3.48
+    >>> round(guessed_epsilon(100, 100, 100, 0.0, 0.05), 2)
+    3.49
     """
     if chance_of_guesses(records, guesses, right, 0.0, delta) > error:
         return 0.0
