@@ -19,6 +19,7 @@ from inosgm._cli_seeds import (
 from inosgm._cli_training import DataOption, File, QuietOption, SetOption, configuration
 
 if TYPE_CHECKING:
+    from inosgm.audit.study import ShadowStudy
     from inosgm.config import TrainingConfig
     from inosgm.jobs import Executor
 
@@ -142,11 +143,11 @@ def run_audit(config: "TrainingConfig", wish: Wish, store: str, executor: "Execu
         private=not wish.no_privacy,
         canaries=wish.canaries,
     )
-    tell(f"{study.left()} of {wish.shadows} shadow models are to be trained", wish)
+    tell(f"{_left(study)} shadow models are to be trained", wish)
     try:
         outcome = study.run(executor, attempts=attempts, progress=not wish.quiet)
     except Interrupted:
-        left = f"{study.left()} of {wish.shadows} shadow models are left in {store}"
+        left = f"{_left(study)} shadow models are left in {store}"
         typer.echo(f"interrupted: {left}; the same command goes on with them", err=True)
         raise typer.Exit(130) from None
     contradictions: list[str] = []
@@ -188,3 +189,8 @@ def tell(line: str, wish: Wish) -> None:
     """Say something about the audit that is no result."""
     if not wish.quiet:
         typer.echo(line, err=wish.as_json)
+
+
+def _left(study: "ShadowStudy") -> str:
+    """Say how many shadow models are not trained; whole blocks are, so that more may be missing than are asked for."""
+    return f"{min(study.left(), study.asked)} of {study.asked}"

@@ -120,6 +120,7 @@ def test_few_shadow_models_are_enough_to_say_something(count, asked, tmp_path):
 def test_what_is_written_is_what_was_found(audit, tmp_path):
     store = Store(tmp_path)
     audit.write(store)
+    assert {(tmp_path / name).stat().st_mode & 0o777 for name in FILES} == {0o600}
     first = {name: store.get(name) for name in FILES}
     Audit(shadows=audit.shadows, claims=audit.claims).write(store)
     assert {name: store.get(name) for name in FILES} == first

@@ -187,7 +187,7 @@ class Audit:
         self.figure(stream)
         tables = (_parquet.numbers, _parquet.curves, _parquet.bounds, _parquet.differences)
         for name, content in zip(FILES, [*(make(self) for make in tables), stream.getvalue()], strict=True):
-            store.put(name, content)
+            store.put(name, content, secret=True)
 
 
 def holds_audit(store: Store) -> bool:
