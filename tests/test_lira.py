@@ -13,7 +13,7 @@ from sklearn.metrics import roc_auc_score, roc_curve
 from inosgm.audit import curve as curves
 from inosgm.audit import fits
 from inosgm.audit.attacks import ATTACKS, LossThreshold, Offline, Online
-from inosgm.audit.clusters import Design
+from inosgm.audit.clusters import Clusters
 from inosgm.audit.curve import Curve
 from inosgm.audit.differences import differences
 from inosgm.audit.pool import Shadows
@@ -317,13 +317,13 @@ def test_one_target_has_the_interval_of_delong():
 
 
 def test_exact_intervals():
-    design = Design(targets=1, records=40, confidence=0.95)
+    clusters = Clusters(targets=1, records=40, confidence=0.95)
     for hits in (0, 1, 7, 39, 40):
-        low, high = design.interval(np.array(hits / 40), np.array(40.0))
+        low, high = clusters.interval(np.array(hits / 40), np.array(40.0))
         exact = stats.binomtest(hits, 40).proportion_ci(0.95, method="exact")
         assert (low, high) == pytest.approx((exact.low, exact.high), abs=1e-9)
-    assert design.effective(np.array(0.0), np.array(0.0)) == pytest.approx(40, rel=0.1)  # Student's t: a little fewer
-    low, high = design.beyond(np.array([0.001, 0.1]), np.array([40.0, 1000.0]))
+    assert clusters.effective(np.array(0.0), np.array(0.0)) == pytest.approx(40, rel=0.1)  # Student's t: a little fewer
+    low, high = clusters.beyond(np.array([0.001, 0.1]), np.array([40.0, 1000.0]))
     assert low[0] == 0  # it may be that nobody is beyond
     assert low[1] * 1000 == pytest.approx(stats.binom.ppf(0.025, 1000, 0.1), abs=1)
     assert high[1] * 1000 == pytest.approx(stats.binom.ppf(0.975, 1000, 0.1) + 1, abs=1)

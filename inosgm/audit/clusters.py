@@ -16,7 +16,7 @@ class Products(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Design:
+class Clusters:
     """How points hang together, and how sure one wants to be.
 
     Attributes:

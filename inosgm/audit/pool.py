@@ -32,6 +32,8 @@ class Shadows:
                 "scores and members must have a row per shadow model and a column per record: got "
                 f"{self.scores.shape} and {self.members.shape}"
             )
+        if self.members.dtype != np.bool_:
+            raise ValueError(f"members must be truth values, got {self.members.dtype}")
         if self.owners.shape != self.scores.shape[1:]:
             raise ValueError(f"owners must be one per record: got {self.owners.size} for {self.scores.shape[1]}")
         if self.owners.size and not 0 <= self.owners.min() <= self.owners.max() < len(self.labels):

@@ -9,7 +9,7 @@ import numpy as np
 
 from inosgm import _validate
 from inosgm.audit.attacks import Attack, chosen
-from inosgm.audit.clusters import Design, Products
+from inosgm.audit.clusters import Clusters, Products
 from inosgm.audit.curve import Curve, Thresholds
 from inosgm.audit.pool import Shadows
 from inosgm.owners import Label
@@ -106,18 +106,18 @@ def success(statistics: np.ndarray, members: np.ndarray, *, confidence: float = 
         )
     missing = np.isnan(statistics)
     inside = int(np.count_nonzero(members))
-    design = Design(targets=statistics.shape[0], records=statistics.shape[1], confidence=level)
+    clusters = Clusters(targets=statistics.shape[0], records=statistics.shape[1], confidence=level)
     found = _NOTHING
     if 0 < inside < members.size:
-        found = _intervals(Curve(np.where(missing, -np.inf, statistics), members), design)
+        found = _intervals(Curve(np.where(missing, -np.inf, statistics), members), clusters)
     return Success(
         **found,
         fpr=GRID,
         confidence=level,
         members=inside,
         others=members.size - inside,
-        targets=design.targets,
-        records=design.records,
+        targets=clusters.targets,
+        records=clusters.records,
         unknown=int(missing.sum()),
     )
 
@@ -151,13 +151,13 @@ _NOTHING: dict[str, Any] = {
 }
 
 
-def _intervals(curve: Curve, design: Design) -> dict[str, Any]:
+def _intervals(curve: Curve, clusters: Clusters) -> dict[str, Any]:
     """Return area and true positive rates with their confidence intervals."""
     at, area = curve.thresholds(GRID[:-1]), np.array(curve.area())
     products = curve.products(at)
     whole = Products(*(one[-1] + other[-1] + 2 * mixed[-1] for one, other, mixed in zip(*products, strict=True)))
-    auc_low, auc_high = design.interval(area, design.effective(area, design.variance(whole)))
-    tpr, low, high = _rates(curve, at, [Products(*(each[:-1] for each in three)) for three in products], design)
+    auc_low, auc_high = clusters.interval(area, clusters.effective(area, clusters.variance(whole)))
+    tpr, low, high = _rates(curve, at, [Products(*(each[:-1] for each in three)) for three in products], clusters)
     return {
         **{"auc": float(area), "auc_low": float(auc_low), "auc_high": float(auc_high)},
         **{"tpr": np.append(tpr, 1.0), "tpr_low": np.append(low, 1.0), "tpr_high": np.append(high, 1.0)},
@@ -165,7 +165,7 @@ def _intervals(curve: Curve, design: Design) -> dict[str, Any]:
 
 
 def _rates(
-    curve: Curve, at: Thresholds, products: Sequence[Products], design: Design
+    curve: Curve, at: Thresholds, products: Sequence[Products], clusters: Clusters
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return the true positive rates at false positive rates below 1, with their confidence intervals.
 
@@ -173,15 +173,15 @@ def _rates(
     threshold in the wrong place. Each has an exact interval (Clopper and Pearson; order statistics) with effective
     numbers of points. They are put together by their squares, less what they surely have in common (Zou, Donner 2008).
     """
-    rates, (tpr_variance, fpr_variance) = GRID[:-1], map(design.variance, products[:2])
-    inside = design.effective(at.tpr, tpr_variance, curve.inside.size)
-    outside = design.effective(rates, fpr_variance, curve.outside.size)
+    rates, (tpr_variance, fpr_variance) = GRID[:-1], map(clusters.variance, products[:2])
+    inside = clusters.effective(at.tpr, tpr_variance, curve.inside.size)
+    outside = clusters.effective(rates, fpr_variance, curve.outside.size)
     events = np.minimum(np.minimum(at.tpr, 1 - at.tpr) * inside, np.minimum(rates, 1 - rates) * outside)
-    common = design.correlation(design.covariance(products[2]), tpr_variance * fpr_variance, events)
-    moved = [np.where(share > 0, curve.thresholds(share).tpr, 0) for share in design.beyond(rates, outside)]
+    common = clusters.correlation(clusters.covariance(products[2]), tpr_variance * fpr_variance, events)
+    moved = [np.where(share > 0, curve.thresholds(share).tpr, 0) for share in clusters.beyond(rates, outside)]
     below, above = (
         _together(end - at.tpr, other - at.tpr, common)
-        for end, other in zip(design.interval(at.tpr, inside), moved, strict=True)
+        for end, other in zip(clusters.interval(at.tpr, inside), moved, strict=True)
     )
     return at.tpr, np.maximum(at.tpr - below, 0), np.minimum(at.tpr + above, 1)
 
