@@ -1,9 +1,9 @@
-# make demo, make test: each sets up .venv once, then runs.
+# make demo, make test, make audit: each sets up .venv once, then runs.
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: demo test lint types docs bench clean
+.PHONY: demo audit test lint types docs bench clean
 
 $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "inosgm needs Python 3.11 or newer: make PYTHON=python3.12 ...")'
@@ -13,6 +13,9 @@ $(READY): pyproject.toml constraints.txt
 
 demo: $(READY)
 	$(BIN)/python -m inosgm demo
+
+audit: $(READY)
+	$(BIN)/python -m examples.audit
 
 test: $(READY)
 	$(BIN)/python -m pytest -n auto

@@ -33,7 +33,11 @@ def summary(
     parquet: Annotated[Path | None, typer.Option(help="Also write all numbers into this Parquet file.")] = None,
     figure: Annotated[Path | None, typer.Option(help="Also draw them into this file: .svg, .png, .pdf.")] = None,
 ) -> None:
-    """Say what the runs of a store that are done came to: mean, spread and confidence band by owner; or by point."""
+    """Say what the runs of a store that are done came to: mean, spread and confidence band by owner; or by point.
+
+    Of an audit, what attacks on the shadow models that are done achieve.
+    """
+    from inosgm.audit.report import Audit, holds_audit
     from inosgm.jobs import Store
     from inosgm.runs import Summary
     from inosgm.runs.seeds import holds_sweep
@@ -49,7 +53,7 @@ def summary(
         if parquet is not None:
             parquet.write_bytes(points.to_parquet())
         return
-    found = Summary.of(place)
+    found = Audit.of(place) if holds_audit(place) else Summary.of(place)
     typer.echo(found.table())
     if parquet is not None:
         found.to_parquet(parquet)

@@ -77,12 +77,12 @@ class Pieces:
         """
         xp, table = array_api_compat.array_namespace(high), self._on(high)
         piece, offset = table._locate(xp, high, low)
-        first, last, begin, end = piece[:-1], piece[1:], offset[:-1], offset[1:]
+        first, last, begin, end = piece[..., :-1], piece[..., 1:], offset[..., :-1], offset[..., 1:]
         crosses = last > first
         inside = xp.where(crosses, table.width[first], end)
         head = _mean_of_cubic(table.cubic[:, first], begin, inside)
-        where = xp.nonzero(crosses)[0]  # at most one interval per knot, and usually few
-        if where.shape[0]:
+        where = xp.nonzero(crosses)  # at most one interval per knot, and usually few
+        if where[0].shape[0]:
             first, last, begin, end = first[where], last[where], begin[where], end[where]
             between = table.area_high[last] - table.area_high[first + 1]
             between = between + (table.area_low[last] - table.area_low[first + 1])
@@ -111,13 +111,13 @@ class Pieces:
 def rounding_of_sums(xp: Any, terms: Array, sums: Array) -> Array:
     """Return what float64 cumulative sums from 0 on lost: the exact ones are sums + rounding_of_sums, to second order.
 
-    Both begin with the sum of no terms.
+    Both begin with the sum of no terms, and go along the last axis.
     """
-    before, after = sums[:-1], sums[1:]
+    before, after = sums[..., :-1], sums[..., 1:]
     step = after - before
     virtual = after - step
     error = (after - (step + virtual)) + (virtual - before)  # after - before = step + error, exactly (Knuth)
-    return xp.concat([before[:1], xp.cumulative_sum((terms - step) - error)])
+    return xp.concat([before[..., :1], xp.cumulative_sum((terms - step) - error, axis=-1)], axis=-1)
 
 
 def _mean_of_cubic(cubic: Array, p: Array, q: Array) -> Array:

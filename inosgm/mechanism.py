@@ -5,7 +5,7 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, final
+from typing import Any, ClassVar, final
 
 import array_api_compat
 import numpy as np
@@ -78,6 +78,9 @@ class INOSGM(ABC):
     array([6.1])
     """
 
+    _sizes_vary: ClassVar[bool] = False
+    """Whether owners may have other numbers of records than the plan says: where who takes part is drawn anew."""
+
     def __init__(
         self,
         plan: Plan,
@@ -96,7 +99,7 @@ class INOSGM(ABC):
         _validate.instance("order", order, Order, "take one such as Descending()")
         _validate.instance("clipping", clipping, Clipping, "take ScaleClipped() or ClipToShare()")
         self._tail, self._order, self._clipping = tail, order, clipping
-        self._owners = _owner_indices(plan, owners)
+        self._owners = _owner_indices(plan, owners, sizes_vary=self._sizes_vary)
         if ledger is not None and not callable(getattr(ledger, "charge", None)):
             raise TypeError(f"ledger must be a Ledger, got {ledger!r}: open a file with Ledger(path)")
         self._ledger, self._note = ledger, note
@@ -261,7 +264,7 @@ def clipped_ordered_sum(
     return contributions.weighted_sum(clipping.factors(norms, bounds, rho))
 
 
-def _owner_indices(plan: Plan, owners: Owners | Sequence[str | int] | np.ndarray) -> np.ndarray:
+def _owner_indices(plan: Plan, owners: Owners | Sequence[str | int] | np.ndarray, *, sizes_vary: bool) -> np.ndarray:
     """Translate owner labels into positions in the plan, and see that the plan is about these records."""
     if isinstance(owners, Owners):
         owners = np.array(owners.labels)[owners.of_record]
@@ -280,7 +283,9 @@ def _owner_indices(plan: Plan, owners: Owners | Sequence[str | int] | np.ndarray
     places = np.array([position[label] for label in distinct.tolist()], dtype=np.int64)
     missing = plan.sizes.copy()
     missing[places] -= counts
-    if np.abs(missing).sum() > 1:  # neighbouring data sets, one record more or less, follow the same plan
+    if (
+        np.abs(missing).sum() > 1 and not sizes_vary
+    ):  # neighbouring data sets, one record more or less, follow the same plan
         worst = int(np.argmax(np.abs(missing)))
         raise ValueError(
             f"owners must be those of the plan: it has {plan.sizes[worst]} records of {plan.labels[worst]!r}, "

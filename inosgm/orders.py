@@ -51,6 +51,26 @@ class Order(ABC):
             ranking = by_key if ranking is None else ranking[by_key]
         return ranking
 
+    def rankings(self, scores: np.ndarray, ids: np.ndarray, owners: np.ndarray, there: np.ndarray) -> np.ndarray:
+        """Return the positions of the records of many batches, each from the most to the least important.
+
+        Args:
+            scores: One row per batch, as for `ranking`, like ids and owners; ids ascend in every row.
+            ids: One distinct integer per record.
+            owners: One number per record.
+            there: Whether there is a record at all: batches differ in size, and empty places are ranked first (but
+                for scores beyond 1e300).
+
+        Returns:
+            A permutation in every row.
+        """
+        ranking = None
+        for key in reversed(self._keys(np, scores, ids, owners)):
+            key = np.where(there, key, _first_places(key))
+            by_key = _stable_argsorts(key if ranking is None else np.take_along_axis(key, ranking, 1))
+            ranking = by_key if ranking is None else np.take_along_axis(ranking, by_key, 1)
+        return np.asarray(ranking)
+
     @abstractmethod
     def _keys(self, xp: Any, scores: Array, ids: Array | None, owners: Array | None) -> list[Array]:
         """Return what to sort by, ascending, the deciding key first."""
@@ -71,6 +91,22 @@ def _stable_argsort(xp: Any, key: Array) -> Array:
         run = np.cumsum(np.concatenate([[0], ~tied])) * key.size
         ranking = np.sort(run + ranking) - run
     return ranking
+
+
+def _first_places(keys: np.ndarray) -> np.ndarray:
+    """Return keys that come before others and differ from each other, one for each place in a row."""
+    places = np.arange(keys.shape[1])
+    return -1e300 * (places + 1) if keys.dtype.kind == "f" else np.iinfo(keys.dtype).min + places
+
+
+def _stable_argsorts(keys: np.ndarray) -> np.ndarray:
+    """Sort every row ascending, NaN last, ties as they stand."""
+    rankings = np.argsort(keys, axis=1)
+    ordered = np.take_along_axis(keys, rankings, 1)
+    tied = np.flatnonzero(((ordered[:, 1:] == ordered[:, :-1]) | np.isnan(ordered[:, :-1])).any(axis=1))
+    if tied.size:
+        rankings[tied] = np.argsort(keys[tied], axis=1, stable=True)
+    return rankings
 
 
 @dataclass(frozen=True)

@@ -70,16 +70,25 @@ def weigh(
     if not tail.length or not scores.shape[0]:
         return rho
     lowest_first = xp.flip(order.ranking(scores, ids, owners))
-    spans = sensitivities[lowest_first]
-    sums = xp.cumulative_sum(spans)
+    spent = tail_weights(xp, sensitivities[lowest_first], tail)
+    rho[lowest_first[: spent.shape[0]]] = spent
+    return rho
+
+
+def tail_weights(xp: Any, spans: Array, tail: Tail) -> Array:
+    """Return the weights of the least important records, given the sensitivities of all, the least important first.
+
+    Those that are left out, at the end, have weight 1. Axes before the last are batches apart, of which an empty place
+    at the important end has sensitivity 0.
+    """
+    sums = xp.cumulative_sum(spans, axis=-1)
     # every record that begins in the tail; plain sums are off by up to n roundings, and a record too many gets rho = 1
-    size = int((sums <= tail.length * (1 + sums.shape[0] * 2.0**-52)).sum()) + 1
-    spans = spans[:size]
-    sums = xp.concat([0 * sums[:1], sums[:size]])
+    size = int((sums <= tail.length * (1 + sums.shape[-1] * 2.0**-52)).sum(-1).max()) + 1
+    spans = spans[..., :size]
+    sums = xp.concat([0 * sums[..., :1], sums[..., :size]], axis=-1)
     lost = rounding_of_sums(xp, spans, sums)
     high = sums + lost
-    rho[lowest_first[:size]] = tail.pieces.means(high, lost - (high - sums), spans)
-    return rho
+    return tail.pieces.means(high, lost - (high - sums), spans)
 
 
 def ordered_sum(

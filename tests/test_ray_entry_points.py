@@ -10,9 +10,11 @@ import ray
 from sweep_parts import Halving
 from typer.testing import CliRunner
 
+from inosgm.audit.study import ShadowStudy, stored
 from inosgm.config import TrainingConfig
 from inosgm.jobs import SerialExecutor, Store
 from inosgm.runs import train_seeds
+from ray_jobs import audit as auditing
 from ray_jobs import sweep as sweeping
 from ray_jobs import train as training
 from ray_jobs._options import IN_JOB
@@ -174,9 +176,19 @@ def test_a_searcher_chooses_by_what_it_is_told(here, cluster):
     assert Store("searched").states() == states
 
 
+def test_an_audit_has_the_same_scores_on_a_ray(here, cluster, tmp_path):
+    told = invoke(auditing, "--shadows", 3, "--runs", 0, "--attack", "loss", "--store", tmp_path / "ray", "--quiet")
+    assert told.startswith("3 of 3 shadow models")
+    alone = ShadowStudy(TrainingConfig.from_yaml("run.yaml"), 3, store=tmp_path / "alone")
+    alone.run(progress=False)
+    one, other = (stored(Store(tmp_path / name)).shadows for name in ("ray", "alone"))
+    assert (one.scores == other.scores).all()
+    assert (one.members == other.members).all()
+
+
 def test_a_store_in_the_directory_of_a_submitted_job_is_refused(here, monkeypatch):
     monkeypatch.setenv(IN_JOB, "{}")
-    for module, options in ((training, ["--seeds", 1]), (sweeping, ["--grid", "order=random"])):
+    for module, options in ((training, ["--seeds", 1]), (sweeping, ["--grid", "order=random"]), (auditing, [])):
         result = CliRunner().invoke(module.app, ["run.yaml", *map(str, options), "--store", "store"])
         assert "whole path or a URI in a submitted job" in str(result.exception)
 

@@ -383,10 +383,10 @@ class Store:
         done = ((job, spec, self.result(job)) for job, spec in self.specs().items() if states[job].done)
         self.put("results.parquet", compacted(done))
 
-    def put(self, name: str, content: bytes) -> None:
-        """Write a document beside the jobs, or put another in its place."""
+    def put(self, name: str, content: bytes, *, secret: bool = False) -> None:
+        """Write a document beside the jobs, or put another in its place; a secret one is for its owner's eyes only."""
         self._make()
-        self._records.replace(_document(name), content)
+        self._records.replace(_document(name), content, secret=secret)
 
     def claim(self, name: str, values: dict[str, Any]) -> dict[str, Any]:
         """Write a document that is written once, and return what it says, whoever was first."""

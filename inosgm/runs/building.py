@@ -89,13 +89,37 @@ def assembled(
     if not len(chosen.dataset.y_test):
         raise ValueError(f"data: {config.data.name} has no held-out records")
     require_diagnosable(config, plan, chosen.groups)
+    trainer = trainer_of(config, learner, plan, chosen.owners, key=key, ledger=ledger, note=note)
+    return Training(
+        config=config,
+        dataset=chosen.dataset,
+        owners=chosen.owners,
+        groups=chosen.groups,
+        trainer=trainer,
+        begun_at=0,
+        follows=plan,
+    )
+
+
+def trainer_of(
+    config: TrainingConfig,
+    learner: parts.Learner,
+    plan: Plan,
+    owners: Owners | np.ndarray,
+    *,
+    kind: type[Trainer] = Trainer,
+    key: int | None = None,
+    ledger: LedgerHook | None = None,
+    note: str = "",
+) -> Trainer:
+    """Make the trainer of a learner, for a plan and the owners of the records."""
     fit = config.training
-    trainer = Trainer(
+    return kind(
         plan,
         learner.model,
         learner.loss,
         learner.optimizer,
-        owners=chosen.owners,
+        owners=owners,
         tail=config.tail.tail,
         order=config.of_order(),
         clipping=config.clipping.clipping(),
@@ -106,15 +130,6 @@ def assembled(
         key=key,
         ledger=ledger,
         note=note,
-    )
-    return Training(
-        config=config,
-        dataset=chosen.dataset,
-        owners=chosen.owners,
-        groups=chosen.groups,
-        trainer=trainer,
-        begun_at=0,
-        follows=plan,
     )
 
 

@@ -146,12 +146,12 @@ class Learner:
 
 def learner_of(config: TrainingConfig, dataset: Dataset) -> Learner:
     """Make model, loss, optimizer and schedule."""
-    model = _model_of(config, dataset)
-    optimizer = _optimizer_of(config, model)
-    return Learner(model=model, loss=_loss_of(config), optimizer=optimizer, schedule=_schedule_of(config, optimizer))
+    model = model_of(config, dataset)
+    optimizer = optimizer_of(config, model)
+    return Learner(model=model, loss=loss_of(config), optimizer=optimizer, schedule=schedule_of(config, optimizer))
 
 
-def _model_of(config: TrainingConfig, dataset: Dataset) -> nn.Module:
+def model_of(config: TrainingConfig, dataset: Dataset) -> nn.Module:
     """Make the model, whose first parameters follow from the seed."""
     with about("model"):
         model = models.make(
@@ -178,7 +178,7 @@ def device_of(config: TrainingConfig) -> torch.device:
             raise ValueError(str(error).splitlines()[0]) from None
 
 
-def _optimizer_of(config: TrainingConfig, model: nn.Module) -> Optimizer:
+def optimizer_of(config: TrainingConfig, model: nn.Module) -> Optimizer:
     """Make the optimizer."""
     wish = config.optimizer
     with about("optimizer"):
@@ -188,7 +188,7 @@ def _optimizer_of(config: TrainingConfig, model: nn.Module) -> Optimizer:
         return made
 
 
-def _schedule_of(config: TrainingConfig, optimizer: Optimizer) -> LRScheduler | None:
+def schedule_of(config: TrainingConfig, optimizer: Optimizer) -> LRScheduler | None:
     """Make the learning-rate schedule, if there is one."""
     wish = config.schedule
     if wish is None:
@@ -200,7 +200,7 @@ def _schedule_of(config: TrainingConfig, optimizer: Optimizer) -> LRScheduler | 
         return made
 
 
-def _loss_of(config: TrainingConfig) -> nn.Module:
+def loss_of(config: TrainingConfig) -> nn.Module:
     """Make the loss."""
     with about("loss"):
         return _call(nn, config.loss.name, (), config.loss.options)  # type: ignore[no-any-return]

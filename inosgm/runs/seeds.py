@@ -164,12 +164,8 @@ class Study:
             return
         if known["sweep"] != self._sweeps:
             why = "holds a sweep:" if known["sweep"] else "holds runs of one configuration, and no sweep:"
-        elif there.code_version != here.code_version:
-            why = f"was made by other code ({there.code_version} there, {here.code_version} here): go on with that, or"
-        elif changed := differences(_written(there), _written(here), names=("there", "here")):
-            why = f"holds runs of another configuration, which differs in {changed}:"
-        elif there.data_fingerprint != here.data_fingerprint:
-            why = "holds runs on other data, which have changed since:"
+        elif changed := changes(there, here, _written(there), _written(here)):
+            why = changed
         elif known["ledger"] != self._config.ledger:
             there_and_here = (path or "no ledger" for path in (known["ledger"], self._config.ledger))
             why = "holds runs that were charged to another ledger ({} there, {} here):".format(*there_and_here)
@@ -194,6 +190,17 @@ def holds_sweep(store: Store) -> bool:
         return bool(store.claimed(NAME)["sweep"])
     except FileNotFoundError:
         return False
+
+
+def changes(there: JobSpec, here: JobSpec, written_there: TrainingConfig, written_here: TrainingConfig) -> str:
+    """Say why runs in a store cannot be gone on with, if code, configuration or data have changed; else nothing."""
+    if there.code_version != here.code_version:
+        return f"was made by other code ({there.code_version} there, {here.code_version} here): go on with that, or"
+    if changed := differences(written_there, written_here, names=("there", "here")):
+        return f"holds runs of another configuration, which differs in {changed}:"
+    if there.data_fingerprint != here.data_fingerprint:
+        return "holds runs on other data, which have changed since:"
+    return ""
 
 
 def _whole(config: TrainingConfig) -> TrainingConfig:

@@ -12,6 +12,7 @@ from scipy.special import stdtrit
 from inosgm.jobs import Store
 from inosgm.owners import Label
 from inosgm.runs.tables import MOST, columns
+from inosgm.runs.task import KIND
 from inosgm.sgd.curve import LearningCurve
 from inosgm.sgd.metrics import Evaluation
 
@@ -97,6 +98,8 @@ class Summary:
             StoreDamaged: for a result that is not what was written.
         """
         specs, states = store.specs(), store.states()
+        if others := {spec.kind for spec in specs.values()} - {KIND}:
+            raise ValueError(f"{store.uri} must hold training runs, it holds jobs of another kind: {', '.join(others)}")
         results = [store.values(job) for job in specs if states[job].done]
         kinds = {replace(spec, index=0).id for spec in specs.values()}
         if len(kinds) > 1:

@@ -12,7 +12,7 @@ from inosgm.plan import Plan
 from inosgm.runs import parts
 from inosgm.runs.attempts import PAUSE, AttemptRun, threads
 from inosgm.runs.building import Training, assembled, require_diagnosable
-from inosgm.runs.code import code_version
+from inosgm.runs.code import code_version, require_code
 from inosgm.runs.directory import located
 from inosgm.runs.source import Source
 from inosgm.runs.training import fitted
@@ -30,15 +30,20 @@ def spec_of(config: TrainingConfig, index: int, *, data_fingerprint: str) -> Job
 
     It holds no key, no run, no ledger, and no data directory: the fingerprint stands for the data.
     """
-    whole = located(config)
-    whole = whole.model_copy(update={"data": whole.data.model_copy(update={"root": None})})
     return JobSpec(
         kind=KIND,
-        configuration=whole.model_dump(exclude={"key", "run", "ledger"}),
+        configuration=described(config),
         data_fingerprint=data_fingerprint,
         code_version=code_version(config),
         index=index,
     )
+
+
+def described(config: TrainingConfig) -> dict[str, Any]:
+    """Return what a job says about its configuration."""
+    whole = located(config)
+    whole = whole.model_copy(update={"data": whole.data.model_copy(update={"root": None})})
+    return whole.model_dump(exclude={"key", "run", "ledger"})
 
 
 def config_of(spec: JobSpec) -> TrainingConfig:
@@ -115,11 +120,7 @@ class TrainingTask:
             Stopped: if it was asked to, with a checkpoint to go on from.
             RuntimeError: where the code is not that of the spec.
         """
-        if (here := code_version(config_of(spec))) != spec.code_version:
-            raise RuntimeError(
-                f"this worker has other code than the command that made the job, {here} and not {spec.code_version}: "
-                "install the same versions, and the same modules of your own, wherever jobs run"
-            )
+        require_code(spec, config_of(spec))
         training = self._training(spec, attempt.key, attempt.ledger)
         pause = PAUSE if training.config.training.checkpoint_every is None else 0.0
         with threads(), AttemptRun.of(attempt, pause) as run:

@@ -1,0 +1,1 @@
+"""INO-SGD and IDP-SGD under the same attack."""

@@ -1,0 +1,185 @@
+"""What an audit has found, for people and for JSON."""
+
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from inosgm.audit.roc import LOOKED_AT
+from inosgm.owners import Label
+from inosgm.runs.tables import MOST, columns
+
+if TYPE_CHECKING:
+    from inosgm.audit.bounds import Bound
+    from inosgm.audit.report import Audit, Verdict
+    from inosgm.audit.roc import Success
+
+BOUNDS = ("mechanism", "one run", "many runs")
+"""Where lower bounds come from, in the order in which they are shown."""
+
+MOST_ATTACKED = 6
+"""Up to how many owners the comparison of attacks has a column for each."""
+
+
+def table(audit: "Audit") -> str:
+    """Return what is known about epsilons, and what attacks achieve, a row for each owner.
+
+    Of very many owners those are shown on whom the attack does best, and all that are contradicted.
+    """
+    found = dict(audit.successes())
+    ranked = sorted(audit.verdicts, key=lambda one: (not one.contradicted, -_area(found.get(one.claim.owner))))
+    best = {one.claim.owner for one in ranked[:MOST]}
+    shown = [one for one in audit.verdicts if one.claim.owner in best or one.contradicted]
+    hidden = len(audit.verdicts) - len(shown)
+    rates = [f"{100 * rate:g} %" for rate in LOOKED_AT]
+    confidence = f"{100 * audit.confidence:g} %"
+    targets = "each shadow model in turn" if audit.targets is None else f"{len(audit.targets)} shadow model"
+    lines = [
+        _title(audit),
+        "",
+        *columns(
+            ["epsilon of", "granted", "spent", *BOUNDS, "sensitivity", "verdict"],
+            [[str(one.claim.owner), *_promise(one), *_bounds(one)] for one in shown],
+        ),
+        f"({', '.join(BOUNDS)}, sensitivity: at least so much, all at once with {confidence} confidence)",
+        "",
+        *columns(
+            ["attack on", "records", "AUC", f"TPR at FPR {rates[0]}", *rates[1:]],
+            [
+                *([str(one.claim.owner), *_success(found.get(one.claim.owner))] for one in shown),
+                ["everyone", *_success(found[None])],
+            ],
+        ),
+        f"({audit.attacks[0]}, on {targets}; each interval with {confidence} confidence)",
+        *[f"({hidden} owners on whom the attack does worse are not shown)"] * (hidden > 0),
+    ]
+    return "\n".join([*lines, *_by_attack(audit), *_differences(audit)])
+
+
+def to_dict(audit: "Audit") -> dict[str, Any]:
+    """Return everything but the curves."""
+    found = {name: dict(audit.successes(name)) for name in audit.attacks}
+    sure = audit.sure()
+    return {
+        "shadows": audit.shadows.count,
+        "asked": audit.shadows.asked,
+        "targets": None if audit.targets is None else list(audit.targets),
+        "confidence": audit.confidence,
+        "sure_of_members": _number(sure[0]),
+        "sure_of_others": _number(sure[1]),
+        "owners": [
+            {
+                "owner": one.claim.owner,
+                "granted": one.claim.granted,
+                "spent": _number(one.claim.spent),
+                "delta": one.claim.delta,
+                "attacks": _by_name(found, one.claim.owner),
+                "bounds": {name: _bound(bound) for name, bound in one.bounds.items()},
+                "sensitivity": None if one.mechanism is None else one.mechanism.sensitivity,
+                "sensitivity_promised": None if one.mechanism is None else one.mechanism.promised,
+                "contradicted": list(one.contradicted),
+            }
+            for one in audit.verdicts
+        ],
+        "everyone": {"attacks": _by_name(found, None)},
+    }
+
+
+def _title(audit: "Audit") -> str:
+    members, others = audit.sure()
+    share = f": the true class gets p > 1/2 in {members:.1%} of members, {others:.1%} of others".replace("%", " %")
+    return audit.about + (share if max(members, others) > 0 else "")
+
+
+def _promise(one: "Verdict") -> list[str]:
+    return ["-" if epsilon is None else f"{epsilon:.4g}" for epsilon in (one.claim.granted, one.claim.spent)]
+
+
+def _area(found: "Success | None") -> float:
+    """Return the area under a curve, -1 if there is none."""
+    return -1.0 if found is None or math.isnan(found.auc) else found.auc
+
+
+def _success(found: "Success | None") -> list[str]:
+    records = "0" if found is None else str(found.records)
+    if found is None or math.isnan(found.auc):
+        return [records, "-", *["-"] * len(LOOKED_AT)]
+    rates = [f"{100 * rate.tpr:.3g} %" for rate in found.at.values()]
+    return [records, f"{found.auc:.3f} ({found.auc_low:.3f} to {found.auc_high:.3f})", *rates]
+
+
+def _bounds(one: "Verdict") -> list[str]:
+    shown = [f"{one.bounds[name].epsilon:.3f}" if name in one.bounds else "-" for name in BOUNDS]
+    promised = "not contradicted" if math.isfinite(one.claim.spent) else "nothing promised"
+    seen = one.mechanism
+    sensitivity = "-" if seen is None else f"{seen.sensitivity:.3g} of {seen.promised:.3g}"
+    return [*shown, sensitivity, "CONTRADICTED" if one.contradicted else promised]
+
+
+def _by_attack(audit: "Audit") -> list[str]:
+    """Return the areas under the curves of all attacks, if there are several."""
+    if len(audit.attacks) == 1:
+        return []
+    few = len(audit.claims) <= MOST_ATTACKED
+    labels = [*(claim.owner for claim in audit.claims if few), None]
+    header = ["AUC by attack", *(str(label) for label in labels[:-1]), "everyone"]
+    rows = [
+        [name, *(_shown(found.get(label)) for label in labels)]
+        for name, found in ((name, dict(audit.successes(name))) for name in audit.attacks)
+    ]
+    return ["", *columns(header, rows)]
+
+
+def _differences(audit: "Audit") -> list[str]:
+    """Return what t-tests say about pairs of owners, if they say anything."""
+    rows = []
+    for one in audit.differences:
+        known = np.isfinite(one.t)
+        if known.any():
+            t, p = one.t[known], one.p[known]
+            rows.append(
+                [f"{one.first}, {one.second}", f"{np.median(t):.3g}", f"{np.median(p):.2g}", _percent(p < 0.05)]
+            )
+    header = ["members of two owners", "median t", "median p", "p < 0.05"]
+    note = f"({audit.attacks[0]}, Student's t-test for each target; share of targets with p < 0.05)"
+    return ["", *columns(header, rows), note] if rows else []
+
+
+def _percent(cases: np.ndarray) -> str:
+    return f"{100 * cases.mean():.3g} %"
+
+
+def _shown(found: "Success | None") -> str:
+    return "-" if _area(found) < 0 or found is None else f"{found.auc:.3f}"
+
+
+def _by_name(found: Mapping[str, Mapping[Label | None, "Success"]], label: Label | None) -> dict[str, Any]:
+    return {name: _numbers(by_owner[label]) for name, by_owner in found.items() if label in by_owner}
+
+
+def _numbers(found: "Success") -> dict[str, Any]:
+    return {
+        "members": found.members,
+        "others": found.others,
+        "unknown": found.unknown,
+        "targets": found.targets,
+        "auc": [_number(value) for value in (found.auc, found.auc_low, found.auc_high)],
+        "tpr": {f"{rate:g}": [_number(value) for value in values] for rate, values in found.at.items()},
+    }
+
+
+def _bound(bound: "Bound") -> dict[str, Any]:
+    return {
+        "epsilon": _number(bound.epsilon),
+        "confidence": bound.confidence,
+        "route": bound.route,
+        "plain": _number(bound.plain),
+        "contradicts": bound.contradicts,
+        "evidence": bound.evidence,
+    }
+
+
+def _number(value: float) -> float | None:
+    """Return a number as JSON can hold it."""
+    return float(value) if math.isfinite(value) else None

@@ -1,0 +1,193 @@
+"""Membership inference: from the scores of shadow models to a number that is large for who was probably in."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Literal
+
+import numpy as np
+
+from inosgm.audit.fits import Columns, Moments, pooled_variances, slices
+from inosgm.audit.pool import Shadows
+
+Variance = Literal["record", "global"]
+MOST = float(np.finfo(np.float32).max)
+
+
+class Attack(ABC):
+    """A way to guess who a model was trained on. NOT PRIVATE: what it gives is as secret as the records.
+
+    A statistic is larger for who is more likely a member; only the order of statistics counts. It is NaN where nothing
+    can be said, which `success` counts as never guessed to be a member: where the target's own score is not finite (a
+    model that diverged), and where no shadow model has a finite score to compare it with.
+    """
+
+    name: str
+
+    def statistics(self, shadows: Shadows, targets: Sequence[int] | None = None) -> np.ndarray:
+        """Attack shadow models, each with all others: its own scores and members take no part in what it meets.
+
+        Args:
+            shadows: The shadow models.
+            targets: The positions of those to attack; every one in turn if not given.
+
+        Returns:
+            A row per target and a column per record, float32.
+
+        Raises:
+            ValueError: for targets that are not positions of different shadow models.
+        """
+        return self._statistics(shadows, chosen(shadows, targets), None)
+
+    def against(self, shadows: Shadows, scores: np.ndarray) -> np.ndarray:
+        """Attack a model that is none of the shadow models, with all of them.
+
+        Args:
+            shadows: The shadow models.
+            scores: What the model says about each record of the pool.
+
+        Returns:
+            One statistic per record, float32.
+
+        Raises:
+            ValueError: for scores that are not one per record.
+        """
+        outside = np.asarray(scores)
+        if outside.shape != (shadows.records,):
+            raise ValueError(f"scores must be one per record, {shadows.records}: got shape {outside.shape}")
+        return self._statistics(shadows, np.zeros(1, np.int64), outside).ravel()
+
+    @abstractmethod
+    def _statistics(self, shadows: Shadows, targets: np.ndarray, outside: np.ndarray | None) -> np.ndarray:
+        """Return the statistics of the targets, or of the model outside."""
+
+
+class LossThreshold(Attack):
+    """Guess that a model is surer of its members: the statistic is the score itself, with one threshold for all.
+
+    The score rises as the cross-entropy loss falls, so this is the attack by a threshold on the loss (Yeom et al.
+    2018). It needs no shadow models; it is what the others must beat.
+    """
+
+    name = "loss"
+
+    def _statistics(self, shadows: Shadows, targets: np.ndarray, outside: np.ndarray | None) -> np.ndarray:
+        scores = shadows.scores[targets] if outside is None else outside[None]
+        return np.where(np.isfinite(scores), scores, np.nan).astype(np.float32)
+
+
+class _Fitted(Attack):
+    """An attack that compares scores with Gaussians, fitted to the shadow models record by record."""
+
+    groups: tuple[bool, ...]
+    """Which scores it needs: of models that had the record (True), or had not (False)."""
+
+    def __init__(self, name: str, variance: Variance) -> None:
+        if variance not in ("record", "global"):
+            raise ValueError(f"variance must be 'record' or 'global', got {variance!r}")
+        self._variance = variance
+        self.name = name if variance == "record" else f"{name}-global"
+
+    def _statistics(self, shadows: Shadows, targets: np.ndarray, outside: np.ndarray | None) -> np.ndarray:
+        def columns(records: slice) -> Columns:
+            return Columns(shadows, records, targets, outside)
+
+        pooled: dict[bool, np.ndarray] = {}
+
+        def fitted(group: bool, moments: Moments) -> tuple[np.ndarray, np.ndarray]:
+            if group not in pooled and (self._variance == "global" or (moments.count < 2).any()):
+                pooled[group] = pooled_variances(columns, shadows, group)
+            if self._variance == "global":
+                variance = moments.floored(pooled[group][:, None])
+            else:
+                variance = moments.variance(otherwise=pooled.get(group, np.full(len(targets), np.nan)))
+            return np.where(moments.count > 0, moments.mean, np.nan), variance
+
+        found = np.empty((len(targets), shadows.records), np.float32)
+        for records in slices(shadows):
+            here = columns(records)
+            gaussians = [fitted(group, here.moments(group)) for group in self.groups]
+            found[:, records] = np.clip(self._compared(here.scores, gaussians), -MOST, MOST)
+        return found
+
+    @abstractmethod
+    def _compared(self, scores: np.ndarray, gaussians: list[tuple[np.ndarray, np.ndarray]]) -> np.ndarray:
+        """Return the statistics of scores, given mean and variance in each group."""
+
+
+class Online(_Fitted):
+    """LiRA (Carlini et al. 2022): the logarithm of the ratio of the score's densities, in over out.
+
+    Means are arithmetic, and variances have n - 1 in the denominator. A variance is never taken to be below what
+    float32 resolves. Of a record that fewer than two shadow models had, or had not, the pooled variance is taken.
+
+    Args:
+        variance: "record": every record has variances of its own, which takes many shadow models (64 and more).
+            "global": in and out have one variance each, pooled WITHIN records: squared distances from the record's own
+            mean. The published code takes that of all scores together, which differences between records make larger.
+
+    >>> shadows = Shadows(
+    ...     scores=np.array([[3.0], [5.0], [4.0], [-1.0], [1.0], [0.0]], np.float32),
+    ...     members=np.array([[True]] * 3 + [[False]] * 3),
+    ...     owners=np.array([0]), labels=("a",), asked=6,
+    ... )
+    >>> Online("global").against(shadows, np.array([4.0]))  # (4 - 0)**2 / 2 more likely in than out
+    array([8.], dtype=float32)
+    """
+
+    groups = (True, False)
+
+    def __init__(self, variance: Variance = "record") -> None:
+        super().__init__("online", variance)
+
+    def _compared(self, scores: np.ndarray, gaussians: list[tuple[np.ndarray, np.ndarray]]) -> np.ndarray:
+        inside, outside = (_surprise(scores, *gaussian) for gaussian in gaussians)
+        return np.asarray(outside - inside)
+
+
+class Offline(_Fitted):
+    """LiRA with shadow models that did not have the record only: how unusual is the score for who is out?
+
+    Args:
+        form: "density": minus the logarithm of the density, as in the published code; also low scores are unusual.
+            "tail": the probability that who is out has a lower score, as in the paper; given as the standardised score
+            that it is the normal distribution function of, which has the same order.
+        variance: As in `Online`.
+    """
+
+    groups = (False,)
+
+    def __init__(self, form: Literal["density", "tail"], variance: Variance = "record") -> None:
+        if form not in ("density", "tail"):
+            raise ValueError(f"form must be 'density' or 'tail', got {form!r}")
+        super().__init__(f"offline-{form}", variance)
+        self._form = form
+
+    def _compared(self, scores: np.ndarray, gaussians: list[tuple[np.ndarray, np.ndarray]]) -> np.ndarray:
+        ((mean, variance),) = gaussians
+        return _surprise(scores, mean, variance) if self._form == "density" else (scores - mean) / np.sqrt(variance)
+
+
+ATTACKS: dict[str, Attack] = {
+    attack.name: attack for attack in (Online(), Online("global"), Offline("density"), Offline("tail"), LossThreshold())
+}
+"""The attacks by name: online, online-global, offline-density, offline-tail, loss."""
+
+
+def chosen(shadows: Shadows, targets: Sequence[int] | None) -> np.ndarray:
+    """Return the positions of the targets, those of all shadow models if none are named.
+
+    Raises:
+        ValueError: for targets that are not positions of different shadow models.
+    """
+    if targets is None:
+        return np.arange(shadows.count)
+    found = np.asarray(targets)
+    whole = found.ndim == 1 and found.size > 0 and found.dtype.kind in "iu"
+    if not whole or found.min() < 0 or found.max() >= shadows.count or np.unique(found).size < found.size:
+        raise ValueError(f"targets must be different positions in 0 to {shadows.count - 1}, got {targets!r}")
+    return found.astype(np.int64)
+
+
+def _surprise(scores: np.ndarray, mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
+    """Return minus the logarithm of the Gaussian density, up to a constant."""
+    return np.asarray(((scores - mean) ** 2 / variance + np.log(variance)) / 2)

@@ -1,0 +1,93 @@
+"""From a configuration to an audit: train shadow models, attack them, and attack the mechanism."""
+
+import os
+from contextlib import nullcontext
+from tempfile import TemporaryDirectory
+
+import numpy as np
+from rich.console import Console
+from rich.progress import track
+
+from inosgm.audit.attacks import ATTACKS
+from inosgm.audit.mechanism_audit import MechanismAudit, audit_mechanism
+from inosgm.audit.report import Audit, mechanism_confidence
+from inosgm.audit.study import ShadowStudy
+from inosgm.config import TrainingConfig
+from inosgm.jobs import Executor, Store
+
+RUNS = 10_000
+"""How often the mechanism is run with each canary, and without."""
+
+
+def lira(
+    config: TrainingConfig,
+    shadows: int = 512,
+    *,
+    executor: Executor | None = None,
+    store: Store | str | os.PathLike[str] | None = None,
+    seed: int = 0,
+    private: bool = True,
+    canaries: int = 0,
+    runs: int = RUNS,
+    confidence: float = 0.95,
+    progress: bool = True,
+) -> Audit:
+    """Audit a method: attack shadow models that it has trained, and its mechanism. NOT PRIVATE, and charged to nobody.
+
+    The same call goes on with shadow models in the store, and trains only those that are missing.
+
+    Args:
+        config: The method, with its data and owners; its `run`, `key` and `ledger` are not used.
+        shadows: How many shadow models.
+        executor: Who trains them: this process if not given, or `ProcessExecutor`, or `ray_jobs.RayExecutor`.
+        store: Where they are kept: a path, a URI that fsspec knows, or a Store; nowhere if not given.
+        seed: Decides who is a member of which shadow model, and everything else that is random.
+        private: False for shadow models without clipping and noise, for comparison.
+        canaries: Give so many records of every owner a wrong class, and attack only these.
+        runs: How often the mechanism is run for the bound of each owner; 0 for no such bound.
+        confidence: That of each interval, and of all lower bounds at once.
+        progress: Show how far it has got.
+
+    Returns:
+        What was found, by those shadow models that could be trained.
+
+    Raises:
+        ValueError: for a configuration that cannot be trained, and for a store of something else.
+        RuntimeError: if no shadow model could be trained.
+        Interrupted: after Ctrl-C, when everything that was running has saved how far it had got.
+    """
+    with TemporaryDirectory() if store is None else nullcontext(store) as place:
+        study = ShadowStudy(config, shadows, store=place, seed=seed, private=private, canaries=canaries)
+        outcome = study.run(executor, progress=progress)
+        if not outcome.done:
+            raise RuntimeError(f"no shadow model could be trained: {'; '.join(outcome.failed.values())}")
+        return attacked(study, confidence=confidence, runs=runs, progress=progress)
+
+
+def attacked(
+    study: ShadowStudy,
+    *,
+    attacks: tuple[str, ...] = tuple(ATTACKS),
+    targets: tuple[int, ...] | None = None,
+    confidence: float = 0.95,
+    runs: int = RUNS,
+    progress: bool = True,
+) -> Audit:
+    """Attack the shadow models of a study that are there, and the mechanism that trains them; see `Audit`."""
+    found = mechanism_audits(study, runs, confidence, progress=progress) if runs and study.design.private else ()
+    return Audit.of(study.store, study.asked, attacks=attacks, targets=targets, mechanisms=found, confidence=confidence)
+
+
+def mechanism_audits(study: ShadowStudy, runs: int, confidence: float, *, progress: bool) -> tuple[MechanismAudit, ...]:
+    """Attack the mechanism of a study, so that all bounds of the audit hold at once.
+
+    Of owners to whom the same rate and sensitivity are promised, the first with records stands for all.
+    """
+    design, plan = study.design, study.design.plan
+    promises = np.column_stack([plan.sample_rates, plan.sensitivities])[plan.sizes > 0]
+    first = np.sort(np.unique(promises, axis=0, return_index=True)[1])
+    owners = [plan.labels[place] for place in np.flatnonzero(plan.sizes > 0)[first]]
+    trainer = design.trainer(0, design.learner(0))
+    level = mechanism_confidence(confidence, len(owners))
+    shown = track(owners, "attacking the mechanism", console=Console(stderr=True), disable=not progress)
+    return tuple(audit_mechanism(trainer, owner, runs, confidence=level, seed=design.seed) for owner in shown)

@@ -1,0 +1,52 @@
+"""How sure a model is of records: the scores that membership is inferred from."""
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from inosgm.records import records_in
+from inosgm.sgd.batches import batch_of
+from inosgm.sgd.gradients.base import apply
+from inosgm.sgd.logical import parts_of
+from inosgm.sgd.losses import per_record
+from inosgm.sgd.predictions import as_numpy, evaluating
+
+AT_ONCE = 1024
+"""Records that are scored at once."""
+
+
+def confidences(model: nn.Module, loss: nn.Module, data: Any, like: Tensor) -> np.ndarray:
+    """Return how sure a model is of each record, float32. NOT PRIVATE.
+
+    Args:
+        model: The model, which is asked in evaluation mode.
+        loss: What it was trained with; see `scores`.
+        data: Inputs and targets.
+        like: A parameter of the model.
+    """
+    found = [np.empty(0, dtype=np.float32)]
+    with evaluating(model), torch.no_grad():
+        for positions in parts_of(np.arange(records_in(data)), AT_ONCE):
+            inputs, targets = batch_of(data, positions, like)
+            found.append(as_numpy(scores(apply(model, inputs), targets, loss)).astype(np.float32))
+    return np.concatenate(found)
+
+
+def scores(outputs: Tensor, targets: Tensor, loss: nn.Module) -> Tensor:
+    """Return one number per record: the log odds that a classifier gives to the true class, or else minus the loss.
+
+    The log odds are log p - log(1 - p), written as the output of the true class minus the logsumexp of the others, so
+    that they stay exact where p is 1 in floating point. They are positive where the true class gets more than half.
+
+    >>> scores(torch.tensor([[90.0, 0.0, 0.0]]), torch.tensor([0]), nn.CrossEntropyLoss())
+    tensor([89.3069])
+    """
+    if isinstance(loss, nn.CrossEntropyLoss) and outputs.ndim == 2 and targets.ndim == 1 and outputs.shape[1] > 1:
+        true = outputs.gather(1, targets[:, None])
+        others = outputs.scatter(1, targets[:, None], -torch.inf)
+        return (true - others.logsumexp(1, keepdim=True))[:, 0]
+    if isinstance(loss, nn.BCEWithLogitsLoss) and outputs.numel() == outputs.shape[0]:
+        return (outputs * (2 * targets.reshape(outputs.shape) - 1)).reshape(-1)
+    return -per_record(loss)(outputs, targets)

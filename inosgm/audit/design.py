@@ -1,0 +1,181 @@
+"""What all shadow models of an audit have in common: the pool of records, its owners, and a plan for half of them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+import numpy as np
+
+from inosgm.audit import draws
+from inosgm.audit.confidence import confidences
+from inosgm.audit.ensemble import Ensemble
+from inosgm.config import TrainingConfig
+from inosgm.cost import Cost
+from inosgm.datasets.settings import Prepared
+from inosgm.owners import Owners
+from inosgm.plan import Plan
+from inosgm.runs import parts
+from inosgm.runs.building import trainer_of
+from inosgm.runs.source import Source
+from inosgm.runs.task import FEW, described
+from inosgm.sgd.trainer import Trainer
+
+UNBOUNDED, SILENT = 1e30, 1e-30
+"""Sensitivity and noise of a model without privacy: no gradient is as long, and no parameter shows the noise."""
+
+
+class ShadowTrainer(Trainer):
+    """Trains a shadow model: how many records of an owner take part is a matter of chance, the plan is not."""
+
+    _sizes_vary = True
+
+
+class Unpaid:
+    """A ledger that charges nobody: what comes out of an audit is not released."""
+
+    def charge(self, cost: Cost) -> None:
+        """Do nothing."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Design:
+    """An audit before its first shadow model is trained. It survives pickling.
+
+    Attributes:
+        config: The method under audit.
+        seed: Decides who is a member of which shadow model, and everything else that is random.
+        private: Whether shadow models are trained with the plan, or without any clipping and noise, for comparison.
+        canaries: So many records of every owner have a wrong class, so that they stand out; only they are attacked.
+        pool: The records, each of which may be a member, and their owners.
+        owners: The owner of each record, as a position in the plan.
+        plan: The plan that every shadow model follows, made for half of every owner's records.
+    """
+
+    config: TrainingConfig
+    seed: int
+    private: bool
+    canaries: int
+    pool: Prepared
+    owners: np.ndarray
+    plan: Plan
+
+    @classmethod
+    def of(
+        cls, config: TrainingConfig, source: Source, *, seed: int = 0, private: bool = True, canaries: int = 0
+    ) -> Self:
+        """Choose the pool and plan.
+
+        Args:
+            config: The method under audit, with any data and owners; its seed decides which they are.
+            source: What it reads from files.
+            seed: The seed of the audit.
+            private: False for shadow models without privacy.
+            canaries: How many records of every owner get a wrong class.
+
+        Raises:
+            ValueError: for what does not fit together, with the path of the key.
+        """
+        chosen = parts.prepared(config, source)
+        halves = -(-chosen.owners.sizes // 2)
+        budgets = {name: _by_label(chosen.owners, name) for name in ("epsilon", "delta")}
+        half = Owners(of_record=np.repeat(np.array(chosen.owners.labels), halves), **budgets)
+        if private:
+            plan = parts.planned(config, half, None)
+        else:
+            config = config.changed({"tail": {"kind": "none"}, "clipping": {"kind": "scale_clipped"}})
+            plan = _without_privacy(config, half)
+        place = {label: index for index, label in enumerate(plan.labels)}
+        places = np.array([place[label] for label in chosen.owners.labels])
+        of_record = places[chosen.owners.of_record]
+        if canaries:
+            data, positions = chosen.dataset, draws.canaries(seed, of_record, canaries)
+            changed = draws.mislabelled(seed, data.y, len(data.classes), positions)
+            chosen = replace(chosen, dataset=replace(data, y=changed))
+        return cls(
+            config=config, seed=seed, private=private, canaries=canaries, pool=chosen, owners=of_record, plan=plan
+        )
+
+    @property
+    def description(self) -> dict[str, Any]:
+        """What makes the audit the audit that it is, for the spec of a job."""
+        audit = {"seed": self.seed, "private": self.private, "canaries": self.canaries}
+        return {**described(self.config), "audit": audit}
+
+    def members(self, shadow: int) -> np.ndarray:
+        """Return who a shadow model is trained on, a truth value per record of the pool."""
+        return draws.members(self.seed, shadow, self.owners.size)
+
+    def key(self, shadow: int) -> int:
+        """Return the key of a shadow model's coins and noise."""
+        return draws.noise_key(self.config, self.seed, shadow)
+
+    def learner(self, shadow: int) -> parts.Learner:
+        """Return the model of a shadow, with its first parameters, its loss, optimizer and schedule."""
+        return parts.learner_of(self._seeded(shadow), self.pool.dataset)
+
+    def trainer(self, shadow: int, learner: parts.Learner) -> Trainer:
+        """Return what trains a shadow model, on the members in the order of the pool."""
+        labels = np.array(self.plan.labels)[self.owners[self.members(shadow)]]
+        return trainer_of(
+            self._seeded(shadow),
+            learner,
+            self.plan,
+            labels,
+            kind=ShadowTrainer,
+            key=self.key(shadow),
+            ledger=Unpaid(),
+        )
+
+    def records(self, shadow: int) -> tuple[Any, Any]:
+        """Return inputs and targets of the members."""
+        chosen, data = self.members(shadow), self.pool.dataset
+        return data.x[chosen], data.y[chosen]
+
+    def ensemble(self, shadows: Sequence[int]) -> Ensemble:
+        """Return what trains some shadow models together."""
+        return Ensemble(
+            self.config,
+            self.pool,
+            self.plan,
+            members=[np.flatnonzero(self.members(shadow)) for shadow in shadows],
+            keys=[self.key(shadow) for shadow in shadows],
+            seeds=[draws.model_seed(self.seed, shadow) for shadow in shadows],
+        )
+
+    def scores(self, learner: parts.Learner) -> np.ndarray:
+        """Return how sure a model is of every record of the pool, float32. NOT PRIVATE."""
+        like = next(learner.model.parameters())
+        return confidences(learner.model, learner.loss, (self.pool.dataset.x, self.pool.dataset.y), like)
+
+    def check(self) -> None:
+        """Raise for what cannot be trained or scored, as far as a first shadow model tells; on the CPU.
+
+        Raises:
+            ValueError: for what is wrong with it; what the model and the loss raise is left as it is.
+        """
+        here = replace(self, config=self.config.changed({"training.device": "cpu"}))
+        learner = here.learner(0)
+        here.trainer(0, learner).check(*here.records(0))
+        data, like = self.pool.dataset, next(learner.model.parameters())
+        found = confidences(learner.model, learner.loss, (data.x[:FEW], data.y[:FEW]), like)
+        if found.shape != data.y[:FEW].shape:
+            raise ValueError("model: must give one answer per record for its confidence to be told")
+
+    def _seeded(self, shadow: int) -> TrainingConfig:
+        return self.config.model_copy(update={"seed": draws.model_seed(self.seed, shadow)})
+
+
+def _by_label(owners: Owners, name: str) -> dict[str | int, float]:
+    return dict(zip(owners.labels, getattr(owners, name).tolist(), strict=True))
+
+
+def _without_privacy(config: TrainingConfig, owners: Owners) -> Plan:
+    """Return a plan that protects nobody: one rate for all, no gradient is clipped, no noise is seen."""
+    return Plan(
+        sample_rates=np.full(len(owners.labels), min(1.0, config.plan.expected_batch / owners.n_records)),
+        sensitivities=np.full(len(owners.labels), UNBOUNDED),
+        sizes=owners.sizes,
+        noise_scale=SILENT,
+        steps=config.plan.steps,
+        labels=owners.labels,
+    )

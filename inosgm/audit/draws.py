@@ -1,0 +1,57 @@
+"""What is random in an audit: functions of its seed and the number of a shadow model, never of who computes them."""
+
+from hashlib import blake2b
+
+import numpy as np
+
+from inosgm.config import TrainingConfig
+
+
+def members(seed: int, shadow: int, records: int) -> np.ndarray:
+    """Draw who a shadow model is trained on: every record of the pool tosses a fair coin of its own.
+
+    Coins and not exact halves: with a fixed number of members, a record that is out has another in its place, and
+    what an attack then shows about it is no lower bound on the epsilon of adding or removing a record.
+
+    >>> members(0, shadow=3, records=8)
+    array([False,  True, False, False, False, False,  True,  True])
+    """
+    return np.random.default_rng([seed, shadow, *b"members"]).integers(0, 2, records, dtype=np.bool_)
+
+
+def canaries(seed: int, owners: np.ndarray, count: int) -> np.ndarray:
+    """Draw the records that are made to stand out: so many of every owner, or all where it has fewer.
+
+    Args:
+        seed: The seed of the audit.
+        owners: The owner of each record, a whole number.
+        count: How many of each.
+
+    Returns:
+        Their positions, ascending.
+    """
+    drawn = np.random.default_rng([seed, *b"canaries"]).permutation(owners.size)
+    place = np.argsort(owners[drawn], kind="stable")  # owner by owner, each in the order that was drawn
+    sizes = np.unique(owners, return_counts=True)[1]
+    rank = np.arange(owners.size) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    return np.sort(drawn[place[rank < count]])
+
+
+def mislabelled(seed: int, classes: np.ndarray, number: int, positions: np.ndarray) -> np.ndarray:
+    """Return the classes of records with those at some positions replaced, each by another one of so many."""
+    shift = np.random.default_rng([seed, *b"mislabelled"]).integers(1, number, positions.size)
+    changed = classes.copy()
+    changed[positions] = (changed[positions] + shift) % number
+    return changed
+
+
+def model_seed(seed: int, shadow: int) -> int:
+    """Return the seed of the first parameters of a shadow model, and of a random order."""
+    state = np.random.SeedSequence([seed, shadow, *b"model"]).generate_state(1, np.uint64)
+    return int(state[0] >> np.uint64(1))
+
+
+def noise_key(config: TrainingConfig, seed: int, shadow: int) -> int:
+    """Return the key of a shadow model's coins and noise. No secret: whoever audits knows the records anyway."""
+    text = repr((seed, shadow, sorted(config.identity().items())))
+    return int.from_bytes(blake2b(text.encode(), digest_size=16, person=b"inosgm shadow").digest())

@@ -1,0 +1,100 @@
+"""What a record's scores are like when it is in and when it is out: Gaussians, fitted with or without the target."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from inosgm.audit.pool import Shadows
+
+CHUNK = 1 << 19
+"""So many scores are looked at at once."""
+
+RESOLUTION = 2.0**-23
+"""Scores are made of float32 logits: a standard deviation below this share of 1 + |mean| is not known."""
+
+CANCELLED = 1e-6
+"""If leaving one score out leaves less than this share of the squares, they are summed again without it."""
+
+
+@dataclass(frozen=True, eq=False)
+class Moments:
+    """Count, mean and sum of squared deviations of scores, for each target (row) and record (column)."""
+
+    count: np.ndarray
+    mean: np.ndarray
+    squares: np.ndarray
+
+    def variance(self, otherwise: np.ndarray) -> np.ndarray:
+        """Return the variance with n - 1 in the denominator; of fewer than two scores, what is given for the target."""
+        known = self.count > 1
+        own = self.squares / np.where(known, self.count - 1, 1)
+        return self.floored(np.where(known, own, otherwise[:, None]))
+
+    def floored(self, variance: np.ndarray) -> np.ndarray:
+        """Return variances that are no smaller than rounding makes them."""
+        return np.asarray(np.maximum(variance, (RESOLUTION * (1 + np.abs(self.mean))) ** 2))
+
+
+class Columns:
+    """The scores of some records: what the targets say, and what the shadow models say that each is attacked with.
+
+    Scores that are not finite (a model that diverged) are left out of all fits.
+
+    Args:
+        shadows: The shadow models.
+        records: Which records.
+        targets: The positions of the targets among the shadow models; each is left out when it is attacked itself.
+        outside: The scores of another model instead, one per record of the pool; nothing is left out.
+    """
+
+    def __init__(self, shadows: Shadows, records: slice, targets: np.ndarray, outside: np.ndarray | None) -> None:
+        scores = shadows.scores[:, records].astype(np.float64)
+        self._finite = np.isfinite(scores)
+        self._scores, self._members = np.where(self._finite, scores, 0), shadows.members[:, records]
+        self._targets = targets if outside is None else None
+        own = scores[targets] if outside is None else outside[None, records].astype(np.float64)
+        self.scores = np.where(np.isfinite(own), own, np.nan)
+
+    def moments(self, member: bool) -> Moments:
+        """Return what scores are like where a record was in, or where it was out, for each target without its own."""
+        group = self._finite & (self._members == member)
+        count = group.sum(axis=0)
+        mean = (self._scores * group).sum(axis=0) / np.maximum(count, 1)
+        away = (self._scores - mean) * group
+        squares = (away**2).sum(axis=0)
+        if self._targets is None:
+            return Moments(count[None], mean[None], squares[None])
+        own, away = group[self._targets], away[self._targets]
+        left = count - own
+        rest = np.maximum(left, 1)
+        others = Moments(left, mean - away / rest, np.maximum(squares - away**2 * (count / rest), 0))
+        self._sum_again(others, group, own & (left > 0) & (others.squares < CANCELLED * squares))
+        return others
+
+    def _sum_again(self, moments: Moments, group: np.ndarray, where: np.ndarray) -> None:
+        """Replace moments that are differences of nearly equal numbers: there is about one such target per record."""
+        assert self._targets is not None
+        rows, records = np.nonzero(where)
+        kept = group[:, records]
+        kept[self._targets[rows], np.arange(rows.size)] = False
+        scores = self._scores[:, records]
+        mean = (scores * kept).sum(axis=0) / kept.sum(axis=0)
+        moments.mean[rows, records] = mean
+        moments.squares[rows, records] = (((scores - mean) * kept) ** 2).sum(axis=0)
+
+
+def slices(shadows: Shadows) -> Iterator[slice]:
+    """Cut the records into stretches whose scores fit into memory several times."""
+    size = max(1, CHUNK // max(shadows.count, 1))
+    return (slice(start, start + size) for start in range(0, shadows.records, size))
+
+
+def pooled_variances(columns: Callable[[slice], Columns], shadows: Shadows, member: bool) -> np.ndarray:
+    """Return for each target the variance within records, pooled over them; NaN if no record has two scores."""
+    squares, freedom = 0.0, 0.0
+    for records in slices(shadows):
+        moments = columns(records).moments(member)
+        squares = squares + np.where(moments.count > 1, moments.squares, 0).sum(axis=1)
+        freedom = freedom + np.maximum(moments.count - 1, 0).sum(axis=1)
+    return np.asarray(squares / np.where(np.asarray(freedom) > 0, freedom, np.nan))

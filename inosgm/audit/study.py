@@ -1,0 +1,191 @@
+"""An audit as durable jobs: shadow models that are trained once, and scores that are read as often as one likes."""
+
+import io
+import json
+import os
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from inosgm import _validate
+from inosgm.audit import draws
+from inosgm.audit.design import Design
+from inosgm.audit.ensemble import unstackable
+from inosgm.audit.pool import Shadows
+from inosgm.audit.shadows import ShadowTask
+from inosgm.config import TrainingConfig
+from inosgm.jobs import Executor, JobSpec, Outcome, SerialExecutor, Store
+from inosgm.plan import Plan
+from inosgm.runs.directory import located
+from inosgm.runs.seeds import changes
+from inosgm.runs.source import read
+
+BLOCK = 16
+"""How many shadow models are trained as one where that is possible."""
+
+NAME, OWNERS = "audit.json", "owners.npy"
+"""What a store of shadow models says about the one audit that it belongs to, and who owns which record."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Stored:
+    """What a store holds of an audit. NOT PRIVATE.
+
+    Attributes:
+        config: The method under audit.
+        seed: The seed of the audit.
+        private: Whether shadow models were trained with privacy.
+        canaries: How many records of every owner were made to stand out; if any, only they are in `shadows`.
+        plan: The plan that each follows.
+        code_version: Stands for the code that trained them.
+        shadows: What attacks look at; those models that are done.
+    """
+
+    config: TrainingConfig
+    seed: int
+    private: bool
+    canaries: int
+    plan: Plan
+    code_version: str
+    shadows: Shadows
+
+
+class ShadowStudy:
+    """Shadow models of one method before the first is trained.
+
+    Args:
+        config: The method under audit. Its seed decides records and owners; its `run`, `key` and `ledger` are not used.
+        shadows: How many; those that are there already count. Where models can be stacked, whole blocks are trained.
+        store: Where they are kept: a path, a URI that fsspec knows, or a Store.
+        seed: Decides who is a member of which shadow model, and everything else that is random.
+        private: False for shadow models without clipping and noise, for comparison.
+        canaries: Give so many records of every owner a wrong class, drawn with the seed, and attack only these.
+
+    Raises:
+        ValueError: for a configuration that cannot be trained, and for a store of something else.
+
+    Attributes:
+        store: Where they are kept.
+        design: What they have in common.
+        task: What jobs do.
+        specs: The jobs.
+    """
+
+    def __init__(
+        self,
+        config: TrainingConfig,
+        shadows: int = 512,
+        *,
+        store: Store | str | os.PathLike[str],
+        seed: int = 0,
+        private: bool = True,
+        canaries: int = 0,
+    ) -> None:
+        self.asked = _validate.count("shadows", shadows, least=1)
+        config = located(config).model_copy(update={"ledger": None})
+        self.store = store if isinstance(store, Store) else Store(store)
+        source = read(config)
+        wish = {"seed": _validate.count("seed", seed), "canaries": _validate.count("canaries", canaries)}
+        self.design = Design.of(config, source, private=private, **wish)
+        self.design.check()
+        stacked = unstackable(self.design.config, self.design.pool.dataset) is None
+        self.task = ShadowTask(self.design, BLOCK if stacked else 1)
+        fingerprint = self.store.fingerprint(source.parts(config))
+        blocks = -(-self.asked // self.task.block)
+        self.specs = [self.task.spec(index, data_fingerprint=fingerprint) for index in range(blocks)]
+        with suppress(FileNotFoundError):
+            self._require_same(self.store.claimed(NAME))
+
+    def left(self) -> int:
+        """Return how many shadow models are not trained yet."""
+        states = self.store.states()
+        return self.task.block * sum(spec.id not in states or not states[spec.id].done for spec in self.specs)
+
+    def run(self, executor: Executor | None = None, *, attempts: int = 5, progress: bool = True) -> Outcome:
+        """Train the shadow models that are not there yet.
+
+        Args:
+            executor: Who works: this process if not given, or `ProcessExecutor`, or `ray_jobs.RayExecutor`.
+            attempts: How many attempts of a job may fail before it is given up.
+            progress: Show how far it has got.
+
+        Returns:
+            What has become of the jobs.
+
+        Raises:
+            Interrupted: after Ctrl-C, when everything that was running has saved how far it had got.
+        """
+        self._require_same(self.store.claim(NAME, self._identity()))
+        stream = io.BytesIO()
+        np.save(stream, self.design.owners)
+        self.store.put(OWNERS, stream.getvalue())
+        executor = SerialExecutor() if executor is None else executor
+        return executor.run(self.task, self.specs, self.store, attempts=attempts, progress=progress)
+
+    def _identity(self) -> dict[str, Any]:
+        return {"spec": json.loads(self.specs[0].to_json()), "plan": json.loads(self.design.plan.to_json())}
+
+    def _require_same(self, known: dict[str, Any]) -> None:
+        """Raise if the store belongs to something else."""
+        if known == self._identity():
+            return
+        here, there = self.specs[0], JobSpec.from_json(json.dumps(known["spec"]))
+        audits = [spec.configuration["audit"] for spec in (there, here)]
+        why = changes(there, here, _written(there), _written(here)) or (
+            f"holds another audit, which differs in {audits[0]} there, {audits[1]} here:"
+        )
+        raise ValueError(f"store: {self.store.uri} {why} take another store (--store)")
+
+
+def _written(spec: JobSpec) -> TrainingConfig:
+    """Return the configuration that a job trains."""
+    training = {name: value for name, value in spec.configuration.items() if name not in ("audit", "block")}
+    return TrainingConfig.from_dict(training)
+
+
+def stored(store: Store, asked: int | None = None) -> Stored:
+    """Read what a store holds of an audit; neither the data nor the code that trained it is needed.
+
+    Args:
+        store: Where it is.
+        asked: How many shadow models are wanted, of which at most so many are read; all that were ever asked for if
+            not given.
+
+    Raises:
+        FileNotFoundError: for a store of something else.
+        StoreDamaged: for a result that is not what was written.
+    """
+    known = store.claimed(NAME)
+    first = JobSpec.from_json(json.dumps(known["spec"]))
+    audit, block = first.configuration["audit"], first.configuration["block"]
+    owners = np.load(io.BytesIO(store.get(OWNERS)), allow_pickle=False)
+    count = audit.get("canaries", 0)
+    looked_at = draws.canaries(audit["seed"], owners, count) if count else np.arange(owners.size)
+    specs, states = store.specs(), store.states()
+    wanted = len(specs) * block if asked is None else asked
+    numbers: list[int] = []
+    scores = [np.empty((0, looked_at.size), dtype=np.float32)]
+    for job, spec in specs.items():
+        rows = range(spec.index * block, min((spec.index + 1) * block, wanted))
+        if states[job].done and rows:
+            numbers += rows
+            scores.append(store.result(job).arrays["scores"][: len(rows), looked_at])
+    plan = Plan.from_json(json.dumps(known["plan"]))
+    members = [draws.members(audit["seed"], number, owners.size)[looked_at] for number in numbers]
+    return Stored(
+        config=_written(first),
+        seed=audit["seed"],
+        private=audit["private"],
+        canaries=count,
+        plan=plan,
+        code_version=first.code_version,
+        shadows=Shadows(
+            scores=np.concatenate(scores),
+            members=np.array(members, dtype=np.bool_).reshape(len(numbers), looked_at.size),
+            owners=owners[looked_at],
+            labels=plan.labels,
+            asked=wanted,
+        ),
+    )

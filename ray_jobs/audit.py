@@ -1,0 +1,69 @@
+"""An audit on a Ray cluster; `python -m ray_jobs.audit --help`."""
+
+import typer
+
+from inosgm._cli_audit import (
+    AttackOption,
+    AuditSeedOption,
+    CanariesOption,
+    ConfidenceOption,
+    JsonOption,
+    NoPrivacyOption,
+    RunsOption,
+    ShadowsOption,
+    TargetOption,
+    Wish,
+    default_store,
+    run_audit,
+)
+from inosgm._cli_training import DataOption, File, QuietOption, SetOption, configuration
+from ray_jobs._options import Address, Attempts, Concurrent, Cpus, Gpus, StoreUri, kept, ray_executor
+
+app = typer.Typer(add_completion=False)
+
+
+@app.command()
+def main(
+    file: File,
+    shadows: ShadowsOption = 512,
+    store: StoreUri = None,
+    seed: AuditSeedOption = 0,
+    no_privacy: NoPrivacyOption = False,
+    canaries: CanariesOption = 0,
+    target: TargetOption = None,
+    attack: AttackOption = None,
+    confidence: ConfidenceOption = 0.95,
+    runs: RunsOption = 10_000,
+    changes: SetOption = None,
+    data_dir: DataOption = None,
+    quiet: QuietOption = False,
+    as_json: JsonOption = False,
+    address: Address = None,
+    num_cpus: Cpus = 1,
+    num_gpus: Gpus = 0,
+    max_concurrent: Concurrent = None,
+    attempts: Attempts = 5,
+) -> None:
+    """Audit a method with shadow models that are trained on a Ray, as `inosgm audit`; the same command goes on."""
+    place = kept(store, default_store(file, no_privacy))
+    config = configuration(file, None, data_dir, None, changes)
+    executor = ray_executor(address, num_cpus, num_gpus, max_concurrent)
+    wish = Wish(
+        shadows=shadows,
+        seed=seed,
+        no_privacy=no_privacy,
+        canaries=canaries,
+        target=target,
+        attack=attack,
+        confidence=confidence,
+        runs=runs,
+        quiet=quiet,
+        as_json=as_json,
+    )
+    run_audit(config, wish, place, executor, attempts=attempts)
+
+
+if __name__ == "__main__":
+    from inosgm.cli import main as run
+
+    run(app)
