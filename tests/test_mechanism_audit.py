@@ -267,6 +267,11 @@ def test_what_is_said():
     assert rows[1].split()[0] == "displacement"
 
 
+def test_more_confidence_than_counts_can_give_refutes_nothing():
+    audit = audit_mechanism(Unclipped(plan_of(), OWNERS), 0, runs=200, confidence=1 - 1e-12)
+    assert (audit.epsilon, audit.contradicts) == (0, False)
+
+
 def test_what_cannot_be_is_refused():
     mechanism = Rows(plan_of(), OWNERS)
     with pytest.raises(ValueError, match=r"label of the plan .* got 'nobody'"):

@@ -8,7 +8,7 @@ import numpy as np
 
 from inosgm import _validate
 from inosgm.audit.bounds import Bound, Counts, best_level, bound_by_counts, refuted_scale
-from inosgm.audit.canaries import Found, MadeUp, form_of_sums, made_up_canaries
+from inosgm.audit.canaries import Canary, Found, form_of_sums, made_up_canaries
 from inosgm.audit.claims import Claim, claims_of
 from inosgm.mechanism import INOSGM
 from inosgm.noise import streams
@@ -152,7 +152,7 @@ def audit_mechanism(
     """
     _validate.instance("mechanism", mechanism, INOSGM, "make one, or a Trainer")
     runs, seed = _validate.count("runs", runs, least=100), _validate.count("seed", seed)
-    error = 1 - _validate.number("confidence", confidence, above=0, most=1 - 1e-6)
+    error = 1 - _validate.number("confidence", confidence, above=0, most=1)
     plan = mechanism.plan
     if owner not in plan.labels:
         raise ValueError(f"owner must be a label of the plan ({_validate.some(plan.labels)}), got {owner!r}")
@@ -160,7 +160,7 @@ def audit_mechanism(
     if not (mechanism._owners == place).any():
         raise ValueError(f"owner must have a record, whose coins can be tossed: {owner!r} has none")
     claim = claims_of(plan, delta)[place]
-    canaries: list[MadeUp | Found] = [*made_up_canaries(mechanism, place)]
+    canaries: list[Canary] = [*made_up_canaries(mechanism, place)]
     if data is not None:
         canaries.append(Found(mechanism, data, place, seed))
     seen = [canary for canary in canaries if canary.moves > LEAST_MOVE * plan.sensitivities[place]]
@@ -180,7 +180,7 @@ def audit_mechanism(
 
 def _statistics(
     mechanism: INOSGM,
-    canaries: list[MadeUp | Found],
+    canaries: list[Canary],
     place: int,
     claim: Claim,
     runs: int,
