@@ -544,3 +544,19 @@ def test_records_in_s3(bucket):
 
 def test_one_of_many_processes_wins_in_s3(bucket):
     race(records_at(f"{bucket}/race"), "abc", rounds=10)
+
+
+def test_a_folder_that_another_makes_meanwhile_is_no_refusal(local, monkeypatch):
+    """Between a failed attempt to make a folder and the look at the one above it, another writer may make that."""
+    original = os.mkdir
+
+    def raced(path, *arguments):
+        try:
+            original(path, *arguments)
+        except FileNotFoundError:
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            raise
+
+    monkeypatch.setattr(os, "mkdir", raced)
+    local.create("jobs/a/spec.json", b"content")
+    assert local.read("jobs/a/spec.json") == b"content"

@@ -171,10 +171,11 @@ def _file(name: str) -> str:
 
 def _make_directory(path: str) -> None:
     """Make a directory and those above it, each with a durable name."""
+    there = os.path.isdir(os.path.dirname(path))  # asked before: others may make it meanwhile
     try:
         os.mkdir(path)
     except FileNotFoundError:
-        if os.path.isdir(os.path.dirname(path)):
+        if there:
             raise OSError(errno.EACCES, "no folder can be made here", path) from None
         _make_directory(os.path.dirname(path))
         _make_directory(path)
