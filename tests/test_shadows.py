@@ -44,7 +44,7 @@ def one_by_one(**changes):
     return config(optimizer={"name": "ASGD", "lr": 1.0, "options": {}}, **changes)
 
 
-def trained(store, shadows=20, executor=None, made=None, **options):
+def trained(store, shadows=40, executor=None, made=None, **options):
     study = ShadowStudy(config() if made is None else made, shadows, store=store, **options)
     outcome = study.run(executor, progress=False)
     assert (outcome.failed, outcome.left) == ({}, ())
@@ -106,7 +106,7 @@ def test_a_pool_is_scored_in_parts_as_in_one(monkeypatch):
 
 
 def test_executors_do_not_matter(audited, tmp_path):
-    one, other = stored(Store(audited), 20), trained(tmp_path / "store", executor=ProcessExecutor(2))
+    one, other = stored(Store(audited), 40), trained(tmp_path / "store", executor=ProcessExecutor(2))
     np.testing.assert_array_equal(one.shadows.scores, other.shadows.scores)
     np.testing.assert_array_equal(one.shadows.members, other.shadows.members)
     assert one.shadows.scores.dtype == np.float32
@@ -219,14 +219,14 @@ class Some(SerialExecutor):
 )
 def test_stale_shadow_models_are_refused(audited, changes, options, why):
     with pytest.raises(ValueError, match=why):
-        ShadowStudy(config(**changes), 20, store=audited, **options)
+        ShadowStudy(config(**changes), 40, store=audited, **options)
 
 
 def test_shadow_models_of_other_code_are_refused_and_still_read(audited, monkeypatch):
     monkeypatch.setattr("inosgm.audit.shadows.code_version", lambda config: "0.0.0+other")
     with pytest.raises(ValueError, match="was made by other code"):
-        ShadowStudy(config(), 20, store=audited)
-    assert stored(Store(audited)).shadows.count == 32
+        ShadowStudy(config(), 40, store=audited)
+    assert stored(Store(audited)).shadows.count == 64
 
 
 def test_a_job_of_another_audit_is_refused():

@@ -22,7 +22,7 @@ from inosgm.runs.directory import located
 from inosgm.runs.seeds import changes
 from inosgm.runs.source import read
 
-BLOCK = 16
+BLOCK = 32
 """How many shadow models are trained as one where that is possible."""
 
 NAME, OWNERS = "audit.json", "owners.npy"
@@ -99,9 +99,10 @@ class ShadowStudy:
             self._require_same(self.store.claimed(NAME))
 
     def left(self) -> int:
-        """Return how many shadow models are not trained yet."""
-        states = self.store.states()
-        return self.task.block * sum(spec.id not in states or not states[spec.id].done for spec in self.specs)
+        """Return how many of the shadow models that are asked for are not trained yet."""
+        states, block = self.store.states(), self.task.block
+        missing = [spec for spec in self.specs if spec.id not in states or not states[spec.id].done]
+        return sum(min(block, self.asked - spec.index * block) for spec in missing)
 
     def run(self, executor: Executor | None = None, *, attempts: int = 5, progress: bool = True) -> Outcome:
         """Train the shadow models that are not there yet.
