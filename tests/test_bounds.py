@@ -203,12 +203,11 @@ class TestOneRun:
     def test_the_theorem_written_out(self, guesses, right):
         for value in (0.0, 0.4, 2.0):
             probability = 1 / (1 + math.exp(-value))
+            steps = np.arange(1, right + 1)
             cumulative = stats.binom.cdf(right - 1, guesses, probability)
-            most = max(
-                (cumulative - stats.binom.cdf(right - 1 - i, guesses, probability)) / i for i in range(1, right + 1)
-            )
+            most = ((cumulative - stats.binom.cdf(right - 1 - steps, guesses, probability)) / steps).max()
             expected = min(1, stats.binom.sf(right - 1, guesses, probability) + 2 * 5000 * 1e-5 * most)
-            assert chance_of_guesses(5000, guesses, right, value, 1e-5) == pytest.approx(expected, rel=1e-9)
+            assert chance_of_guesses(5000, guesses, right, value, 1e-5) == pytest.approx(expected, rel=1e-7)
 
     def test_all_right_without_delta_is_the_closed_form(self):
         probability = 0.05 ** (1 / 100)
@@ -298,11 +297,11 @@ class TestManyRuns:
         assert all(bound.plain < bound.epsilon for bound in found)
 
     def test_a_claim_that_just_holds_is_refuted_no_more_often_than_stated(self):
-        """More than 14 of 120 at 5 % has a probability of 0.1 % at most."""
+        """More than 9 of 60 at 5 % has a probability of 0.1 % at most."""
         generator = np.random.default_rng(2)
         mu = np.full(30, 1.0)
-        found = [many_run_bound(*gaussian_runs(generator, 256, mu), claim_of()).contradicts for _ in range(120)]
-        assert sum(found) <= 14
+        found = [many_run_bound(*gaussian_runs(generator, 256, mu), claim_of()).contradicts for _ in range(60)]
+        assert sum(found) <= 9
 
     def test_half_the_noise_is_contradicted(self):
         scores, members = gaussian_runs(np.random.default_rng(3), 512, np.full(20, 2.0))

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from scipy import special
@@ -23,6 +24,7 @@ MOST_EPSILON = 40.0
 """Bounds with nothing taken for granted are looked for up to it; counts that go beyond it need 1e17 runs."""
 
 _FINE, _COARSE = 2000, 250
+_LEVELS = (0.3, 0.2, 0.4, 0.5, 0.1, 0.6, 0.05, 0.7, 0.02, 0.8, 0.01, 0.9, 0.005, 0.95, 0.002, 0.001)
 _ACCOUNTED_ABOVE = 1.0005  # an accounted epsilon may be that much above the true one, and here it must not be
 
 
@@ -167,6 +169,20 @@ def refuted_scale(counts: Counts, claim: Claim, error: float, *, roughly: bool =
     Of a claim with hardly any noise it is the greatest refuted mu of a Gaussian.
     """
     return _refuted_multiple(counts, lambda multiple: _with_scale(claim, multiple), error, roughly=roughly)
+
+
+@lru_cache(maxsize=64)
+def best_level(claim: Claim, runs: int, error: float) -> float:
+    """Return the false-positive rate at which so many runs with and without a record say most, if the claim is true."""
+    power = sampled_gaussian_power(*_with_scale(claim, 1.0))
+
+    def expected(level: float) -> float:
+        right = int(runs * float(power(np.array(level))))
+        wrong = math.ceil(runs * level)
+        counts = Counts(true_positives=right, members=runs, false_positives=wrong, others=runs)
+        return refuted_scale(counts, claim, error, roughly=True)
+
+    return max(_LEVELS, key=expected)
 
 
 def epsilon_of_scale(claim: Claim, scale: float) -> float:

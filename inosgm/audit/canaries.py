@@ -27,9 +27,15 @@ _SIZES = (17, 33, 130)  # an unstable sort permutes ties of 17 records and more
 
 
 class Canary(ABC):
-    """A record of an owner, and a batch to which it is added."""
+    """A record of an owner, and a batch to which it is added.
+
+    Attributes:
+        name: What it is called.
+        moves: By how much it moves the sum of the first step.
+    """
 
     name: str
+    moves: float
 
     @abstractmethod
     def sums(self, step: int) -> tuple[float, float]:

@@ -7,14 +7,14 @@ from typing import Any
 import numpy as np
 
 from inosgm import _validate
-from inosgm.audit.bounds import Bound, Counts, bound_by_counts, refuted_scale
-from inosgm.audit.canaries import Found, MadeUp, form_of_sums, made_up_canaries
+from inosgm.audit.bounds import Bound, Counts, best_level, bound_by_counts, refuted_scale
+from inosgm.audit.canaries import Canary, Found, form_of_sums, made_up_canaries
 from inosgm.audit.claims import Claim, claims_of
 from inosgm.mechanism import INOSGM
 from inosgm.noise import streams
 from inosgm.owners import Label
 
-HELD_OUT = 0.2
+HELD_OUT = 0.1
 """The part of all runs by which the threshold of a test is chosen; only the others are counted."""
 
 LEAST_MOVE = 1e-9
@@ -120,7 +120,7 @@ def audit_mechanism(
     The canary's coins come from the mechanism's own sampler, the sums from its own clipping, order, tail and
     weights, the noise from its own noise, over all steps of the plan; contributions and scores are made up. What others
     toss does not matter to a guarantee, so the batch around the canary is always complete, which is the worst case.
-    The test is the likelihood ratio of all steps under the claim. A fifth of the runs chooses its threshold. Nothing is
+    The test is the likelihood ratio of all steps under the claim. A tenth of the runs chooses its threshold. Nothing is
     released, charged or counted as a step.
 
     **Guarantee.** A mechanism that keeps its promise is contradicted with probability 1 - confidence at most, all
@@ -152,7 +152,7 @@ def audit_mechanism(
     """
     _validate.instance("mechanism", mechanism, INOSGM, "make one, or a Trainer")
     runs, seed = _validate.count("runs", runs, least=100), _validate.count("seed", seed)
-    error = 1 - _validate.number("confidence", confidence, above=0, most=1 - 1e-6)
+    error = 1 - _validate.number("confidence", confidence, above=0, most=1)
     plan = mechanism.plan
     if owner not in plan.labels:
         raise ValueError(f"owner must be a label of the plan ({_validate.some(plan.labels)}), got {owner!r}")
@@ -160,7 +160,7 @@ def audit_mechanism(
     if not (mechanism._owners == place).any():
         raise ValueError(f"owner must have a record, whose coins can be tossed: {owner!r} has none")
     claim = claims_of(plan, delta)[place]
-    canaries: list[MadeUp | Found] = [*made_up_canaries(mechanism, place)]
+    canaries: list[Canary] = [*made_up_canaries(mechanism, place)]
     if data is not None:
         canaries.append(Found(mechanism, data, place, seed))
     seen = [canary for canary in canaries if canary.moves > LEAST_MOVE * plan.sensitivities[place]]
@@ -180,7 +180,7 @@ def audit_mechanism(
 
 def _statistics(
     mechanism: INOSGM,
-    canaries: list[MadeUp | Found],
+    canaries: list[Canary],
     place: int,
     claim: Claim,
     runs: int,
@@ -236,16 +236,30 @@ def _log_ratio(released: np.ndarray, moved: float, rate: float) -> np.ndarray:
 def _bound(without: np.ndarray, with_record: np.ndarray, claim: Claim, error: float) -> Bound:
     """Choose a threshold by the first runs, and bound by the counts of the others."""
     first = int(HELD_OUT * without.size)
+    threshold = _threshold(without[:first], with_record[:first], claim, without.size - first, error)
+    return bound_by_counts(_counts(without[first:], with_record[first:], threshold), claim, 1 - error)
 
-    def counts(threshold: float, runs: slice) -> Counts:
-        return Counts(
-            true_positives=int((with_record[runs] > threshold).sum()),
-            members=with_record[runs].size,
-            false_positives=int((without[runs] > threshold).sum()),
-            others=without[runs].size,
-        )
 
-    held_out, rest = slice(first), slice(first, None)
-    thresholds = np.quantile(np.concatenate([without[held_out], with_record[held_out]]), _SHARES)
-    best = max(thresholds, key=lambda threshold: refuted_scale(counts(threshold, held_out), claim, error, roughly=True))
-    return bound_by_counts(counts(best, rest), claim, 1 - error)
+def _threshold(without: np.ndarray, with_record: np.ndarray, claim: Claim, runs: int, error: float) -> float:
+    """Return the threshold whose false positives are as frequent as is best if the claim is true.
+
+    If the claim does not look true, return the threshold that refutes most.
+    """
+
+    def refuted(threshold: float) -> float:
+        return refuted_scale(_counts(without, with_record, threshold), claim, error, roughly=True)
+
+    threshold = float(np.quantile(without, 1 - best_level(claim, runs, error)))
+    if refuted(threshold) < 1:
+        return threshold
+    thresholds: list[float] = np.quantile(np.concatenate([without, with_record]), _SHARES).tolist()
+    return max(thresholds, key=refuted)
+
+
+def _counts(without: np.ndarray, with_record: np.ndarray, threshold: float) -> Counts:
+    return Counts(
+        true_positives=int((with_record > threshold).sum()),
+        members=with_record.size,
+        false_positives=int((without > threshold).sum()),
+        others=without.size,
+    )

@@ -3,7 +3,7 @@
 import math
 
 import numpy as np
-from scipy import stats
+from scipy import special
 
 from inosgm import _validate
 from inosgm.audit.bounds import Bound
@@ -16,6 +16,7 @@ FEWEST = 48
 """With fewer guesses than that nothing comes out, so it is not tried."""
 
 MOST_EPSILON = 40.0
+"""Bounds are looked for up to it."""
 
 
 def one_run_bound(
@@ -97,11 +98,18 @@ def chance_of_guesses(records: int, guesses: int, right: int, epsilon: float, de
     (1 + e^epsilon): the theorem of Steinke et al. for m records, r guesses of which v are right, and delta above 0.
     """
     probability = 1 / (1 + math.exp(-epsilon))
-    beyond = float(stats.binom.sf(right - 1, guesses, probability))
+    beyond = float(special.betainc(right, guesses - right + 1, probability)) if right else 1.0
     # the mean of the masses below v grows towards the mode of B and falls soon after it
     spread = math.sqrt(guesses * probability * (1 - probability))
-    reach = int(min(right, max(right - guesses * probability, 0) + 12 * spread + 12))
-    if not reach or not delta:
+    reach = np.arange(1, int(min(right, max(right - guesses * probability, 0) + 12 * spread + 12)) + 1)
+    if not reach.size or not delta:
         return min(beyond, 1.0)
-    below = np.cumsum(stats.binom.pmf(right - np.arange(1, reach + 1), guesses, probability))
-    return min(beyond + 2 * records * delta * float((below / np.arange(1, reach + 1)).max()), 1.0)
+    below = np.cumsum(_binomial_mass(right - reach, guesses, epsilon))
+    return min(beyond + 2 * records * delta * float((below / reach).max()), 1.0)
+
+
+def _binomial_mass(successes: np.ndarray, trials: int, epsilon: float) -> np.ndarray:
+    """Return the mass of a binomial distribution of probability e^epsilon / (1 + e^epsilon)."""
+    failures = trials - successes
+    ways = special.gammaln(trials + 1) - special.gammaln(successes + 1) - special.gammaln(failures + 1)
+    return np.asarray(np.exp(ways - successes * np.logaddexp(0, -epsilon) - failures * np.logaddexp(0, epsilon)))
