@@ -49,8 +49,8 @@ def refused(*arguments):
 
 
 def test_an_audit_goes_on_and_attacks_again_without_training(here):
-    told = invoke("--shadows", 16, "--runs", 300).stdout
-    assert told.startswith("16 of 16 shadow models are to be trained\n16 of 16 shadow models: ")
+    told = invoke("--shadows", 32, "--runs", 300).stdout
+    assert told.startswith("32 of 32 shadow models are to be trained\n32 of 32 shadow models: ")
     assert told.endswith(f"written to runs/run-audit: {', '.join(FILES)}\n")
     rows = [line.split() for line in told.splitlines() if line]
     assert set(ATTACKS) < {row[0] for row in rows}
@@ -62,15 +62,15 @@ def test_an_audit_goes_on_and_attacks_again_without_training(here):
     ]
     store = Store("runs/run-audit")
     states = store.states()
-    again = invoke("--shadows", 16, "--runs", 300, "--quiet").stdout
+    again = invoke("--shadows", 32, "--runs", 300, "--quiet").stdout
     assert again.strip() in told
     assert store.states() == states
     summed = CliRunner().invoke(app, ["jobs", "summary", "runs/run-audit", "--parquet", "a", "--figure", "b.png"])
-    assert summed.stdout.startswith("16 of 16 shadow models")
+    assert summed.stdout.startswith("32 of 32 shadow models")
     assert summed.stdout.splitlines()[7:] == again.splitlines()[7:]
     assert pq.read_table("a").equals(pq.read_table("runs/run-audit/audit.parquet"))
-    more = invoke("--shadows", 18, "--runs", 0, "--attack", "loss", "--target", 17).stdout
-    assert more.startswith("16 of 18 shadow models are to be trained\n18 of 18 shadow models: ")
+    more = invoke("--shadows", 34, "--runs", 0, "--attack", "loss", "--target", 33).stdout
+    assert more.startswith("2 of 34 shadow models are to be trained\n34 of 34 shadow models: ")
     assert "(loss, on 1 shadow model; " in more
     assert not set(ATTACKS) & {line.split()[0] for line in more.splitlines() if line}
     (jobs,) = {spec.kind for spec in store.specs().values()}
@@ -79,7 +79,7 @@ def test_an_audit_goes_on_and_attacks_again_without_training(here):
 
 
 def test_files_and_json_say_what_the_table_says(here):
-    found = json.loads(invoke("--shadows", 16, "--runs", 300, "--json").stdout)
+    found = json.loads(invoke("--shadows", 32, "--runs", 300, "--json").stdout)
     store = Store("runs/run-audit")
     tables = {name: pq.read_table(io.BytesIO(store.get(name))) for name in FILES if name.endswith(".parquet")}
     rows = tables["audit.parquet"].to_pylist()
@@ -93,20 +93,20 @@ def test_files_and_json_say_what_the_table_says(here):
         for rate in ("0.001", "0.01", "0.1"):
             assert [row[f"tpr_{rate}{end}"] for end in ("", "_low", "_high")] == numbers["tpr"][rate]
         assert row["spent"] == one.get("spent")
-        assert (row["members"] + row["others"]) == 16 * row["records"]
+        assert (row["members"] + row["others"]) == 32 * row["records"]
     bounds = [(row["owner"], row["bound"], row["epsilon"]) for row in tables["bounds.parquet"].to_pylist()]
     assert bounds == [
         (one["owner"], name, bound["epsilon"]) for one in found["owners"] for name, bound in one["bounds"].items()
     ]
     assert {name for _, name, _ in bounds} == {"mechanism", "one run", "many runs"}
     curves = tables["roc.parquet"]
-    assert curves.schema.metadata[b"inosgm.shadows"] == b"16"
+    assert curves.schema.metadata[b"inosgm.shadows"] == b"32"
     audit = Audit.of(store, confidence=found["confidence"])
     for attack in ATTACKS:
         for owner, success in audit.successes(attack):
             chosen = [row for row in curves.to_pylist() if (row["attack"], row["owner"]) == (attack, owner)]
             np.testing.assert_array_equal([row["tpr"] for row in chosen], success.tpr)
-    assert b"16 of 16 shadow models" in store.get("roc.svg")
+    assert b"32 of 32 shadow models" in store.get("roc.svg")
 
 
 def test_without_privacy_nothing_is_promised(here):

@@ -139,12 +139,7 @@ class Audit:
     @property
     def contradictions(self) -> list[str]:
         """Which promises do not hold, a line for each bound that says so."""
-        return [
-            f"owner {one.claim.owner}: epsilon is at least {one.bounds[name].epsilon:.4g} (bound: {name}), and "
-            f"{one.claim.spent:.4g} was promised"
-            for one in self.verdicts
-            for name in one.contradicted
-        ]
+        return [_contradiction(one.claim, name, one.bounds[name]) for one in self.verdicts for name in one.contradicted]
 
     def sure(self) -> tuple[float, float]:
         """Return for which shares of members and of others the true class gets more than half of the probability."""
@@ -204,6 +199,15 @@ def mechanism_confidence(confidence: float, count: int) -> float:
     They get half of the error; the bounds from shadow models get the other half.
     """
     return 1 - (1 - confidence) / (2 * count)
+
+
+def _contradiction(claim: Claim, name: str, bound: Bound) -> str:
+    """Say what does not hold; a plan may claim a larger epsilon than its rate, noise and sensitivity have."""
+    if bound.epsilon > claim.spent:
+        found = f"epsilon is at least {bound.epsilon:.4g} (bound: {name}), and {claim.spent:.4g} was promised"
+    else:
+        found = f"more is seen than rate, noise and sensitivity of the plan allow (bound: {name}; {bound.evidence})"
+    return f"owner {claim.owner}: {found}"
 
 
 def _strongest(found: MechanismAudit | None) -> dict[str, Bound]:
