@@ -12,6 +12,10 @@ if TYPE_CHECKING:
     from inosgm.accounting import PLD as PLD
     from inosgm.accounting import RDP as RDP
     from inosgm.accounting import Segment as Segment
+    from inosgm.audit import Audit as Audit
+    from inosgm.audit import MechanismAudit as MechanismAudit
+    from inosgm.audit import audit_mechanism as audit_mechanism
+    from inosgm.audit import lira as lira
     from inosgm.certifier import Certificate as Certificate
     from inosgm.certifier import certify as certify
     from inosgm.clipping import AutomaticClipping as AutomaticClipping
@@ -61,6 +65,7 @@ if TYPE_CHECKING:
 
 _ROOMS = {
     "accounting": ["PLD", "RDP", "Segment"],
+    "audit": ["Audit", "MechanismAudit", "audit_mechanism", "lira"],
     "certifier": ["Certificate", "certify"],
     "clipping": ["AutomaticClipping", "ClipToShare", "Clipping", "PerSampleAdaptive", "ScaleClipped"],
     "contributions": ["Concatenated", "Contributions", "Dense"],
@@ -77,7 +82,9 @@ _ROOMS = {
 }
 _ROOM_OF = {name: room for room, names in _ROOMS.items() for name in names}
 
-__all__ = ["__version__", *(name for name in _ROOM_OF if _ROOM_OF[name] != "sgd")]  # `import *` does without torch
+_WITH_TORCH = ("audit", "sgd")  # which `import *` does without
+
+__all__ = ["__version__", *(name for name in _ROOM_OF if _ROOM_OF[name] not in _WITH_TORCH)]
 
 
 def __getattr__(name: str) -> Any:
