@@ -234,7 +234,8 @@ class OnData:
     def ratio(self, state: tuple[np.ndarray, int]) -> float:
         rows, added = state
         bound = self._mechanism.plan.sensitivities[self._mechanism._owners[added]]
-        sums = [tree_leaves(self._mechanism._sum(self._data, part, step=0)) for part in (rows, rows[rows != added])]
+        with self._mechanism._without_chance():
+            sums = [tree_leaves(self._mechanism._sum(self._data, part, step=0)) for part in (rows, rows[rows != added])]
         ratio = float(
             np.sqrt(sum(np.sum((_float64(a) - _float64(b)) ** 2) for a, b in zip(*sums, strict=True))) / bound
         )

@@ -3,7 +3,8 @@
 import secrets
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, ClassVar, final
 
@@ -216,13 +217,22 @@ class INOSGM(ABC):
             positions,
             owners=self._plan.step_cost[self._owners[positions]],
             tail=self._tail,
-            order=self._order.at(step),
+            order=self._order.at(step, secrets.randbits(128) if self._key is None else self._key),
             clipping=self._clipping,
         )
 
     def _noisy(self, total: Any, noise: np.random.Generator) -> Any:
         """Return the sum with the noise of the plan on every coordinate."""
         return add_gaussian(total, self._plan.noise_scale, noise)
+
+    @contextmanager
+    def _without_chance(self) -> Iterator[None]:
+        """Let sums be functions of the batch, for comparing two of them: one random order for both."""
+        key, self._key = self._key, self._key or 0
+        try:
+            yield
+        finally:
+            self._key = key
 
     def _measured(self, data: Any, positions: np.ndarray, step: int) -> tuple[Contributions, Array]:
         """Return the contributions and the scores of the records at the positions."""

@@ -24,8 +24,13 @@ class Order(ABC):
     Adding or removing a record therefore never rearranges the others.
     """
 
-    def at(self, step: int) -> "Order":
-        """Return the order to use at a step of a mechanism: itself, unless it is drawn anew at every step."""
+    def at(self, step: int, secret: int) -> "Order":
+        """Return the order to use at a step of a mechanism: itself, unless it is drawn anew at every step.
+
+        Args:
+            step: The step.
+            secret: What nobody knows who sees the release.
+        """
         return self
 
     def ranking(self, scores: Array, ids: Array | None, owners: Array | None) -> Array:
@@ -137,7 +142,9 @@ class Ascending(Order):
 class RandomOrder(Order):
     """A random order of record ids, drawn anew at every step of a mechanism; scores count for nothing.
 
-    Each record draws its place by a hash of the seed and its own id, so it needs ids.
+    Each record draws its place by a hash of the seed and its own id, so it needs ids. In a mechanism ids are positions,
+    which shift when a record leaves: whoever knew the order would see everybody rearranged. A mechanism therefore draws
+    it with a secret of its own, its key if it has one: what is left of a random order is again one, so nothing is seen.
 
     Args:
         seed: Any whole number >= 0; the same seed gives the same order.
@@ -151,9 +158,9 @@ class RandomOrder(Order):
     def __post_init__(self) -> None:
         object.__setattr__(self, "seed", _validate.count("seed", self.seed))
 
-    def at(self, step: int) -> Order:
-        """Return the order of a step, different for every step."""
-        return RandomOrder(int(np.random.SeedSequence([self.seed, step]).generate_state(1, np.uint64)[0]))
+    def at(self, step: int, secret: int) -> Order:
+        """Return the order of a step, different for every step and every secret."""
+        return RandomOrder(int(np.random.SeedSequence([self.seed, step, secret]).generate_state(1, np.uint64)[0]))
 
     def _keys(self, xp: Any, scores: Array, ids: Array | None, owners: Array | None) -> list[Array]:
         if ids is None:

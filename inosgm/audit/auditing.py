@@ -92,7 +92,7 @@ def mechanism_audits(study: ShadowStudy, runs: int, confidence: float, *, progre
     first = np.unique(promises, axis=0, return_index=True)[1]
     some = np.unique(np.linspace(0, first.size - 1, min(MOST, first.size)).round().astype(np.int64))
     owners = [plan.labels[place] for place in np.flatnonzero(plan.sizes > 0)[np.sort(first[some])]]
-    trainer = design.trainer(0, design.learner(0))
+    mechanism = design.mechanism()
     level = mechanism_confidence(confidence, len(owners))
     shown = track(owners, "attacking the mechanism", console=Console(stderr=True), disable=not progress)
-    return tuple(audit_mechanism(trainer, owner, runs, confidence=level, seed=design.seed) for owner in shown)
+    return tuple(audit_mechanism(mechanism, owner, runs, confidence=level, seed=design.seed) for owner in shown)

@@ -11,6 +11,7 @@ from scipy import special
 from inosgm import _validate
 from inosgm.accounting import epsilon
 from inosgm.accounting.gaussian import gaussian_epsilon
+from inosgm.accounting.pld import LEAST_DELTA
 from inosgm.audit.claims import Claim
 from inosgm.audit.tradeoff import Power, plain_power, sampled_gaussian_power
 
@@ -210,6 +211,8 @@ def _epsilon_from_below(steps: Steps, delta: float) -> float:
     rate, multiplier, count = steps
     if rate == 1:
         return float(gaussian_epsilon(math.sqrt(count) / multiplier, delta)) * (1 - 1e-9)
+    if delta < LEAST_DELTA:  # below it nothing can be accounted for, and what counts say by themselves has to do
+        return 0.0
     return float(epsilon(rate, multiplier, count, delta)) / _ACCOUNTED_ABOVE
 
 

@@ -23,6 +23,12 @@ MOST = 2048
 EVALUATIONS = 500
 """How many pairs of batches of real records are tried."""
 
+KEY = 0
+"""The key of mechanisms about made-up records: a random order is the same with the canary and without."""
+
+LARGEST = 1 << 15
+"""No made-up batch has more records."""
+
 _SIZES = (17, 33, 130)  # an unstable sort permutes ties of 17 records and more
 
 
@@ -97,7 +103,7 @@ def _probe(mechanism: INOSGM, table: _Table, rows: np.ndarray) -> INOSGM:
             return self.contributions(batch), self.scores(batch)
 
     probe: INOSGM = object.__new__(Probe)
-    vars(probe).update(vars(mechanism), _owners=table.owners)
+    vars(probe).update(vars(mechanism), _owners=table.owners, _key=KEY)
     return probe
 
 
@@ -157,9 +163,10 @@ class Found(Canary):
 
     def sums(self, step: int) -> tuple[float, float]:
         """Return the sums without and with the record."""
-        without, with_record = (
-            _flat(self._mechanism._sum(self._data, rows, step)) for rows in (self._others, self._rows)
-        )
+        with self._mechanism._without_chance():
+            without, with_record = (
+                _flat(self._mechanism._sum(self._data, rows, step)) for rows in (self._others, self._rows)
+            )
         length = float(np.linalg.norm(with_record - without))
         direction = (with_record - without) / (length or 1.0)
         start = float(without @ direction)
@@ -221,7 +228,7 @@ def _ranked(mechanism: INOSGM, place: int, around: int, *, best: bool) -> list[_
 
 def _placed(mechanism: INOSGM, place: int, around: int, size: int, *, best: bool) -> _Table:
     """Try scores and ids for the added record, and keep those with the rank that is looked for."""
-    order, cost = mechanism._order.at(0), mechanism._plan.step_cost
+    order, cost = mechanism._order.at(0, KEY), mechanism._plan.step_cost
     ids = np.arange(size)
     tables: list[tuple[int, _Table]] = []
     by_id = order.ranking(np.zeros(size), ids, np.zeros(size))
@@ -256,4 +263,4 @@ def _sizes(mechanism: INOSGM, place: int, around: int) -> list[int]:
     """Return sizes of batches: some small ones, and those that fill the tail and more."""
     sensitivities = mechanism._plan.sensitivities
     fill = int(np.ceil((mechanism._tail.length + sensitivities[place]) / sensitivities[around])) + 2
-    return sorted({*_SIZES, fill, fill + fill // 2})
+    return sorted({*_SIZES, min(fill, LARGEST), min(fill + fill // 2, LARGEST)})

@@ -98,8 +98,7 @@ class Design:
     @property
     def description(self) -> dict[str, Any]:
         """What makes the audit the audit that it is, for the spec of a job."""
-        audit = {"seed": self.seed, "private": self.private, "canaries": self.canaries}
-        return {**described(self.config), "audit": audit}
+        return {**described(self.config), "audit": self._audit}
 
     def members(self, shadow: int) -> np.ndarray:
         """Return who a shadow model is trained on, a truth value per record of the pool."""
@@ -107,7 +106,7 @@ class Design:
 
     def key(self, shadow: int) -> int:
         """Return the key of a shadow model's coins and noise."""
-        return draws.noise_key(self.config, self.seed, shadow)
+        return draws.noise_key(self.config, self._audit, shadow)
 
     def learner(self, shadow: int) -> parts.Learner:
         """Return the model of a shadow, with its first parameters, its loss, optimizer and schedule."""
@@ -125,6 +124,11 @@ class Design:
             key=self.key(shadow),
             ledger=Unpaid(),
         )
+
+    def mechanism(self) -> Trainer:
+        """Return a trainer of all records of the pool, for audits of the mechanism: every owner has coins to toss."""
+        labels = np.array(self.plan.labels)[self.owners]
+        return trainer_of(self.config, self.learner(0), self.plan, labels, kind=ShadowTrainer, ledger=Unpaid())
 
     def records(self, shadow: int) -> tuple[Any, Any]:
         """Return inputs and targets of the members."""
@@ -160,6 +164,10 @@ class Design:
         found = confidences(learner.model, learner.loss, (data.x[:FEW], data.y[:FEW]), like)
         if found.shape != data.y[:FEW].shape:
             raise ValueError("model: must give one answer per record for its confidence to be told")
+
+    @property
+    def _audit(self) -> dict[str, Any]:
+        return {"seed": self.seed, "private": self.private, "canaries": self.canaries}
 
     def _seeded(self, shadow: int) -> TrainingConfig:
         return self.config.model_copy(update={"seed": draws.model_seed(self.seed, shadow)})

@@ -1,6 +1,8 @@
 """What is random in an audit: functions of its seed and the number of a shadow model, never of who computes them."""
 
+from collections.abc import Mapping
 from hashlib import blake2b
+from typing import Any
 
 import numpy as np
 
@@ -51,7 +53,13 @@ def model_seed(seed: int, shadow: int) -> int:
     return int(state[0] >> np.uint64(1))
 
 
-def noise_key(config: TrainingConfig, seed: int, shadow: int) -> int:
-    """Return the key of a shadow model's coins and noise. No secret: whoever audits knows the records anyway."""
-    text = repr((seed, shadow, sorted(config.identity().items())))
+def noise_key(config: TrainingConfig, audit: Mapping[str, Any], shadow: int) -> int:
+    """Return the key of a shadow model's coins and noise. No secret: whoever audits knows the records anyway.
+
+    Args:
+        config: The method under audit.
+        audit: What else makes the audit the audit that it is; other audits have other noise.
+        shadow: The number of the shadow model.
+    """
+    text = repr((sorted(audit.items()), shadow, sorted(config.identity().items())))
     return int.from_bytes(blake2b(text.encode(), digest_size=16, person=b"inosgm shadow").digest())

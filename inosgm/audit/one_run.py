@@ -56,9 +56,9 @@ def one_run_bound(
     values, truth = statistics.ravel(), members.ravel()
     known = np.flatnonzero(~np.isnan(values))
     ranked = known[np.argsort(values[known], kind="stable")]
-    halves = sorted({int(share * values.size / 2) for share in SHARES} & set(range(FEWEST // 2, ranked.size // 2 + 1)))
+    halves = [half for share in SHARES if (half := int(share * values.size / 2)) >= FEWEST // 2]
     best, evidence = 0.0, f"too few records to guess: {ranked.size}"
-    for half in halves:
+    for half in (half for half in halves if 2 * half <= ranked.size):
         right = int(truth[ranked[ranked.size - half :]].sum() + (~truth[ranked[:half]]).sum())
         found = guessed_epsilon(values.size, 2 * half, right, claim.delta, error / len(halves))
         if found >= best:

@@ -1,7 +1,8 @@
 """INO-SGM whose contributions are gradients: one step of descent."""
 
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -130,6 +131,12 @@ class Descent(INOSGM):
         ]
         batch = LogicalBatch(engine, parts, self._score)
         return batch, batch.scores
+
+    @contextmanager
+    def _without_chance(self) -> Iterator[None]:
+        """Also leave out what is random in the model, such as dropout: it is another's in another batch."""
+        with super()._without_chance(), evaluating(self.model):
+            yield
 
     def _check(self, data: Any) -> None:
         """Look at the model and the targets again if they are not those that were looked at."""

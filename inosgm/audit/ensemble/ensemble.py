@@ -61,7 +61,7 @@ class Ensemble:
         self.schedule = parts.schedule_of(config, self.optimizer)
         self._plan, self._tail, self._clipping = plan, config.tail.tail(plan), config.clipping.clipping()
         self._orders = [each.of_order() for each in configs]
-        self._streams, self._steps_done = Streams(keys), 0
+        self._keys, self._streams, self._steps_done = list(keys), Streams(keys), 0
         places = np.array([plan.labels.index(label) for label in pool.owners.labels])
         self._batching = Batching(plan, places[pool.owners.of_record], members)
         data = pool.dataset.x, pool.dataset.y
@@ -152,10 +152,10 @@ class Ensemble:
             return rho
         ids, there, owners = batches.ids, batches.there, self._plan.step_cost[batches.owners]
         ranking, begin = np.empty_like(ids), 0
-        for order, same in groupby(self._orders[some]):
+        orders = zip(self._orders[some], self._keys[some], strict=True)
+        for order, same in groupby(order.at(self._steps_done, key) for order, key in orders):
             rows = slice(begin, begin := begin + len(list(same)))
-            at = order.at(self._steps_done)
-            ranking[rows] = at.rankings(scores[rows], ids[rows], owners[rows], there[rows])
+            ranking[rows] = order.rankings(scores[rows], ids[rows], owners[rows], there[rows])
         lowest_first = ranking[:, ::-1]
         spent = tail_weights(np, np.take_along_axis(spans, lowest_first, 1), self._tail)
         np.put_along_axis(rho, lowest_first[:, : spent.shape[1]], spent, 1)
