@@ -1,6 +1,8 @@
 """The command that audits a method."""
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -16,20 +18,22 @@ from inosgm._cli_seeds import (
     ProcessesOption,
     executor_of,
 )
-from inosgm._cli_training import DataOption, File, QuietOption, SetOption, configuration
+from inosgm._cli_training import DataOption, QuietOption, SetOption, configuration
 
 if TYPE_CHECKING:
+    from inosgm.audit.report import Audit
     from inosgm.audit.study import ShadowStudy
     from inosgm.config import TrainingConfig
-    from inosgm.jobs import Executor
+    from inosgm.jobs import Executor, Store
 
 CONTRADICTED = 3
 """The exit code of an audit that contradicts a promise."""
 
+MethodArgument = Annotated[Path, typer.Argument(help="The configuration, YAML, or a run directory.")]
 ShadowsOption = Annotated[int, typer.Option("--shadows", min=1, help="How many shadow models.")]
 AuditStoreOption = Annotated[
     str | None,
-    typer.Option("--store", help="Where they are kept, a path or a URI such as s3://...; else runs/NAME-audit."),
+    typer.Option("--store", help="Where they are kept, a path or a URI such as s3://...; else runs/NAME-audit..."),
 ]
 AuditSeedOption = Annotated[
     int, typer.Option("--seed", min=0, help="Of the audit: who is in which shadow model, and all noise.")
@@ -51,7 +55,7 @@ ConfidenceOption = Annotated[
     float, typer.Option("--confidence", min=0.5, max=0.999999, help="Of intervals, and of all bounds at once.")
 ]
 RunsOption = Annotated[
-    int, typer.Option("--runs", min=0, help="Runs of the mechanism itself for a bound of each owner; 0: none.")
+    int, typer.Option("--runs", min=0, help="Runs of the mechanism itself for each owner's bound; 0: no new ones.")
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Everything but curves, for machines.")]
 
@@ -73,7 +77,7 @@ class Wish:
 
 
 def audit(
-    file: File,
+    file: MethodArgument,
     shadows: ShadowsOption = 512,
     store: AuditStoreOption = None,
     seed: AuditSeedOption = 0,
@@ -99,8 +103,7 @@ def audit(
     NOT PRIVATE: what is printed and written is as secret as the records. The same command goes on with an audit that
     was stopped, and only attacks again if all shadow models are there.
     """
-    config = configuration(file, None, data_dir, None, changes)
-    place = store or str(Path("runs") / default_store(file, no_privacy))
+    config = method_of(file, data_dir, changes)
     ray = {"num_cpus": num_cpus, "num_gpus": num_gpus, "max_concurrent": max_concurrent}
     wish = Wish(
         shadows=shadows,
@@ -114,12 +117,27 @@ def audit(
         quiet=quiet,
         as_json=as_json,
     )
+    place = store or str(Path("runs") / default_store(file, wish))
     run_audit(config, wish, place, executor_of(processes, address, **ray), attempts=attempts or 5)
 
 
-def default_store(file: Path, no_privacy: bool) -> str:
-    """Return what a store is called if no other name is given."""
-    return f"{file.stem}-audit" + "-no-privacy" * no_privacy
+def method_of(file: Path, data_dir: Path | None, changes: list[str] | None) -> "TrainingConfig":
+    """Return the method under audit: that of a file, or of a run directory."""
+    if file.is_dir():
+        from inosgm.runs import directory
+        from inosgm.runs.training import configuration_in
+
+        configuration_in(file)
+        file /= directory.NAME
+    return configuration(file, None, data_dir, None, changes)
+
+
+def default_store(file: Path, wish: Wish) -> str:
+    """Return what a store is called if no other name is given: audits that differ have stores that do."""
+    name = file.resolve().name if file.is_dir() else file.stem
+    parts = ["audit", *["no-privacy"] * wish.no_privacy]
+    parts += [f"{what}{number}" for what, number in (("seed", wish.seed), ("canaries", wish.canaries)) if number]
+    return "-".join([name, *parts])
 
 
 def run_audit(config: "TrainingConfig", wish: Wish, store: str, executor: "Executor", *, attempts: int) -> None:
@@ -127,12 +145,11 @@ def run_audit(config: "TrainingConfig", wish: Wish, store: str, executor: "Execu
 
     It ends with 130 if interrupted, with 3 if a promise is contradicted, else with 1 if a shadow model has failed.
     """
-    from inosgm.audit.auditing import attacked
-    from inosgm.audit.report import FILES
+    from inosgm.audit.auditing import attacked, require_runs
     from inosgm.audit.study import ShadowStudy
-    from inosgm.jobs import Interrupted
 
     attacks = chosen(wish.attack)
+    require_runs(wish.runs)
     if wish.target is not None and wish.target >= wish.shadows:
         raise ValueError(f"--target must be below the {wish.shadows} shadow models, got {wish.target}")
     study = ShadowStudy(
@@ -143,36 +160,46 @@ def run_audit(config: "TrainingConfig", wish: Wish, store: str, executor: "Execu
         private=not wish.no_privacy,
         canaries=wish.canaries,
     )
-    tell(f"{_left(study)} shadow models are to be trained", wish)
-    try:
-        outcome = study.run(executor, attempts=attempts, progress=not wish.quiet)
-    except Interrupted:
-        left = f"{_left(study)} shadow models are left in {store}"
-        typer.echo(f"interrupted: {left}; the same command goes on with them", err=True)
-        raise typer.Exit(130) from None
-    contradictions: list[str] = []
-    if outcome.done:
-        targets = None if wish.target is None else (wish.target,)
-        found = attacked(
-            study,
-            attacks=attacks,
-            targets=targets,
-            confidence=wish.confidence,
-            runs=wish.runs,
-            progress=not wish.quiet,
-        )
-        found.write(study.store)
-        typer.echo(json.dumps(found.to_dict(), allow_nan=False) if wish.as_json else found.table())
-        tell(f"written to {store}: {', '.join(FILES)}", wish)
-        contradictions = found.contradictions
-    for job, line in outcome.failed.items():
+    left = study.left()
+    tell(f"{_of_all(study, left)} are to be trained", wish)
+    outcome = None
+    if left:
+        with _interruptible(study, store):
+            outcome = study.run(executor, attempts=attempts, progress=not wish.quiet)
+    failed = {} if outcome is None else outcome.failed
+    found = None
+    if outcome is None or outcome.done:
+        try:
+            found = attacked(
+                study,
+                attacks=attacks,
+                targets=None if wish.target is None else (wish.target,),
+                confidence=wish.confidence,
+                runs=wish.runs,
+                progress=not wish.quiet,
+            )
+            typer.echo(json.dumps(found.to_dict(), allow_nan=False) if wish.as_json else found.table())
+            _write(found, study.store, store, wish)
+        except KeyboardInterrupt:
+            kept = "all shadow models that are done are kept; the same command attacks again"
+            typer.echo(f"interrupted: {kept}", err=True)
+            raise typer.Exit(130) from None
+    for job, line in failed.items():
         typer.echo(f"failed: job {job}: {line}", err=True)
-    if outcome.failed:
+    if failed:
         typer.echo(f"why, in full: inosgm jobs status {store} --tracebacks", err=True)
-    for line in contradictions:
+    if found is not None:
+        end_if_contradicted(found)
+    if failed:
+        raise typer.Exit(1)
+
+
+def end_if_contradicted(found: "Audit") -> None:
+    """Say which promises an audit contradicts, and end with 3 if it does."""
+    for line in found.contradictions:
         typer.echo(f"contradicted: {line}", err=True)
-    if contradictions or outcome.failed:
-        raise typer.Exit(CONTRADICTED if contradictions else 1)
+    if found.contradictions:
+        raise typer.Exit(CONTRADICTED)
 
 
 def chosen(names: list[str] | None) -> tuple[str, ...]:
@@ -191,6 +218,30 @@ def tell(line: str, wish: Wish) -> None:
         typer.echo(line, err=wish.as_json)
 
 
-def _left(study: "ShadowStudy") -> str:
-    """Say how many shadow models are not trained; whole blocks are, so that more may be missing than are asked for."""
-    return f"{min(study.left(), study.asked)} of {study.asked}"
+def _of_all(study: "ShadowStudy", left: int) -> str:
+    return f"{left} of {study.asked} shadow models"
+
+
+@contextmanager
+def _interruptible(study: "ShadowStudy", place: str) -> Iterator[None]:
+    """End with 130 if the training that is done here is interrupted."""
+    from inosgm.jobs import Interrupted
+
+    try:
+        yield
+    except Interrupted:
+        left = f"{_of_all(study, study.left())} are left in {place}"
+        typer.echo(f"interrupted: {left}; the same command goes on with them", err=True)
+        raise typer.Exit(130) from None
+
+
+def _write(found: "Audit", store: "Store", place: str, wish: Wish) -> None:
+    """Write what was found into the store, or say why that cannot be."""
+    from inosgm.audit.report import FILES
+
+    try:
+        found.write(store)
+    except OSError as error:
+        typer.echo(f"not written to {place}: {error}", err=True)
+    else:
+        tell(f"written to {place}: {', '.join(FILES)}", wish)

@@ -35,8 +35,9 @@ def summary(
 ) -> None:
     """Say what the runs of a store that are done came to: mean, spread and confidence band by owner; or by point.
 
-    Of an audit, what attacks on the shadow models that are done achieve.
+    Of an audit, what attacks on the shadow models that are done achieve; exit code 3 if a promise does not hold.
     """
+    from inosgm._cli_audit import end_if_contradicted
     from inosgm.audit.report import Audit, holds_audit
     from inosgm.jobs import Store
     from inosgm.runs import Summary
@@ -59,3 +60,5 @@ def summary(
         found.to_parquet(parquet)
     if figure is not None:
         found.figure(figure)
+    if isinstance(found, Audit):
+        end_if_contradicted(found)

@@ -8,15 +8,17 @@ from inosgm._cli_audit import (
     CanariesOption,
     ConfidenceOption,
     JsonOption,
+    MethodArgument,
     NoPrivacyOption,
     RunsOption,
     ShadowsOption,
     TargetOption,
     Wish,
     default_store,
+    method_of,
     run_audit,
 )
-from inosgm._cli_training import DataOption, File, QuietOption, SetOption, configuration
+from inosgm._cli_training import DataOption, QuietOption, SetOption
 from ray_jobs._options import Address, Attempts, Concurrent, Cpus, Gpus, StoreUri, kept, ray_executor
 
 app = typer.Typer(add_completion=False)
@@ -24,7 +26,7 @@ app = typer.Typer(add_completion=False)
 
 @app.command()
 def main(
-    file: File,
+    file: MethodArgument,
     shadows: ShadowsOption = 512,
     store: StoreUri = None,
     seed: AuditSeedOption = 0,
@@ -45,8 +47,7 @@ def main(
     attempts: Attempts = 5,
 ) -> None:
     """Audit a method with shadow models that are trained on a Ray, as `inosgm audit`; the same command goes on."""
-    place = kept(store, default_store(file, no_privacy))
-    config = configuration(file, None, data_dir, None, changes)
+    config = method_of(file, data_dir, changes)
     executor = ray_executor(address, num_cpus, num_gpus, max_concurrent)
     wish = Wish(
         shadows=shadows,
@@ -60,7 +61,7 @@ def main(
         quiet=quiet,
         as_json=as_json,
     )
-    run_audit(config, wish, place, executor, attempts=attempts)
+    run_audit(config, wish, kept(store, default_store(file, wish)), executor, attempts=attempts)
 
 
 if __name__ == "__main__":

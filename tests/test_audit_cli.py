@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
-from inosgm.audit import Audit, study
+from inosgm.audit import Audit, auditing, study
 from inosgm.audit.attacks import ATTACKS
 from inosgm.audit.report import FILES
 from inosgm.audit.shadows import ShadowTask
@@ -67,11 +67,12 @@ def test_an_audit_goes_on_and_attacks_again_without_training(here):
     assert store.states() == states
     summed = CliRunner().invoke(app, ["jobs", "summary", "runs/run-audit", "--parquet", "a", "--figure", "b.png"])
     assert summed.stdout.startswith("32 of 32 shadow models")
-    assert summed.stdout.splitlines()[7:] == again.splitlines()[7:]
+    assert summed.stdout == again
+    assert {(here / name).stat().st_mode & 0o777 for name in ("a", "b.png")} == {0o600}
     assert pq.read_table("a").equals(pq.read_table("runs/run-audit/audit.parquet"))
     more = invoke("--shadows", 34, "--runs", 0, "--attack", "loss", "--target", 33).stdout
     assert more.startswith("2 of 34 shadow models are to be trained\n34 of 34 shadow models: ")
-    assert "(loss, on 1 shadow model; " in more
+    assert "(loss, on shadow model 33; " in more
     assert not set(ATTACKS) & {line.split()[0] for line in more.splitlines() if line}
     (jobs,) = {spec.kind for spec in store.specs().values()}
     assert jobs == "shadows"
@@ -118,17 +119,61 @@ def test_without_privacy_nothing_is_promised(here):
 def test_one_run_with_canaries(here):
     found = json.loads(invoke("--shadows", 1, "--canaries", 40, "--runs", 0, "--attack", "loss", "--json").stdout)
     assert [one["attacks"]["loss"]["members"] + one["attacks"]["loss"]["others"] for one in found["owners"]] == [40, 40]
-    assert "holds another audit" in refused("--shadows", 1, "--canaries", 41)
+    assert "holds another audit" in refused("--canaries", 41, "--store", "runs/run-audit-canaries40")
 
 
 def test_a_mechanism_without_noise_is_contradicted(here, monkeypatch):
     monkeypatch.setattr(INOSGM, "_noisy", lambda self, total, noise: total)
-    result = invoke("--shadows", 2, "--runs", 300, "--quiet", code=3)
+    result = invoke("--shadows", 32, "--runs", 300, "--quiet", code=3)
     assert result.stdout.count("CONTRADICTED") == 2
     for owner in ("benign", "malignant"):
         assert f"contradicted: owner {owner}: epsilon is at least " in result.stderr
         assert "(bound: mechanism)" in result.stderr
     assert pq.read_table("runs/run-audit/bounds.parquet")["contradicts"].to_pylist().count(True) == 2
+    summed = CliRunner().invoke(app, ["jobs", "summary", "runs/run-audit"])
+    assert (summed.exit_code, summed.stdout, summed.stderr) == (3, result.stdout, result.stderr)
+    monkeypatch.setattr(auditing, "audit_mechanism", lambda *_, **__: pytest.fail("it is known"))
+    for runs in (300, 0):
+        assert invoke("--shadows", 32, "--runs", runs, "--quiet", code=3).stderr == result.stderr
+    assert len(Audit.of("runs/run-audit").mechanisms) == len(Audit.of("runs/run-audit", confidence=0.9).mechanisms) == 2
+    unsure = Audit.of("runs/run-audit", confidence=0.99)
+    assert unsure.mechanisms == ()
+    assert "(the mechanism was not looked at: --runs)" in unsure.table()
+
+
+def test_a_summary_has_the_confidence_of_the_audit(here):
+    told = invoke("--shadows", 32, "--runs", 100, "--confidence", 0.8, "--quiet").stdout
+    assert "all at once with 80 % confidence" in told
+    assert CliRunner().invoke(app, ["jobs", "summary", "runs/run-audit"]).stdout == told
+
+
+def test_a_run_directory_is_audited_and_stores_have_their_names(here):
+    assert CliRunner().invoke(app, ["train", "run.yaml", "--run", "run.1", "--quiet"]).exit_code == 0
+    command = ["--shadows", "1", "--runs", "0", "--seed", "7", "--canaries", "3", "--attack", "loss"]
+    told = CliRunner().invoke(app, ["audit", "run.1", *command, "--set", "plan.steps=2"]).stdout
+    assert "\n1 of 1 shadow models, the 3 canaries of every owner\n" in told
+    assert (here / "runs/run.1-audit-seed7-canaries3/roc.svg").exists()
+    (here / "empty").mkdir()
+    refusal = CliRunner().invoke(app, ["audit", "empty"]).exception
+    assert str(refusal).startswith("empty must be the directory of a run")
+
+
+def test_an_interrupted_attack_and_a_store_that_cannot_be_written_to(here, monkeypatch):
+    command = ["--shadows", 2, "--runs", 0, "--attack", "loss", "--quiet"]
+    with monkeypatch.context() as patch:
+        patch.setattr(Audit, "table", lambda self: signal.raise_signal(signal.SIGINT))
+        told = invoke(*command, code=130).stderr
+    assert told == "interrupted: all shadow models that are done are kept; the same command attacks again\n"
+    expected = invoke(*command).stdout
+
+    def read_only(self, name, content, *, secret=False):
+        raise PermissionError(13, "Permission denied", name)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Store, "put", read_only)
+        result = invoke(*command)
+    assert result.stdout == expected
+    assert result.stderr.startswith("not written to runs/run-audit: [Errno 13] Permission denied")
 
 
 def test_failed_and_interrupted_audits_have_their_exit_codes(here, monkeypatch):
@@ -169,6 +214,7 @@ def test_mistakes_are_said_before_anything_is_trained(here):
     assert refused("--num-gpus", 1) == "--num-gpus goes with --address"
     assert "unknown key; did you mean steps?" in refused("--set", "plan.stpes=3")
     assert refused("--shadows", 2, "--target", 2).startswith("--target must be below the 2 shadow models")
+    assert refused("--runs", 99) == "runs must be 0, for none, or at least 100, got 99"
     assert not (here / "runs").exists()
 
 

@@ -62,8 +62,12 @@ def test_the_table_says_how_many_there_were_and_who_is_promised_what(audit):
     assert f"{area.auc:.3f} ({area.auc_low:.3f} to {area.auc_high:.3f})" in told
     assert [row[0] for row in rows if row[0] in ATTACKS] == list(ATTACKS)
     assert next(row for row in rows if row[0] == "strict,")[:2] == ["strict,", "7"]
+    assert (
+        "at least so much at delta 1e-05, all at once with 95 % confidence)\n(the mechanism was not looked at" in told
+    )
+    assert lines[-1] == "NOT PRIVATE: this and the store are as secret as the records"
     alone = Audit(shadows=audit.shadows, claims=audit.claims, attacks=("loss",), targets=(3,))
-    assert "(loss, on 1 shadow model; each interval with 95 % confidence)" in alone.table()
+    assert "(loss, on shadow model 3; each interval with 95 % confidence)" in alone.table()
     assert "AUC by attack" not in alone.table()
 
 
@@ -117,6 +121,37 @@ def test_few_shadow_models_are_enough_to_say_something(count, asked, tmp_path):
     assert {path.name for path in tmp_path.iterdir()} >= set(FILES)
 
 
+def test_an_attack_that_cannot_be_made_shows_nothing():
+    told = Audit(shadows=shadows(count=1, asked=1), claims=claims(*SHIFTS)).table()
+    rows = [line.split() for line in told.splitlines()]
+    assert ["everyone", "120", "-", "-", "-", "-"] in rows
+    assert ["online", "-", "-", "-"] in rows
+    assert "(online needs more shadow models: loss does without)" in told
+    stream = io.BytesIO()
+    Audit(shadows=shadows(count=1, asked=1), claims=claims(*SHIFTS)).figure(stream)
+    assert stream.getvalue().count(b"<!-- no statistic -->") == 3
+
+
+def test_models_that_diverged_are_mentioned(audit):
+    scores = audit.shadows.scores.copy()
+    scores[:10] = np.nan
+    diverged = Audit(shadows=replace(audit.shadows, scores=scores), claims=audit.claims, attacks=("loss",))
+    assert "\n(25 % of points have no statistic: models that diverged, or too few shadow models)\n" in diverged.table()
+    none = Audit(
+        shadows=replace(audit.shadows, scores=np.full_like(scores, np.nan)), claims=audit.claims, attacks=("online",)
+    )
+    assert "\n(100 % of points have no statistic: " in none.table()
+
+
+def test_canaries_are_mentioned(audit):
+    about = Audit(shadows=audit.shadows, claims=audit.claims, canaries=20)
+    assert about.table().splitlines()[0] == "40 of 64 shadow models, the 20 canaries of every owner"
+    assert about.to_dict()["canaries"] == 20
+    one = Audit(shadows=audit.shadows, claims=audit.claims, canaries=1, attacks=("loss",), targets=(3, 5))
+    assert one.about == "40 of 64 shadow models, the canary of every owner"
+    assert "(loss, on shadow models 3, 5; " in one.table()
+
+
 def test_what_is_written_is_what_was_found(audit, tmp_path):
     store = Store(tmp_path)
     audit.write(store)
@@ -133,13 +168,23 @@ def test_what_is_written_is_what_was_found(audit, tmp_path):
         assert (row["tpr_0.01"], row["tpr_0.01_low"], row["tpr_0.01_high"]) == tuple(one.at[0.01])
         assert row["spent"] == (None if owner is None else audit.claims[0].spent)
     curves = pq.read_table(io.BytesIO(first["roc.parquet"]))
-    assert curves.schema.metadata == {b"inosgm.shadows": b"40", b"inosgm.asked": b"64", b"inosgm.confidence": b"0.95"}
+    assert curves.schema.metadata == {
+        b"inosgm.shadows": b"40",
+        b"inosgm.asked": b"64",
+        b"inosgm.canaries": b"0",
+        b"inosgm.confidence": b"0.95",
+        b"inosgm.private": b"false: as secret as the records",
+    }
     assert curves.num_rows == len(rows) * audit.successes()[0][1].fpr.size
     bounds = pq.read_table(io.BytesIO(first["bounds.parquet"])).to_pylist()
     assert [(row["owner"], row["bound"]) for row in bounds] == [
         (owner, bound) for owner in ("strict", "7") for bound in ("one run", "many runs")
     ]
     assert b"40 of 64 shadow models" in first["roc.svg"]
+    assert b"NOT PRIVATE: this and the store are as secret as the records" in first["roc.svg"]
+    audit.figure(tmp_path / "own.png")
+    audit.to_parquet(str(tmp_path / "own.parquet"))
+    assert {(tmp_path / f"own.{kind}").stat().st_mode & 0o777 for kind in ("png", "parquet")} == {0o600}
 
 
 def test_many_owners_are_drawn_by_panels_and_the_worst_is_first():
@@ -190,6 +235,8 @@ def test_nothing_is_allowed_beyond_certainty():
 def test_what_cannot_be_is_refused(audit):
     with pytest.raises(ValueError, match="attacks must be some of online, "):
         Audit(shadows=audit.shadows, claims=audit.claims, attacks=("clever",))
+    with pytest.raises(ValueError, match=r"attacks must be some of online, .*, got foo"):
+        audit.successes("foo")
     with pytest.raises(ValueError, match="targets must be different positions in 0 to 39, got"):
         Audit(shadows=audit.shadows, claims=audit.claims, targets=(40,))
     with pytest.raises(ValueError, match="claims must be about the owners 'strict', 7"):

@@ -25,6 +25,7 @@ def numbers(audit: "Audit") -> bytes:
             "records": found.records,
             "members": found.members,
             "others": found.others,
+            "unknown": found.unknown,
             "targets": found.targets,
             "auc": found.auc,
             "auc_low": found.auc_low,
@@ -102,11 +103,17 @@ def _name(label: Label | None) -> str | None:
 
 
 def _written(data: Mapping[str, Any], audit: "Audit") -> bytes:
-    """Return columns as a Parquet file whose schema says how many shadow models there were."""
+    """Return columns as a Parquet file whose schema says how many shadow models there were, and that it is secret."""
     import pyarrow as pa
     from pyarrow import parquet
 
-    about = {"shadows": audit.shadows.count, "asked": audit.shadows.asked, "confidence": audit.confidence}
+    about = {
+        "shadows": audit.shadows.count,
+        "asked": audit.shadows.asked,
+        "canaries": audit.canaries,
+        "confidence": audit.confidence,
+        "private": "false: as secret as the records",
+    }
     table = pa.table(dict(data)).replace_schema_metadata(
         {f"inosgm.{name}": str(value) for name, value in about.items()}
     )

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from inosgm.audit._secret import WARNING
 from inosgm.audit.roc import LOOKED_AT
 from inosgm.owners import Label
 from inosgm.runs.tables import MOST, columns
@@ -33,8 +34,7 @@ def table(audit: "Audit") -> str:
     shown = [one for one in audit.verdicts if one.claim.owner in best or one.contradicted]
     hidden = len(audit.verdicts) - len(shown)
     rates = [f"{100 * rate:g} %" for rate in LOOKED_AT]
-    confidence = f"{100 * audit.confidence:g} %"
-    targets = "each shadow model in turn" if audit.targets is None else f"{len(audit.targets)} shadow model"
+    confidence, at = f"{100 * audit.confidence:g} %", _delta(audit)
     lines = [
         _title(audit),
         "",
@@ -42,7 +42,8 @@ def table(audit: "Audit") -> str:
             ["epsilon of", "granted", "spent", *BOUNDS, "sensitivity", "verdict"],
             [[str(one.claim.owner), *_promise(one), *_bounds(one)] for one in shown],
         ),
-        f"({', '.join(BOUNDS)}, sensitivity: at least so much, all at once with {confidence} confidence)",
+        f"({', '.join(BOUNDS)}, sensitivity: at least so much{at}, all at once with {confidence} confidence)",
+        *_not_looked_at(audit),
         "",
         *columns(
             ["attack on", "records", "AUC", f"TPR at FPR {rates[0]}", *rates[1:]],
@@ -51,10 +52,11 @@ def table(audit: "Audit") -> str:
                 ["everyone", *_success(found[None])],
             ],
         ),
-        f"({audit.attacks[0]}, on {targets}; each interval with {confidence} confidence)",
+        f"({audit.attacks[0]}, on {_targets(audit)}; each interval with {confidence} confidence)",
+        *_unknown(audit),
         *[f"({hidden} owners on whom the attack does worse are not shown)"] * (hidden > 0),
     ]
-    return "\n".join([*lines, *_by_attack(audit), *_differences(audit)])
+    return "\n".join([*lines, *_by_attack(audit), *_differences(audit), "", WARNING])
 
 
 def to_dict(audit: "Audit") -> dict[str, Any]:
@@ -64,6 +66,7 @@ def to_dict(audit: "Audit") -> dict[str, Any]:
     return {
         "shadows": audit.shadows.count,
         "asked": audit.shadows.asked,
+        "canaries": audit.canaries,
         "targets": None if audit.targets is None else list(audit.targets),
         "confidence": audit.confidence,
         "sure_of_members": _number(sure[0]),
@@ -89,7 +92,37 @@ def to_dict(audit: "Audit") -> dict[str, Any]:
 def _title(audit: "Audit") -> str:
     members, others = audit.sure()
     share = f": the true class gets p > 1/2 in {members:.1%} of members, {others:.1%} of others".replace("%", " %")
-    return audit.about + (share if max(members, others) > 0 else "")
+    return audit.about + (share if max(members, others) > 0 and not audit.canaries else "")
+
+
+def _targets(audit: "Audit") -> str:
+    """Say who is attacked."""
+    if audit.targets is None:
+        return "each shadow model in turn"
+    few = len(audit.targets) <= MOST_ATTACKED
+    named = f"shadow models {', '.join(map(str, audit.targets))}" if few else f"{len(audit.targets)} shadow models"
+    return f"shadow model {audit.targets[0]}" if len(audit.targets) == 1 else named
+
+
+def _delta(audit: "Audit") -> str:
+    """Say where epsilons are looked at, if that is one delta for all."""
+    deltas = {claim.delta for claim in audit.claims}
+    return f" at delta {deltas.pop():g}" if len(deltas) == 1 else ""
+
+
+def _not_looked_at(audit: "Audit") -> list[str]:
+    promised = any(math.isfinite(claim.spent) for claim in audit.claims)
+    return ["(the mechanism was not looked at: --runs)"] * (promised and not audit.mechanisms)
+
+
+def _unknown(audit: "Audit") -> list[str]:
+    """Say of how many points the first attack says nothing, and why."""
+    name, (_, everyone) = audit.attacks[0], audit.successes()[-1]
+    share = everyone.unknown / max(everyone.members + everyone.others, 1)
+    if share == 1 and name != "loss" and np.isfinite(audit.shadows.scores).any():
+        return [f"({name} needs more shadow models: loss does without)"]
+    why = "models that diverged, or too few shadow models"
+    return [f"({100 * share:.3g} % of points have no statistic: {why})"] * (share > 0)
 
 
 def _promise(one: "Verdict") -> list[str]:

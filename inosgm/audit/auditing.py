@@ -3,11 +3,13 @@
 import os
 from contextlib import nullcontext
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import numpy as np
 from rich.console import Console
 from rich.progress import track
 
+from inosgm.audit import _mechanisms
 from inosgm.audit.attacks import ATTACKS
 from inosgm.audit.mechanism_audit import MechanismAudit, audit_mechanism
 from inosgm.audit.report import Audit, mechanism_confidence
@@ -20,6 +22,9 @@ RUNS = 10_000
 
 MOST = 20
 """How many promises the mechanism is attacked for; each takes seconds."""
+
+FEWEST = 100
+"""With fewer runs of the mechanism nothing could come out."""
 
 
 def lira(
@@ -55,10 +60,11 @@ def lira(
         What was found, by those shadow models that could be trained.
 
     Raises:
-        ValueError: for a configuration that cannot be trained, and for a store of something else.
+        ValueError: for a configuration that cannot be trained, a store of something else, and too few runs.
         RuntimeError: if no shadow model could be trained.
         Interrupted: after Ctrl-C, when everything that was running has saved how far it had got.
     """
+    require_runs(runs)
     with TemporaryDirectory() if store is None else nullcontext(store) as place:
         study = ShadowStudy(config, shadows, store=place, seed=seed, private=private, canaries=canaries)
         outcome = study.run(executor, progress=progress)
@@ -76,13 +82,25 @@ def attacked(
     runs: int = RUNS,
     progress: bool = True,
 ) -> Audit:
-    """Attack the shadow models of a study that are there, and the mechanism that trains them; see `Audit`."""
-    found = mechanism_audits(study, runs, confidence, progress=progress) if runs and study.design.private else ()
-    return Audit.of(study.store, study.asked, attacks=attacks, targets=targets, mechanisms=found, confidence=confidence)
+    """Attack the shadow models of a study that are there, and the mechanism that trains them; see `Audit`.
+
+    What the store knows about the mechanism is taken from there, if there are no runs, or as many with as much
+    confidence: the store belongs to one code.
+    """
+    options: dict[str, Any] = {"attacks": attacks, "targets": targets, "confidence": confidence}
+    if runs and study.design.private:
+        options["mechanisms"] = mechanism_audits(study, runs, confidence, progress=progress)
+    return Audit.of(study.store, study.asked, **options)
+
+
+def require_runs(runs: int) -> None:
+    """Raise for runs of the mechanism that are too few, before anything is trained."""
+    if runs and runs < FEWEST:
+        raise ValueError(f"runs must be 0, for none, or at least {FEWEST}, got {runs}")
 
 
 def mechanism_audits(study: ShadowStudy, runs: int, confidence: float, *, progress: bool) -> tuple[MechanismAudit, ...]:
-    """Attack the mechanism of a study, so that all bounds of the audit hold at once.
+    """Attack the mechanism of a study, unless its store says what comes out, so that all bounds hold at once.
 
     Of owners to whom the same rate and sensitivity are promised, the first with records stands for all. Of very many
     promises MOST are looked at, from the smallest to the largest.
@@ -92,7 +110,10 @@ def mechanism_audits(study: ShadowStudy, runs: int, confidence: float, *, progre
     first = np.unique(promises, axis=0, return_index=True)[1]
     some = np.unique(np.linspace(0, first.size - 1, min(MOST, first.size)).round().astype(np.int64))
     owners = [plan.labels[place] for place in np.flatnonzero(plan.sizes > 0)[np.sort(first[some])]]
-    mechanism = design.mechanism()
     level = mechanism_confidence(confidence, len(owners))
+    known, _ = _mechanisms.kept(study.store)
+    if [(one.owner, one.runs, one.confidence) for one in known] == [(owner, runs, level) for owner in owners]:
+        return known
+    mechanism = design.mechanism()
     shown = track(owners, "attacking the mechanism", console=Console(stderr=True), disable=not progress)
     return tuple(audit_mechanism(mechanism, owner, runs, confidence=level, seed=design.seed) for owner in shown)

@@ -2,16 +2,16 @@
 
 import io
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from pathlib import Path
 from typing import Any, BinaryIO, Self
 
 import numpy as np
 
 from inosgm import _validate
-from inosgm.audit import _parquet, _tables
+from inosgm.audit import _mechanisms, _parquet, _tables
+from inosgm.audit._secret import write_secret
 from inosgm.audit.attacks import ATTACKS, chosen
 from inosgm.audit.bounds import Bound
 from inosgm.audit.claims import Claim, claims_of
@@ -27,7 +27,7 @@ from inosgm.owners import Label
 Successes = tuple[tuple[Label | None, Success], ...]
 
 FILES = ("audit.parquet", "roc.parquet", "bounds.parquet", "differences.parquet", "roc.svg")
-"""What `Audit.write` puts into a store."""
+"""What `Audit.write` puts into a store, beside what it knows about the mechanism."""
 
 COMPARED = 10
 """Up to so many owners are compared in pairs."""
@@ -65,6 +65,7 @@ class Audit:
         attacks: Those that are reported, by their names in `ATTACKS`; tables and figures show the first in full.
         targets: Which shadow models are attacked; every one in turn, with the others, if not given.
         mechanisms: What audits of the mechanism itself have found, for some owners, all or none.
+        canaries: How many records of every owner were made to stand out; if any, `shadows` are about them alone.
         confidence: All lower bounds hold at once with this probability, if `mechanisms` were made with
             `mechanism_confidence`. Each interval around an attack's success does by itself.
 
@@ -77,12 +78,12 @@ class Audit:
     attacks: tuple[str, ...] = tuple(ATTACKS)
     targets: tuple[int, ...] | None = None
     mechanisms: tuple[MechanismAudit, ...] = ()
+    canaries: int = 0
     confidence: float = 0.95
     _found: dict[str, Successes] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
-        if not self.attacks or set(self.attacks) - set(ATTACKS):
-            raise ValueError(f"attacks must be some of {', '.join(ATTACKS)}, got {', '.join(self.attacks) or 'none'}")
+        _require_attacks(self.attacks)
         chosen(self.shadows, self.targets)
         if tuple(claim.owner for claim in self.claims) != self.shadows.labels:
             raise ValueError(f"claims must be about the owners {_validate.some(self.shadows.labels)}, in their order")
@@ -91,26 +92,36 @@ class Audit:
     def of(cls, store: Store | str | os.PathLike[str], shadows: int | None = None, **options: Any) -> Self:
         """Read what a store holds of an audit; nothing is trained, and neither data nor the method's code are needed.
 
+        Audits of the mechanism that were written there are in it, if they are as sure as the confidence takes.
+
         Args:
             store: Where it is.
             shadows: How many shadow models are wanted; all that were ever asked for if not given.
-            **options: What else `Audit` takes.
+            **options: What else `Audit` takes; by default the confidence is that of the audit that was written.
 
         Raises:
             FileNotFoundError: for a store of something else.
             StoreDamaged: for a result that is not what was written.
         """
-        found = stored(store if isinstance(store, Store) else Store(store), shadows)
-        return cls(shadows=found.shadows, claims=claims_of(found.plan), **options)
+        store = store if isinstance(store, Store) else Store(store)
+        found = stored(store, shadows)
+        mechanisms, confidence = _mechanisms.kept(store)
+        asked = options.setdefault("confidence", cls.confidence if confidence is None else confidence)
+        sure = [one for one in mechanisms if one.confidence >= mechanism_confidence(asked, len(mechanisms))]
+        options.setdefault("mechanisms", tuple(sure))
+        return cls(shadows=found.shadows, claims=claims_of(found.plan), canaries=found.canaries, **options)
 
     @property
     def about(self) -> str:
-        """Say how many shadow models are in it."""
-        return f"{self.shadows.count} of {self.shadows.asked} shadow models"
+        """Say how many shadow models are in it, and whether it is about canaries."""
+        models = f"{self.shadows.count} of {self.shadows.asked} shadow models"
+        standing_out = {0: "", 1: ", the canary of every owner"}
+        return models + standing_out.get(self.canaries, f", the {self.canaries} canaries of every owner")
 
     def successes(self, attack: str | None = None) -> Successes:
         """Return how well an attack, else the first, does on the records of each owner and, last, of everyone: None."""
         name = self.attacks[0] if attack is None else attack
+        _require_attacks((name,))
         if name not in self._found:
             self._found[name] = successes(self.shadows, ATTACKS[name], self.targets, confidence=self.confidence)
         return self._found[name]
@@ -158,13 +169,9 @@ class Audit:
         """Write a Parquet file with a row for each attack and owner: how well the attack does, and what was promised.
 
         Args:
-            file: Its name, or a file that is open for writing.
+            file: Its name, for its owner's eyes only, or a file that is open for writing.
         """
-        content = _parquet.numbers(self)
-        if isinstance(file, str | os.PathLike):
-            Path(file).write_bytes(content)
-        else:
-            file.write(content)
+        write_secret(file, _parquet.numbers(self))
 
     def figure(self, file: str | os.PathLike[str] | BinaryIO) -> None:
         """Draw true against false positive rates of the first attack, a line for each owner.
@@ -177,12 +184,17 @@ class Audit:
         draw({"": self}, file, self.attacks[0])
 
     def write(self, store: Store) -> None:
-        """Write FILES into a store: numbers, curves, bounds and t-tests as Parquet, and the figure."""
+        """Write FILES into a store: numbers, curves, bounds and t-tests as Parquet, and the figure.
+
+        What is known about the mechanism is written, too, so that `Audit.of` knows it.
+        """
         stream = io.BytesIO()
         self.figure(stream)
         tables = (_parquet.numbers, _parquet.curves, _parquet.bounds, _parquet.differences)
         for name, content in zip(FILES, [*(make(self) for make in tables), stream.getvalue()], strict=True):
             store.put(name, content, secret=True)
+        if self.mechanisms:
+            _mechanisms.keep(store, self.mechanisms, self.confidence)
 
 
 def holds_audit(store: Store) -> bool:
@@ -199,6 +211,11 @@ def mechanism_confidence(confidence: float, count: int) -> float:
     They get half of the error; the bounds from shadow models get the other half.
     """
     return 1 - (1 - confidence) / (2 * count)
+
+
+def _require_attacks(names: Sequence[str]) -> None:
+    if not names or set(names) - set(ATTACKS):
+        raise ValueError(f"attacks must be some of {', '.join(ATTACKS)}, got {', '.join(names) or 'none'}")
 
 
 def _contradiction(claim: Claim, name: str, bound: Bound) -> str:

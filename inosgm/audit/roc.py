@@ -39,7 +39,7 @@ class Success:
     Intervals are for one number each, not for all at once. They say how much the number would vary with other target
     models and other records of the same kind: the variance is robust to points sharing a target and to points sharing
     a record. With a single target, intervals are for this model. Everything is NaN, within [0, 1], if there are no
-    members or no others.
+    members, no others or no statistics.
 
     Attributes:
         auc: The probability that a member has a larger statistic than another record.
@@ -108,7 +108,7 @@ def success(statistics: np.ndarray, members: np.ndarray, *, confidence: float = 
     inside = int(np.count_nonzero(members))
     clusters = Clusters(targets=statistics.shape[0], records=statistics.shape[1], confidence=level)
     found = _NOTHING
-    if 0 < inside < members.size:
+    if 0 < inside < members.size and not missing.all():
         found = _intervals(Curve(np.where(missing, -np.inf, statistics), members), clusters)
     return Success(
         **found,

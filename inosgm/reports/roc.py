@@ -1,9 +1,11 @@
 """How well attacks do: true against false positive rates on logarithmic axes, owner by owner, with bands."""
 
+import io
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, BinaryIO
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO
 
 import numpy as np
 from matplotlib import rc_context
@@ -11,6 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
+from inosgm.audit._secret import WARNING, write_secret
 from inosgm.owners import Label
 
 if TYPE_CHECKING:
@@ -82,9 +85,12 @@ def draw(audits: Mapping[str, "Audit"], file: str | os.PathLike[str] | BinaryIO,
     confidence = f"{100 * next(iter(audits.values())).confidence:g} %"
     notes = f"\nowners on whom it does worse are not shown: {hidden}" * (hidden > 0)
     figure.suptitle(f"attack: {attack}, {confidence} confidence bands{notes}", fontsize=11)
-    options: dict[str, Any] = {"format": "svg", "metadata": {"Date": None}} if hasattr(file, "write") else {"dpi": 150}
+    figure.supxlabel(WARNING, fontsize=8, color=GREY)
+    ending = Path(file).suffix[1:].lower() if isinstance(file, str | os.PathLike) else "svg"
+    stream = io.BytesIO()
     with rc_context({"svg.hashsalt": "inosgm"}):  # the same audit gives the same file
-        figure.savefig(file, **options)
+        figure.savefig(stream, format=ending, dpi=150, metadata={"Date": None} if ending == "svg" else None)
+    write_secret(file, stream.getvalue())
 
 
 def _lines(audit: "Audit", attack: str) -> list[Line]:
@@ -144,7 +150,8 @@ def _panel(axes: Axes, lines: Sequence[Line], floor: float) -> None:
         place += not everyone
         found = line.success
         low, high = (np.maximum(values, floor / 10) for values in (found.tpr_low, found.tpr_high))
-        axes.fill_between(found.fpr, low, high, color=colour, alpha=0.18, linewidth=0)
+        if not np.isnan(found.auc):
+            axes.fill_between(found.fpr, low, high, color=colour, alpha=0.18, linewidth=0)
         axes.plot(
             found.fpr,
             np.maximum(found.tpr, floor / 10),
@@ -163,7 +170,8 @@ def _name(line: Line) -> str:
     """Return what a legend says: the owner, what it was promised, and the area under the curve."""
     found = line.success
     promise = f", ε = {_promise(line):.3g}" if _promise(line) < np.inf else ""
-    return f"{line.name}{promise}\nAUC {found.auc:.3f} ({found.auc_low:.3f} to {found.auc_high:.3f})"
+    area = f"AUC {found.auc:.3f} ({found.auc_low:.3f} to {found.auc_high:.3f})"
+    return f"{line.name}{promise}\n{'no statistic' if np.isnan(found.auc) else area}"
 
 
 def _floor(found: Sequence["Success"]) -> float:

@@ -1,0 +1,36 @@
+"""What audits of the mechanism have found, as a document of a store, for whoever looks at the store later."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+from inosgm.audit.bounds import Bound
+from inosgm.audit.claims import Claim
+from inosgm.audit.mechanism_audit import CanaryBound, MechanismAudit
+from inosgm.jobs import Store
+
+NAME = "mechanism.json"
+
+
+def keep(store: Store, audits: Sequence[MechanismAudit], confidence: float) -> None:
+    """Write audits of the mechanism, and the confidence of the whole audit that they are a part of."""
+    content = {"confidence": confidence, "audits": [asdict(one) for one in audits]}
+    store.put(NAME, json.dumps(content).encode(), secret=True)
+
+
+def kept(store: Store) -> tuple[tuple[MechanismAudit, ...], float | None]:
+    """Return what `keep` was given last; nothing if there is none."""
+    try:
+        content = json.loads(store.get(NAME))
+    except FileNotFoundError:
+        return (), None
+    return tuple(map(_audit, content["audits"])), content["confidence"]
+
+
+def _audit(values: dict[str, Any]) -> MechanismAudit:
+    rows = tuple(
+        CanaryBound(**{**row, "bound": None if row["bound"] is None else Bound(**row["bound"])})
+        for row in values["rows"]
+    )
+    return MechanismAudit(**{**values, "claim": Claim(**values["claim"]), "rows": rows})
