@@ -12,7 +12,8 @@ from inosgm.config import TrainingConfig
 from inosgm.jobs._states import JobState
 from inosgm.jobs.spec import JobSpec
 from inosgm.jobs.store import Store
-from inosgm.runs.seeds import NAME, holds_sweep
+from inosgm.runs.purpose import STUDY
+from inosgm.runs.seeds import holds_sweep
 from inosgm.runs.tables import columns
 from inosgm.sgd.metrics import Evaluation
 from ray_jobs.grid import Point
@@ -165,7 +166,7 @@ def standings(store: Store) -> Sweep:
     """
     if not holds_sweep(store):
         raise ValueError(f"{store.uri} must be the store of a sweep, and is none")
-    spec = JobSpec.from_json(json.dumps(store.claimed(NAME)["spec"]))
+    spec = JobSpec.from_json(json.dumps(store.claimed(STUDY)["spec"]))
     base = TrainingConfig.from_dict(spec.configuration).identity()
     states = store.states()
     jobs: dict[str, dict[int, str]] = {}

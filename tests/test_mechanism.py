@@ -379,3 +379,16 @@ def test_random_order_changes_from_step_to_step():
     mechanism = Rows(plan(sensitivities=[1.0, 1.0], steps=12), OWNERS, tail=HardTail(3.0), order=RandomOrder(0))
     values = {int(np.round(mechanism.release(1.0 * np.eye(6)[:, :6]).value @ 2 ** np.arange(6))) for _ in range(12)}
     assert len(values) > 6
+
+
+def test_random_order_is_a_secret_of_the_mechanism():
+    """Ids are positions: with a known order, a record that leaves would rearrange all that come after it."""
+
+    def released(key):
+        made = plan(sensitivities=[1.0, 1.0])
+        mechanism = Rows(made, OWNERS, tail=HardTail(3.0), order=RandomOrder(0), key=key)
+        return int(np.round(mechanism.release(np.eye(6)).value @ 2 ** np.arange(6)))
+
+    assert released(7) == released(7)
+    assert len({released(key) for key in range(12)}) > 6
+    assert len({released(None) for _ in range(12)}) > 6

@@ -18,6 +18,7 @@ from inosgm import (
     Plan,
     RandomOrder,
     ScaleClipped,
+    certify,
     importance_weights,
 )
 from inosgm.audit import canaries, mechanism_audit
@@ -99,6 +100,22 @@ class RealisedLength(Weighted):
 class Unclipped(Rows):
     def _sum(self, data, positions, step):
         return self._measured(data, positions, step)[0].weighted_sum(np.ones(len(positions)))
+
+
+class LouderLater(Rows):
+    """Keeps its promise at the first step only."""
+
+    def _sum(self, data, positions, step):
+        return super()._sum(data, positions, step) * (10.0 if step else 1.0)
+
+
+class QuietEnd(Rows):
+    """Adds no noise to the second half of what it releases."""
+
+    def _noisy(self, total, noise):
+        noisy = super()._noisy(total, noise)
+        noisy[len(noisy) // 2 :] = total[len(noisy) // 2 :]
+        return noisy
 
 
 class ScoresOfTheBatch(Rows):
@@ -202,6 +219,15 @@ class TestBrokenOnes:
         honest = mechanism_audit.claims_of(plan_of(rates=(0.4, 0.4), steps=steps))[0]
         assert audit.claim.spent < audit.epsilon < honest.spent
 
+    def test_later_steps_are_looked_at(self):
+        audit = audit_mechanism(LouderLater(plan_of(noise_scale=5.0, steps=4), OWNERS), 0, runs=2000)
+        assert audit.contradicts
+
+    @pytest.mark.parametrize("seed", range(3))
+    def test_held_out_runs_are_like_the_others(self, seed):
+        mechanism = QuietEnd(plan_of(noise_scale=10.0), OWNERS, tail=TAIL)
+        assert audit_mechanism(mechanism, 0, runs=5000, seed=seed).contradicts
+
     def test_scores_of_the_batch_are_found_in_data(self):
         data = np.random.default_rng(0).normal(size=(120, 1)) * np.linspace(1, 30, 120)[:, None]
         honest, broken = (
@@ -232,6 +258,18 @@ class TestTrainers:
         assert 0 < audit.rows[-1].moves <= 1.001
         assert trainer.released == 0
         assert torch.equal(parts[0].weight, before)
+
+    @pytest.mark.parametrize("key", [1, None])
+    def test_dropout_is_not_taken_for_a_leak(self, key, monkeypatch):
+        monkeypatch.setattr(canaries, "EVALUATIONS", 60)
+        x, y, _ = self.parts()
+        model = nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Dropout(0.5), nn.Linear(8, 2))
+        parts = (model, nn.CrossEntropyLoss(), torch.optim.SGD(model.parameters(), lr=0.1))
+        trainer = Trainer(plan_of(noise_scale=2.0), *parts, owners=OWNERS, tail=LinearTail(20.0), key=key)
+        model.train()
+        assert certify(trainer, (x, y), evaluations=60).holds(1e-4)
+        assert not audit_mechanism(trainer, 0, runs=500, data=(x, y)).contradicts
+        assert model.training
 
     def test_a_broken_trainer(self):
         class Quiet(Trainer):

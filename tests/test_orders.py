@@ -55,10 +55,11 @@ def test_owner_first():
 def test_random_order_is_uniform_and_new_at_every_step():
     """Chi-square on the rank of record 0 among ten, over 2,000 steps; false-alarm rate 1e-4."""
     ids = np.arange(10)
-    ranks = [RandomOrder(5).at(step).ranking(np.zeros(10), ids, None).tolist().index(0) for step in range(2000)]
+    ranks = [RandomOrder(5).at(step, 9).ranking(np.zeros(10), ids, None).tolist().index(0) for step in range(2000)]
     counts = np.bincount(ranks, minlength=10)
     assert ((counts - 200) ** 2 / 200).sum() < 33.72  # the 1 - 1e-4 quantile with 9 degrees of freedom
-    assert RandomOrder(5).at(1) == RandomOrder(5).at(1) != RandomOrder(5).at(2)
+    assert RandomOrder(5).at(1, 9) == RandomOrder(5).at(1, 9) != RandomOrder(5).at(2, 9)
+    assert RandomOrder(5).at(1, 9) != RandomOrder(5).at(1, 8)
 
 
 @pytest.mark.parametrize("seed", [-1, 0.5, True])

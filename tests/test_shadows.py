@@ -20,6 +20,8 @@ from inosgm.audit.pool import Shadows
 from inosgm.audit.shadows import ShadowTask
 from inosgm.audit.study import ShadowStudy, stored
 from inosgm.jobs import ProcessExecutor, SerialExecutor, Stopped, Store
+from inosgm.runs.purpose import AUDIT, holds
+from inosgm.runs.seeds import train_seeds
 from inosgm.runs.source import read
 from inosgm.sgd.descent import Descent
 
@@ -274,3 +276,25 @@ def test_budgets_of_shadow_models_are_those_of_the_configuration(audited):
     assert json.loads(found.plan.to_json())["epsilon"] == found.plan.epsilon.tolist()
     assert (found.plan.spent(found.plan.steps) <= found.plan.epsilon).all()
     assert stats.binom(found.shadows.records, 0.5).sf(found.shadows.members.sum(1).min()) < 1
+
+
+def test_a_store_holds_training_runs_or_an_audit_and_never_both(audited, tmp_path):
+    with pytest.raises(ValueError, match="holds shadow models of an audit: take another store"):
+        train_seeds(config(), 2, store=audited, progress=False)
+    train_seeds(config(), 1, store=tmp_path / "runs", progress=False)
+    with pytest.raises(ValueError, match="holds training runs: take another store"):
+        ShadowStudy(config(), 4, store=tmp_path / "runs")
+    assert not holds(Store(tmp_path / "runs"), AUDIT)
+
+
+def test_audits_that_differ_have_other_noise():
+    made = config().changed({"tail": {"kind": "none"}})
+    source = read(made)
+    designs = [Design.of(made, source, **options) for options in ({}, {"canaries": 3}, {"private": False}, {"seed": 1})]
+    assert len({design.key(shadow) for design in designs for shadow in range(3)}) == 12
+
+
+def test_the_mechanism_of_an_audit_has_coins_of_every_owner():
+    made = config()
+    design = Design.of(made, read(made))
+    np.testing.assert_array_equal(design.mechanism()._owners, design.owners)

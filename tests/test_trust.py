@@ -36,7 +36,8 @@ def without_privacy():
 @pytest.mark.parametrize("attack", ["online", "online-global", "offline-density", "offline-tail", "loss"])
 def test_an_overfitted_model_without_privacy_is_attacked_well(attack, without_privacy):
     *_, (_, everyone) = without_privacy.successes(attack)
-    assert everyone.auc_low > 0.6
+    assert everyone.auc > 0.6
+    assert everyone.auc_low > 0.55
 
 
 def test_the_same_model_with_epsilon_one_is_not():

@@ -139,7 +139,7 @@ def bound_by_counts(counts: Counts, claim: Claim, confidence: float) -> Bound:
 
     Args:
         counts: Of a test that was fixed before.
-        claim: What to refute. Of one with hardly any noise nothing is refuted; its bound is that of a Gaussian.
+        claim: What to refute. Of one with hardly any noise nothing is refuted, and its bound is the plain one.
         confidence: Of all that the bound says.
     """
     error = 1 - _validate.number("confidence", confidence, above=0, most=1)
@@ -153,7 +153,7 @@ def bound_by_counts(counts: Counts, claim: Claim, confidence: float) -> Bound:
     refutation = Refutation(counts)
     plain = _greatest(lambda guess: refutation.refutes(plain_power(guess, claim.delta), error), 0.0, MOST_EPSILON)
     return Bound(
-        epsilon=max(least, plain),
+        epsilon=plain if boundless else max(least, plain),
         delta=claim.delta,
         confidence=confidence,
         route="gaussian" if claim.sample_rate == 1 or boundless else "sampled gaussian",

@@ -20,9 +20,10 @@ from inosgm.audit.mechanism_audit import MechanismAudit
 from inosgm.audit.owner_bounds import bounds_of
 from inosgm.audit.pool import Shadows
 from inosgm.audit.roc import Success, successes
-from inosgm.audit.study import NAME, stored
+from inosgm.audit.study import stored
 from inosgm.jobs import Store
 from inosgm.owners import Label
+from inosgm.runs.purpose import AUDIT
 
 Successes = tuple[tuple[Label | None, Success], ...]
 
@@ -200,7 +201,7 @@ class Audit:
 def holds_audit(store: Store) -> bool:
     """Say whether a store holds shadow models."""
     try:
-        return bool(store.claimed(NAME))
+        return bool(store.claimed(AUDIT))
     except FileNotFoundError:
         return False
 

@@ -19,14 +19,15 @@ from inosgm.config import TrainingConfig
 from inosgm.jobs import Executor, JobSpec, Outcome, SerialExecutor, Store
 from inosgm.plan import Plan
 from inosgm.runs.directory import located
+from inosgm.runs.purpose import AUDIT, require_purpose
 from inosgm.runs.seeds import changes
 from inosgm.runs.source import read
 
 BLOCK = 32
 """How many shadow models are trained as one where that is possible."""
 
-NAME, OWNERS = "audit.json", "owners.npy"
-"""What a store of shadow models says about the one audit that it belongs to, and who owns which record."""
+OWNERS = "owners.npy"
+"""Where a store says who owns which record."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -41,6 +42,7 @@ class Stored:
         plan: The plan that each follows.
         code_version: Stands for the code that trained them.
         shadows: What attacks look at; those models that are done.
+        numbers: Which shadow models those are.
     """
 
     config: TrainingConfig
@@ -50,6 +52,7 @@ class Stored:
     plan: Plan
     code_version: str
     shadows: Shadows
+    numbers: tuple[int, ...]
 
 
 class ShadowStudy:
@@ -86,6 +89,7 @@ class ShadowStudy:
         self.asked = _validate.count("shadows", shadows, least=1)
         config = located(config).model_copy(update={"ledger": None})
         self.store = store if isinstance(store, Store) else Store(store)
+        require_purpose(self.store, AUDIT)
         source = read(config)
         wish = {"seed": _validate.count("seed", seed), "canaries": _validate.count("canaries", canaries)}
         self.design = Design.of(config, source, private=private, **wish)
@@ -96,7 +100,7 @@ class ShadowStudy:
         blocks = -(-self.asked // self.task.block)
         self.specs = [self.task.spec(index, data_fingerprint=fingerprint) for index in range(blocks)]
         with suppress(FileNotFoundError):
-            self._require_same(self.store.claimed(NAME))
+            self._require_same(self.store.claimed(AUDIT))
 
     def left(self) -> int:
         """Return how many of the shadow models that are asked for are not trained yet."""
@@ -118,7 +122,9 @@ class ShadowStudy:
         Raises:
             Interrupted: after Ctrl-C, when everything that was running has saved how far it had got.
         """
-        self._require_same(self.store.claim(NAME, self._identity()))
+        if not self.left():
+            return Outcome(done=tuple(spec.id for spec in self.specs), failed={}, left=())
+        self._require_same(self.store.claim(AUDIT, self._identity()))
         stream = io.BytesIO()
         np.save(stream, self.design.owners)
         self.store.put(OWNERS, stream.getvalue())
@@ -133,9 +139,12 @@ class ShadowStudy:
         if known == self._identity():
             return
         here, there = self.specs[0], JobSpec.from_json(json.dumps(known["spec"]))
-        audits = [spec.configuration["audit"] for spec in (there, here)]
+        one, other = (spec.configuration["audit"] for spec in (there, here))
+        differing = [
+            f"{name} ({one.get(name)} there, {other[name]} here)" for name in other if one.get(name) != other[name]
+        ]
         why = changes(there, here, _written(there), _written(here)) or (
-            f"holds another audit, which differs in {audits[0]} there, {audits[1]} here:"
+            f"holds another audit, which differs in {', '.join(differing) or 'its plan'}:"
         )
         raise ValueError(f"store: {self.store.uri} {why} take another store (--store)")
 
@@ -158,7 +167,7 @@ def stored(store: Store, asked: int | None = None) -> Stored:
         FileNotFoundError: for a store of something else.
         StoreDamaged: for a result that is not what was written.
     """
-    known = store.claimed(NAME)
+    known = store.claimed(AUDIT)
     first = JobSpec.from_json(json.dumps(known["spec"]))
     audit, block = first.configuration["audit"], first.configuration["block"]
     owners = np.load(io.BytesIO(store.get(OWNERS)), allow_pickle=False)
@@ -182,6 +191,7 @@ def stored(store: Store, asked: int | None = None) -> Stored:
         canaries=count,
         plan=plan,
         code_version=first.code_version,
+        numbers=tuple(numbers),
         shadows=Shadows(
             scores=np.concatenate(scores),
             members=np.array(members, dtype=np.bool_).reshape(len(numbers), looked_at.size),

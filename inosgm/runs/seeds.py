@@ -19,12 +19,10 @@ from inosgm.ledger import Ledger
 from inosgm.runs.directory import located
 from inosgm.runs.expense import Expense, counted, expense, require_affordable
 from inosgm.runs.parts import device_of
+from inosgm.runs.purpose import STUDY, require_purpose
 from inosgm.runs.source import read
 from inosgm.runs.summary import Summary
 from inosgm.runs.task import TrainingTask, config_of, spec_of
-
-NAME = "study.json"
-"""What a store of seeds says about the one configuration that it belongs to."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -86,6 +84,7 @@ class Study:
         seeds = _validate.count("seeds", seeds, least=1)
         self._config, self._sweeps = _whole(config), points is not None
         self.store = store if isinstance(store, Store) else Store(store)
+        require_purpose(self.store, STUDY)
         source = read(self._config)
         self.task = TrainingTask(source)
         self._keyed: dict[str, TrainingConfig] = {}
@@ -96,7 +95,7 @@ class Study:
         self._base = self.job(config, 0)
         self.specs = [self.job(point, index) for index in range(seeds) for point in chosen]
         with suppress(FileNotFoundError):
-            self._require_same(self.store.claimed(NAME))
+            self._require_same(self.store.claimed(STUDY))
         self._costs = [self.task.cost(spec) for spec in self.specs]
         self._costs += [replace(self.task.cost(self._base), job=f"to come: {place}") for place in range(more)]
         self._owners = self.task.owners(self._base)
@@ -148,7 +147,7 @@ class Study:
     def begin(self) -> Ledger | None:
         """Make the store this study's, and open the shared ledger, which must now be able to pay for everything."""
         ledger = self._ledger()
-        self._require_same(self.store.claim(NAME, self._identity()))
+        self._require_same(self.store.claim(STUDY, self._identity()))
         return ledger
 
     def _identity(self) -> dict[str, Any]:
@@ -187,7 +186,7 @@ class Study:
 def holds_sweep(store: Store) -> bool:
     """Say whether a store holds runs of several configurations."""
     try:
-        return bool(store.claimed(NAME)["sweep"])
+        return bool(store.claimed(STUDY)["sweep"])
     except FileNotFoundError:
         return False
 
