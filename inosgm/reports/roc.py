@@ -5,7 +5,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 from matplotlib import rc_context
@@ -81,11 +81,11 @@ def draw(audits: Mapping[str, "Audit"], file: str | os.PathLike[str] | BinaryIO,
     promised = any(_promise(line) < np.inf for lines in panels.values() for line in lines)
     handles = [Line2D([], [], color="black", linewidth=0.8), Line2D([], [], color=GREY, linestyle=DOTS, linewidth=1.2)]
     names = ["guessing", "most that ε allows"][: 1 + promised]
-    figure.legend(handles[: len(names)], names, loc="outside lower center", ncols=2, frameon=False, fontsize=9)
+    look: dict[str, Any] = {"ncols": 2, "frameon": False, "fontsize": 9, "title": WARNING, "title_fontsize": 8}
+    figure.legend(handles[: len(names)], names, loc="outside lower center", **look)
     confidence = f"{100 * next(iter(audits.values())).confidence:g} %"
     notes = f"\nowners on whom it does worse are not shown: {hidden}" * (hidden > 0)
     figure.suptitle(f"attack: {attack}, {confidence} confidence bands{notes}", fontsize=11)
-    figure.supxlabel(WARNING, fontsize=8, color=GREY)
     ending = Path(file).suffix[1:].lower() if isinstance(file, str | os.PathLike) else "svg"
     stream = io.BytesIO()
     with rc_context({"svg.hashsalt": "inosgm"}):  # the same audit gives the same file
