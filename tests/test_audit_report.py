@@ -237,7 +237,7 @@ def test_what_cannot_be_is_refused(audit):
         Audit(shadows=audit.shadows, claims=audit.claims, attacks=("clever",))
     with pytest.raises(ValueError, match=r"attacks must be some of online, .*, got foo"):
         audit.successes("foo")
-    with pytest.raises(ValueError, match="targets must be different positions in 0 to 39, got"):
+    with pytest.raises(ValueError, match="targets must be different numbers of shadow models, got"):
         Audit(shadows=audit.shadows, claims=audit.claims, targets=(40,))
     with pytest.raises(ValueError, match="claims must be about the owners 'strict', 7"):
         Audit(shadows=audit.shadows, claims=audit.claims[:1])

@@ -28,15 +28,15 @@ class Attack(ABC):
 
         Args:
             shadows: The shadow models.
-            targets: The positions of those to attack; every one in turn if not given.
+            targets: The numbers of those to attack; every one in turn if not given.
 
         Returns:
             A row per target and a column per record, float32.
 
         Raises:
-            ValueError: for targets that are not positions of different shadow models.
+            ValueError: for targets that are not numbers of different shadow models.
         """
-        return self._statistics(shadows, chosen(shadows, targets), None)
+        return self._statistics(shadows, shadows.places(targets), None)
 
     def against(self, shadows: Shadows, scores: np.ndarray) -> np.ndarray:
         """Attack a model that is none of the shadow models, with all of them.
@@ -171,21 +171,6 @@ ATTACKS: dict[str, Attack] = {
     attack.name: attack for attack in (Online(), Online("global"), Offline("density"), Offline("tail"), LossThreshold())
 }
 """The attacks by name: online, online-global, offline-density, offline-tail, loss."""
-
-
-def chosen(shadows: Shadows, targets: Sequence[int] | None) -> np.ndarray:
-    """Return the positions of the targets, those of all shadow models if none are named.
-
-    Raises:
-        ValueError: for targets that are not positions of different shadow models.
-    """
-    if targets is None:
-        return np.arange(shadows.count)
-    found = np.asarray(targets)
-    whole = found.ndim == 1 and found.size > 0 and found.dtype.kind in "iu"
-    if not whole or found.min() < 0 or found.max() >= shadows.count or np.unique(found).size < found.size:
-        raise ValueError(f"targets must be different positions in 0 to {shadows.count - 1}, got {targets!r}")
-    return found.astype(np.int64)
 
 
 def _surprise(scores: np.ndarray, mean: np.ndarray, variance: np.ndarray) -> np.ndarray:

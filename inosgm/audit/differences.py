@@ -7,7 +7,7 @@ from itertools import combinations
 import numpy as np
 from scipy.special import stdtr
 
-from inosgm.audit.attacks import Attack, chosen
+from inosgm.audit.attacks import Attack
 from inosgm.audit.pool import Shadows
 from inosgm.owners import Label
 
@@ -22,7 +22,7 @@ class Difference:
     Attributes:
         first: One owner.
         second: The other.
-        targets: The positions of the attacked models.
+        targets: The numbers of the attacked models.
         t: Student's t for each target, positive if members of the first have the larger mean; NaN where an owner has no
             member, both together fewer than three, or all statistics of each are equal.
         p: The two-sided p-value of each.
@@ -50,8 +50,8 @@ def differences(shadows: Shadows, attack: Attack, targets: Sequence[int] | None 
     Returns:
         One for each pair, in the order of the labels.
     """
-    places = chosen(shadows, targets)
-    statistics = attack.statistics(shadows, places.tolist())
+    places, statistics = shadows.places(targets), attack.statistics(shadows, targets)
+    numbers = np.array(shadows.numbers)[places]
     known = shadows.members[places] & np.isfinite(statistics)
     owners = np.unique(shadows.owners)
     moments = {place: _moments(statistics, known, np.flatnonzero(shadows.owners == place)) for place in owners}
@@ -59,7 +59,7 @@ def differences(shadows: Shadows, attack: Attack, targets: Sequence[int] | None 
     for first, second in combinations(owners, 2):
         t, degrees = _student(moments[first], moments[second])
         labels = {"first": shadows.labels[first], "second": shadows.labels[second]}
-        found.append(Difference(**labels, targets=places, t=t, p=2 * stdtr(degrees, -np.abs(t)), degrees=degrees))
+        found.append(Difference(**labels, targets=numbers, t=t, p=2 * stdtr(degrees, -np.abs(t)), degrees=degrees))
     return tuple(found)
 
 

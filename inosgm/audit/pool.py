@@ -1,5 +1,6 @@
 """What attacks look at: the scores of all records of the pool by every shadow model, and who was in."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,6 +16,7 @@ class Shadows:
         owners: The owner of each record, as a position in `labels`.
         labels: What the owners are called.
         asked: How many shadow models the audit wants; there may be fewer.
+        numbers: Which of them these are, ascending; the first ones if not given.
 
     Raises:
         ValueError: for scores, members and owners that do not fit together.
@@ -25,8 +27,11 @@ class Shadows:
     owners: np.ndarray
     labels: tuple[str | int, ...]
     asked: int
+    numbers: tuple[int, ...] | None = None
 
     def __post_init__(self) -> None:
+        if self.numbers is None:
+            object.__setattr__(self, "numbers", tuple(range(len(self.scores))))
         if self.scores.ndim != 2 or self.members.shape != self.scores.shape:
             raise ValueError(
                 "scores and members must have a row per shadow model and a column per record: got "
@@ -38,6 +43,22 @@ class Shadows:
             raise ValueError(f"owners must be one per record: got {self.owners.size} for {self.scores.shape[1]}")
         if self.owners.size and not 0 <= self.owners.min() <= self.owners.max() < len(self.labels):
             raise ValueError(f"owners must be positions in the {len(self.labels)} labels")
+
+    def places(self, targets: Sequence[int] | None) -> np.ndarray:
+        """Return the rows of some shadow models by their numbers, all rows if none are named.
+
+        Raises:
+            ValueError: for numbers of shadow models that are not there, or are named twice.
+        """
+        known = {number: place for place, number in enumerate(self.numbers or ())}
+        if targets is None:
+            return np.arange(self.count)
+        missing = [target for target in targets if target not in known]
+        if missing or not len(targets) or len(set(targets)) < len(targets):
+            there = f"{self.count} shadow models are there"
+            there += f", and {missing[0]!r} is not one of them" if missing else ""
+            raise ValueError(f"targets must be different numbers of shadow models, got {targets!r}: {there}")
+        return np.array([known[target] for target in targets], dtype=np.int64)
 
     @property
     def count(self) -> int:

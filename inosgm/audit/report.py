@@ -12,7 +12,7 @@ import numpy as np
 from inosgm import _validate
 from inosgm.audit import _mechanisms, _parquet, _tables
 from inosgm.audit._secret import write_secret
-from inosgm.audit.attacks import ATTACKS, chosen
+from inosgm.audit.attacks import ATTACKS
 from inosgm.audit.bounds import Bound
 from inosgm.audit.claims import Claim, claims_of
 from inosgm.audit.differences import Difference, differences
@@ -85,7 +85,7 @@ class Audit:
 
     def __post_init__(self) -> None:
         _require_attacks(self.attacks)
-        chosen(self.shadows, self.targets)
+        self.shadows.places(self.targets)
         if tuple(claim.owner for claim in self.claims) != self.shadows.labels:
             raise ValueError(f"claims must be about the owners {_validate.some(self.shadows.labels)}, in their order")
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from inosgm import _validate
-from inosgm.audit.attacks import Attack, chosen
+from inosgm.audit.attacks import Attack
 from inosgm.audit.clusters import Clusters, Products
 from inosgm.audit.curve import Curve, Thresholds
 from inosgm.audit.pool import Shadows
@@ -136,8 +136,7 @@ def successes(
     Returns:
         Pairs of an owner's label and the success, in the order of the labels; the last is that of everyone: None.
     """
-    places = chosen(shadows, targets)
-    statistics, members = attack.statistics(shadows, places.tolist()), shadows.members[places]
+    statistics, members = attack.statistics(shadows, targets), shadows.members[shadows.places(targets)]
     found: list[tuple[Label | None, Success]] = []
     for place in np.unique(shadows.owners):
         own = shadows.owners == place

@@ -42,7 +42,6 @@ class Stored:
         plan: The plan that each follows.
         code_version: Stands for the code that trained them.
         shadows: What attacks look at; those models that are done.
-        numbers: Which shadow models those are.
     """
 
     config: TrainingConfig
@@ -52,7 +51,6 @@ class Stored:
     plan: Plan
     code_version: str
     shadows: Shadows
-    numbers: tuple[int, ...]
 
 
 class ShadowStudy:
@@ -191,12 +189,12 @@ def stored(store: Store, asked: int | None = None) -> Stored:
         canaries=count,
         plan=plan,
         code_version=first.code_version,
-        numbers=tuple(numbers),
         shadows=Shadows(
             scores=np.concatenate(scores),
             members=np.array(members, dtype=np.bool_).reshape(len(numbers), looked_at.size),
             owners=owners[looked_at],
             labels=plan.labels,
             asked=wanted,
+            numbers=tuple(numbers),
         ),
     )
