@@ -108,6 +108,7 @@ class INOSGM(ABC):
         self._follow(plan, None if key is None else _validate.count("key", key))
         self._probed: Any = None
         self._lock = threading.Lock()
+        self._known_order: int | None = None
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -217,7 +218,7 @@ class INOSGM(ABC):
             positions,
             owners=self._plan.step_cost[self._owners[positions]],
             tail=self._tail,
-            order=self._order.at(step, secrets.randbits(128) if self._key is None else self._key),
+            order=self._order.at(step, self._order_secret()),
             clipping=self._clipping,
         )
 
@@ -225,14 +226,24 @@ class INOSGM(ABC):
         """Return the sum with the noise of the plan on every coordinate."""
         return add_gaussian(total, self._plan.noise_scale, noise)
 
+    def _order_secret(self) -> int:
+        """Return what a random order is drawn with: a secret, unless nothing is released."""
+        if self._known_order is not None:
+            return self._known_order
+        return secrets.randbits(128) if self._key is None else self._key
+
     @contextmanager
     def _without_chance(self) -> Iterator[None]:
-        """Let sums be functions of the batch, for comparing two of them: one random order for both."""
-        key, self._key = self._key, self._key or 0
-        try:
-            yield
-        finally:
-            self._key = key
+        """Let sums be functions of the batch, for comparing two of them: one random order for both.
+
+        Nothing is released meanwhile, and coins and noise know nothing of it.
+        """
+        with self._lock:
+            self._known_order = 0
+            try:
+                yield
+            finally:
+                self._known_order = None
 
     def _measured(self, data: Any, positions: np.ndarray, step: int) -> tuple[Contributions, Array]:
         """Return the contributions and the scores of the records at the positions."""

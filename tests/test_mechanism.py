@@ -1,5 +1,6 @@
 import copy
 import pickle
+import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -23,6 +24,7 @@ from inosgm import (
     Plan,
     RandomOrder,
     ScaleClipped,
+    certify,
     ordered_sum,
 )
 from inosgm.mechanism import clipped_ordered_sum
@@ -392,3 +394,18 @@ def test_random_order_is_a_secret_of_the_mechanism():
     assert released(7) == released(7)
     assert len({released(key) for key in range(12)}) > 6
     assert len({released(None) for _ in range(12)}) > 6
+
+
+def test_what_looks_at_a_mechanism_leaves_its_noise_alone():
+    """Certified by four threads while it releases: the key stays what it was, and no noise is that of a known key."""
+    mechanism = Rows(plan(steps=40), OWNERS, tail=HardTail(3.0), order=RandomOrder(0))
+    looking = [threading.Thread(target=certify, args=(mechanism, DATA), kwargs={"evaluations": 200}) for _ in range(4)]
+    for thread in looking:
+        thread.start()
+    values = [mechanism.release(DATA).value for _ in range(40)]
+    for thread in looking:
+        thread.join()
+    assert mechanism._key is None
+    assert mechanism._known_order is None
+    known = Rows(plan(steps=40), OWNERS, tail=HardTail(3.0), order=RandomOrder(0), key=0)
+    assert not any(np.array_equal(value, known.release(DATA).value) for value in values)

@@ -109,6 +109,13 @@ class LouderLater(Rows):
         return super()._sum(data, positions, step) * (10.0 if step else 1.0)
 
 
+class SilentFirst(Rows):
+    """Says nothing at the first step, and too much later."""
+
+    def _sum(self, data, positions, step):
+        return super()._sum(data, positions, step) * (10.0 if step else 0.0)
+
+
 class QuietEnd(Rows):
     """Adds no noise to the second half of what it releases."""
 
@@ -176,7 +183,7 @@ class TestRealOnes:
         mechanism = Rows(plan_of(rates=(rate, rate), steps=steps), OWNERS, tail=TAIL)
         claim = mechanism_audit.claims_of(mechanism.plan)[0]
         top = made_up_canaries(mechanism, 0)[:1]
-        ((without, with_record),) = mechanism_audit._statistics(mechanism, top, 0, claim, 30 * 500, 5, None)
+        ((without, with_record),) = mechanism_audit._statistics(mechanism, top, 0, claim, 30 * 500, 5, [0], None)
         audits = zip(np.split(without, 30), np.split(with_record, 30), strict=True)
         assert sum(mechanism_audit._bound(*worlds, claim, 0.05).contradicts for worlds in audits) <= 6
 
@@ -219,9 +226,10 @@ class TestBrokenOnes:
         honest = mechanism_audit.claims_of(plan_of(rates=(0.4, 0.4), steps=steps))[0]
         assert audit.claim.spent < audit.epsilon < honest.spent
 
-    def test_later_steps_are_looked_at(self):
-        audit = audit_mechanism(LouderLater(plan_of(noise_scale=5.0, steps=4), OWNERS), 0, runs=2000)
-        assert audit.contradicts
+    @pytest.mark.parametrize("kind", [LouderLater, SilentFirst])
+    def test_later_steps_are_looked_at(self, kind):
+        assert audit_mechanism(kind(plan_of(noise_scale=5.0, steps=4), OWNERS), 0, runs=2000).contradicts
+        assert audit_mechanism(kind(plan_of(noise_scale=20.0, steps=60), OWNERS), 0, runs=500).contradicts
 
     @pytest.mark.parametrize("seed", range(3))
     def test_held_out_runs_are_like_the_others(self, seed):

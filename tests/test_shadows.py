@@ -21,7 +21,7 @@ from inosgm.audit.shadows import ShadowTask
 from inosgm.audit.study import ShadowStudy, stored
 from inosgm.jobs import ProcessExecutor, SerialExecutor, Stopped, Store
 from inosgm.runs.purpose import AUDIT, holds
-from inosgm.runs.seeds import train_seeds
+from inosgm.runs.seeds import Study, train_seeds
 from inosgm.runs.source import read
 from inosgm.sgd.descent import Descent
 
@@ -288,6 +288,10 @@ def test_a_store_holds_training_runs_or_an_audit_and_never_both(audited, tmp_pat
     with pytest.raises(ValueError, match="holds training runs: take another store"):
         ShadowStudy(config(), 4, store=tmp_path / "runs")
     assert not holds(Store(tmp_path / "runs"), AUDIT)
+    both = Study(config(), 1, store=tmp_path / "both"), ShadowStudy(config(), 1, store=tmp_path / "both")
+    both[0].begin()
+    with pytest.raises(ValueError, match="holds training runs: take another store"):
+        both[1].run(progress=False)
 
 
 def test_audits_that_differ_have_other_noise():

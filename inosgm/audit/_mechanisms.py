@@ -14,18 +14,26 @@ NAME = "mechanism.json"
 
 
 def keep(store: Store, audits: Sequence[MechanismAudit], confidence: float) -> None:
-    """Write audits of the mechanism, and the confidence of the whole audit that they are a part of."""
+    """Write audits of the mechanism, and the confidence of the whole audit that they are a part of.
+
+    Audits of the same promises that had more runs, and are at least as sure, stay.
+    """
+    known, _ = kept(store, [one.claim for one in audits])
+    more = known and min(one.runs for one in known) > max(one.runs for one in audits)
+    if more and min(one.confidence for one in known) >= max(one.confidence for one in audits):
+        return
     content = {"confidence": confidence, "audits": [asdict(one) for one in audits]}
     store.put(NAME, json.dumps(content).encode(), secret=True)
 
 
-def kept(store: Store) -> tuple[tuple[MechanismAudit, ...], float | None]:
-    """Return what `keep` was given last; nothing if there is none."""
+def kept(store: Store, claims: Sequence[Claim]) -> tuple[tuple[MechanismAudit, ...], float | None]:
+    """Return what `keep` has written about these promises; nothing if there is none, or if it is about others."""
     try:
         content = json.loads(store.get(NAME))
     except FileNotFoundError:
         return (), None
-    return tuple(map(_audit, content["audits"])), content["confidence"]
+    audits = tuple(map(_audit, content["audits"]))
+    return (audits, content["confidence"]) if {one.claim for one in audits} <= set(claims) else ((), None)
 
 
 def _audit(values: dict[str, Any]) -> MechanismAudit:

@@ -112,7 +112,9 @@ def _delta(audit: "Audit") -> str:
 
 def _not_looked_at(audit: "Audit") -> list[str]:
     promised = any(math.isfinite(claim.spent) for claim in audit.claims)
-    return ["(the mechanism was not looked at: --runs)"] * (promised and not audit.mechanisms)
+    return ["(the mechanism was not looked at, or not with this confidence: --runs)"] * (
+        promised and not audit.mechanisms
+    )
 
 
 def _unknown(audit: "Audit") -> list[str]:

@@ -11,6 +11,7 @@ from rich.progress import track
 
 from inosgm.audit import _mechanisms
 from inosgm.audit.attacks import ATTACKS
+from inosgm.audit.claims import claims_of
 from inosgm.audit.mechanism_audit import MechanismAudit, audit_mechanism
 from inosgm.audit.report import Audit, mechanism_confidence
 from inosgm.audit.study import ShadowStudy
@@ -111,7 +112,7 @@ def mechanism_audits(study: ShadowStudy, runs: int, confidence: float, *, progre
     some = np.unique(np.linspace(0, first.size - 1, min(MOST, first.size)).round().astype(np.int64))
     owners = [plan.labels[place] for place in np.flatnonzero(plan.sizes > 0)[np.sort(first[some])]]
     level = mechanism_confidence(confidence, len(owners))
-    known, _ = _mechanisms.kept(study.store)
+    known, _ = _mechanisms.kept(study.store, claims_of(plan))
     if [(one.owner, one.runs, one.confidence) for one in known] == [(owner, runs, level) for owner in owners]:
         return known
     mechanism = design.mechanism()

@@ -43,6 +43,10 @@ class Canary(ABC):
     name: str
     moves: float
 
+    def most(self, steps: Sequence[int]) -> float:
+        """Return by how much it moves the sum of one of some steps at most."""
+        return max(float(np.subtract(*self.sums(step)[::-1])) for step in steps)
+
     @abstractmethod
     def sums(self, step: int) -> tuple[float, float]:
         """Return the sums without and with the record, along the direction in which they differ. NOT PRIVATE."""

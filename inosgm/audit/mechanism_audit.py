@@ -20,6 +20,9 @@ HELD_OUT = 0.1
 LEAST_MOVE = 1e-9
 """A canary that moves the sum by less, relative to the sensitivity, is not run: that much is rounding."""
 
+FEW_STEPS = 32
+"""Up to so many steps, sums are computed at each."""
+
 _SHARES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99, 0.995, 0.999)
 
 
@@ -163,8 +166,9 @@ def audit_mechanism(
     canaries: list[Canary] = [*made_up_canaries(mechanism, place)]
     if data is not None:
         canaries.append(Found(mechanism, data, place, seed))
-    seen = [canary for canary in canaries if canary.moves > LEAST_MOVE * plan.sensitivities[place]]
-    statistics = _statistics(mechanism, seen, place, claim, runs, seed, progress)
+    probed = _probed(claim.steps, seed)
+    seen = [canary for canary in canaries if canary.most(probed) > LEAST_MOVE * plan.sensitivities[place]]
+    statistics = _statistics(mechanism, seen, place, claim, runs, seed, probed, progress)
     mixed = np.random.default_rng(seed).permutation(runs)  # held-out runs must be like the others, whatever is broken
     bounds = {
         canary: _bound(found[0, mixed], found[1, mixed], claim, error / len(seen))
@@ -186,13 +190,14 @@ def _statistics(
     claim: Claim,
     runs: int,
     seed: int,
+    probed: list[int],
     progress: Callable[[int, int], None] | None,
 ) -> np.ndarray:
     """Return the log-likelihood ratios of all runs, by canary, world (left out, put in) and run."""
     found = np.zeros((len(canaries), 2, runs))
     scale = mechanism.plan.noise_scale
     own = np.flatnonzero(mechanism._owners == place)
-    every = _same_at_every_step(canaries, claim.steps)
+    every = _same_at_every_step(canaries, probed)
     for step in range(claim.steps):
         coins, noise = streams(seed, step)
         drawn = _coins(mechanism, own, runs, coins)
@@ -207,9 +212,17 @@ def _statistics(
     return found
 
 
-def _same_at_every_step(canaries: list[Canary], steps: int) -> list[tuple[float, float]] | None:
-    """Return the sums if they are the same at the first two steps, in the middle and at the last; else None."""
-    first, *others = ([canary.sums(step) for canary in canaries] for step in sorted({0, 1, steps // 2, steps - 1}))
+def _probed(steps: int, seed: int) -> list[int]:
+    """Return the steps at which sums are compared: all of a few, else the ends and some that nobody foresees."""
+    if steps <= FEW_STEPS:
+        return list(range(steps))
+    drawn = np.random.default_rng([seed, steps]).choice(steps, FEW_STEPS // 2, replace=False)
+    return sorted({0, 1, steps - 1, *drawn.tolist()})
+
+
+def _same_at_every_step(canaries: list[Canary], probed: list[int]) -> list[tuple[float, float]] | None:
+    """Return the sums if they are the same at all steps that are compared; else None."""
+    first, *others = ([canary.sums(step) for canary in canaries] for step in probed)
     return first if all(sums == first for sums in others) else None
 
 

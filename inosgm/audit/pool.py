@@ -32,6 +32,9 @@ class Shadows:
     def __post_init__(self) -> None:
         if self.numbers is None:
             object.__setattr__(self, "numbers", tuple(range(len(self.scores))))
+        numbers = np.array(self.numbers)
+        if numbers.shape != self.scores.shape[:1] or (np.diff(numbers) <= 0).any():
+            raise ValueError(f"numbers must be one per shadow model, ascending: got {self.numbers}")
         if self.scores.ndim != 2 or self.members.shape != self.scores.shape:
             raise ValueError(
                 "scores and members must have a row per shadow model and a column per record: got "

@@ -106,11 +106,12 @@ class Audit:
         """
         store = store if isinstance(store, Store) else Store(store)
         found = stored(store, shadows)
-        mechanisms, confidence = _mechanisms.kept(store)
+        claims = claims_of(found.plan)
+        mechanisms, confidence = _mechanisms.kept(store, claims)
         asked = options.setdefault("confidence", cls.confidence if confidence is None else confidence)
         sure = [one for one in mechanisms if one.confidence >= mechanism_confidence(asked, len(mechanisms))]
         options.setdefault("mechanisms", tuple(sure))
-        return cls(shadows=found.shadows, claims=claims_of(found.plan), canaries=found.canaries, **options)
+        return cls(shadows=found.shadows, claims=claims, canaries=found.canaries, **options)
 
     @property
     def about(self) -> str:

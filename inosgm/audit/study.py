@@ -19,7 +19,7 @@ from inosgm.config import TrainingConfig
 from inosgm.jobs import Executor, JobSpec, Outcome, SerialExecutor, Store
 from inosgm.plan import Plan
 from inosgm.runs.directory import located
-from inosgm.runs.purpose import AUDIT, require_purpose
+from inosgm.runs.purpose import AUDIT, claim_purpose, require_purpose
 from inosgm.runs.seeds import changes
 from inosgm.runs.source import read
 
@@ -122,6 +122,7 @@ class ShadowStudy:
         """
         if not self.left():
             return Outcome(done=tuple(spec.id for spec in self.specs), failed={}, left=())
+        claim_purpose(self.store, AUDIT)
         self._require_same(self.store.claim(AUDIT, self._identity()))
         stream = io.BytesIO()
         np.save(stream, self.design.owners)

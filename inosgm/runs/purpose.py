@@ -15,6 +15,18 @@ def require_purpose(store: Store, name: str) -> None:
             raise ValueError(f"store: {store.uri} holds {what}: take another store (--store)")
 
 
+def claim_purpose(store: Store, name: str) -> None:
+    """Say once and for all what a store is for, before anything is charged or written there.
+
+    Raises:
+        ValueError: if somebody else was first with something else.
+    """
+    require_purpose(store, name)
+    known = store.claim("purpose.json", {"purpose": name})["purpose"]
+    if known != name:
+        raise ValueError(f"store: {store.uri} holds {PURPOSES[known]}: take another store (--store)")
+
+
 def holds(store: Store, name: str) -> bool:
     """Say whether a store has such a document."""
     try:

@@ -19,7 +19,7 @@ from inosgm.ledger import Ledger
 from inosgm.runs.directory import located
 from inosgm.runs.expense import Expense, counted, expense, require_affordable
 from inosgm.runs.parts import device_of
-from inosgm.runs.purpose import STUDY, require_purpose
+from inosgm.runs.purpose import STUDY, claim_purpose, require_purpose
 from inosgm.runs.source import read
 from inosgm.runs.summary import Summary
 from inosgm.runs.task import TrainingTask, config_of, spec_of
@@ -146,6 +146,7 @@ class Study:
 
     def begin(self) -> Ledger | None:
         """Make the store this study's, and open the shared ledger, which must now be able to pay for everything."""
+        claim_purpose(self.store, STUDY)
         ledger = self._ledger()
         self._require_same(self.store.claim(STUDY, self._identity()))
         return ledger

@@ -2,13 +2,14 @@
 
 import operator
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.dropout import _DropoutNd
 from torch.optim import LBFGS, Optimizer
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
@@ -134,8 +135,11 @@ class Descent(INOSGM):
 
     @contextmanager
     def _without_chance(self) -> Iterator[None]:
-        """Also leave out what is random in the model, such as dropout: it is another's in another batch."""
-        with super()._without_chance(), evaluating(self.model):
+        """Also leave out dropout, which a record has another of in another batch."""
+        random = [module for module in self.model.modules() if isinstance(module, _DropoutNd) or _drops(module)]
+        with super()._without_chance(), ExitStack() as stack:
+            for module in random:
+                stack.enter_context(evaluating(module))
             yield
 
     def _check(self, data: Any) -> None:
@@ -193,6 +197,12 @@ class Descent(INOSGM):
 
     def _like(self) -> Tensor:
         return self._trainable()[0] if self._engine is None else self._engine.parameters[0]
+
+
+def _drops(module: nn.Module) -> bool:
+    """Say whether a layer such as an LSTM or an attention has dropout of its own."""
+    share = getattr(module, "dropout", None)
+    return isinstance(share, float) and share > 0
 
 
 def _twentieth(plan: Plan) -> int:
