@@ -26,12 +26,13 @@ from torch import nn
 
 from benchmarks.timing import medians, report
 from inosgm.audit.design import Design
+from inosgm.audit.study import BLOCK
 from inosgm.config import TrainingConfig
 from inosgm.datasets import Dataset
 from inosgm.runs import parts
 from inosgm.runs.source import Source
 
-RECORDS, STEPS, BATCH, TOGETHER = 1797, 200, 128, 64
+RECORDS, STEPS, BATCH = 1797, 200, 128
 
 CASES: list[tuple[str, dict[str, Any], float]] = [
     ("logistic_regression", {}, 8),
@@ -77,7 +78,7 @@ def contenders(model: str, options: dict[str, Any]) -> tuple[dict[str, Callable[
     design = Design.of(config, source)
 
     def stacked() -> None:
-        ensemble = design.ensemble(range(TOGETHER))
+        ensemble = design.ensemble(range(BLOCK))
         for _ in range(STEPS):
             ensemble.step()
 
@@ -92,7 +93,7 @@ def contenders(model: str, options: dict[str, Any]) -> tuple[dict[str, Callable[
     }
     if model == "mnist_cnn":
         return {"one by one": alone, **others}, {}
-    return {"stacked": stacked, "one by one": alone, **others}, {"stacked": TOGETHER}
+    return {"stacked": stacked, "one by one": alone, **others}, {"stacked": BLOCK}
 
 
 def _made_up(shape: tuple[int, ...]) -> Dataset:
