@@ -160,15 +160,11 @@ def run_audit(config: "TrainingConfig", wish: Wish, store: str, executor: "Execu
         private=not wish.no_privacy,
         canaries=wish.canaries,
     )
-    left = study.left()
-    tell(f"{_of_all(study, left)} are to be trained", wish)
-    outcome = None
-    if left:
-        with _interruptible(study, store):
-            outcome = study.run(executor, attempts=attempts, progress=not wish.quiet)
-    failed = {} if outcome is None else outcome.failed
+    tell(f"{_left(study)} are to be trained", wish)
+    with _interruptible(study, store):
+        outcome = study.run(executor, attempts=attempts, progress=not wish.quiet)
     found = None
-    if outcome is None or outcome.done:
+    if outcome.done:
         try:
             found = attacked(
                 study,
@@ -184,13 +180,13 @@ def run_audit(config: "TrainingConfig", wish: Wish, store: str, executor: "Execu
             kept = "all shadow models that are done are kept; the same command attacks again"
             typer.echo(f"interrupted: {kept}", err=True)
             raise typer.Exit(130) from None
-    for job, line in failed.items():
+    for job, line in outcome.failed.items():
         typer.echo(f"failed: job {job}: {line}", err=True)
-    if failed:
+    if outcome.failed:
         typer.echo(f"why, in full: inosgm jobs status {store} --tracebacks", err=True)
     if found is not None:
         end_if_contradicted(found)
-    if failed:
+    if outcome.failed:
         raise typer.Exit(1)
 
 
@@ -218,8 +214,8 @@ def tell(line: str, wish: Wish) -> None:
         typer.echo(line, err=wish.as_json)
 
 
-def _of_all(study: "ShadowStudy", left: int) -> str:
-    return f"{left} of {study.asked} shadow models"
+def _left(study: "ShadowStudy") -> str:
+    return f"{study.left()} of {study.asked} shadow models"
 
 
 @contextmanager
@@ -230,7 +226,7 @@ def _interruptible(study: "ShadowStudy", place: str) -> Iterator[None]:
     try:
         yield
     except Interrupted:
-        left = f"{_of_all(study, study.left())} are left in {place}"
+        left = f"{_left(study)} are left in {place}"
         typer.echo(f"interrupted: {left}; the same command goes on with them", err=True)
         raise typer.Exit(130) from None
 

@@ -38,9 +38,10 @@ def summary(
     Of an audit, what attacks on the shadow models that are done achieve; exit code 3 if a promise does not hold.
     """
     from inosgm._cli_audit import end_if_contradicted
-    from inosgm.audit.report import Audit, holds_audit
+    from inosgm.audit.report import Audit
     from inosgm.jobs import Store
     from inosgm.runs import Summary
+    from inosgm.runs.purpose import AUDIT, holds
     from inosgm.runs.seeds import holds_sweep
 
     place = Store(store)
@@ -54,7 +55,7 @@ def summary(
         if parquet is not None:
             parquet.write_bytes(points.to_parquet())
         return
-    found = Audit.of(place) if holds_audit(place) else Summary.of(place)
+    found = Audit.of(place) if holds(place, AUDIT) else Summary.of(place)
     typer.echo(found.table())
     if parquet is not None:
         found.to_parquet(parquet)

@@ -304,9 +304,8 @@ def _owner_indices(plan: Plan, owners: Owners | Sequence[str | int] | np.ndarray
     places = np.array([position[label] for label in distinct.tolist()], dtype=np.int64)
     missing = plan.sizes.copy()
     missing[places] -= counts
-    if (
-        np.abs(missing).sum() > 1 and not sizes_vary
-    ):  # neighbouring data sets, one record more or less, follow the same plan
+    neighbours = np.abs(missing).sum() <= 1  # data sets that differ in one record follow the same plan
+    if not neighbours and not sizes_vary:
         worst = int(np.argmax(np.abs(missing)))
         raise ValueError(
             f"owners must be those of the plan: it has {plan.sizes[worst]} records of {plan.labels[worst]!r}, "

@@ -66,7 +66,7 @@ def assert_same(design, shadows=(0, 1), rtol=1e-9):
     for place, shadow in enumerate(shadows):
         learner = design.learner(shadow)
         design.trainer(shadow, learner).fit(*design.records(shadow), progress=False)
-        found = stack.state_of(place)
+        found = stack._stack.state_of(place)
         assert list(found) == list(learner.model.state_dict())
         for name, expected in learner.model.state_dict().items():
             scale = max(float(expected.abs().max()), 1e-3)
@@ -140,7 +140,7 @@ def test_records_without_a_finite_gradient_count_for_nothing(model, value):
     dataset.x[[0, 7, 8, 30, 31, 60], 2] = value
     rtol = 1e-7 if model["name"] == DOUBLE else 1e-4  # one of so many digits is left beside 1e15
     stack = assert_same(designed(dataset, model=model, tail=LINEAR, optimizer={"lr": 0.1}), rtol=rtol)
-    assert all(bool(parameter.isfinite().all()) for parameter in stack.state_of(0).values())
+    assert all(bool(parameter.isfinite().all()) for parameter in stack._stack.state_of(0).values())
 
 
 def test_how_many_run_at_once_does_not_matter(monkeypatch):
@@ -149,8 +149,8 @@ def test_how_many_run_at_once_does_not_matter(monkeypatch):
     monkeypatch.setattr(ensemble, "NUMBERS", 1)
     alone = trained(design, range(5))
     for place in range(5):
-        for name, expected in together.state_of(place).items():
-            torch.testing.assert_close(alone.state_of(place)[name], expected, rtol=1e-10, atol=1e-12)
+        for name, expected in together._stack.state_of(place).items():
+            torch.testing.assert_close(alone._stack.state_of(place)[name], expected, rtol=1e-10, atol=1e-12)
     np.testing.assert_allclose(alone.scores(), together.scores(), rtol=1e-5, atol=1e-6)
 
 

@@ -23,7 +23,6 @@ from inosgm.audit.roc import Success, successes
 from inosgm.audit.study import stored
 from inosgm.jobs import Store
 from inosgm.owners import Label
-from inosgm.runs.purpose import AUDIT
 
 Successes = tuple[tuple[Label | None, Success], ...]
 
@@ -197,14 +196,6 @@ class Audit:
             store.put(name, content, secret=True)
         if self.mechanisms:
             _mechanisms.keep(store, self.mechanisms, self.confidence)
-
-
-def holds_audit(store: Store) -> bool:
-    """Say whether a store holds shadow models."""
-    try:
-        return bool(store.claimed(AUDIT))
-    except FileNotFoundError:
-        return False
 
 
 def mechanism_confidence(confidence: float, count: int) -> float:

@@ -29,7 +29,7 @@ class Ensemble:
 
     Each is what a `Trainer` makes of its members alone, with the same plan, key and seed, but for roundings: it has its
     own coins and noise, and its own order, weights and clipping. `unstackable` says which configurations can be trained
-    like this. Nothing is charged.
+    like this. Nothing is charged, because no model is for release: what leaves it are scores, and checkpoints of a job.
 
     Args:
         config: What to train; its own seed and key are not used.
@@ -112,10 +112,6 @@ class Ensemble:
                 found[model, part] = scores(outputs, self._targets[part], self._stack.loss).numpy()
         return found
 
-    def state_of(self, index: int) -> dict[str, Tensor]:
-        """Return the parameters of one model, as its `state_dict`."""
-        return self._stack.state_of(index)
-
     def state_dict(self) -> dict[str, Any]:
         """Return all that training goes on from, for torch.save."""
         return {
@@ -163,8 +159,6 @@ class Ensemble:
 
     def _add_noise(self, sums: list[Tensor], generators: Sequence[np.random.Generator]) -> None:
         """Add to the sums of each model noise of its own."""
-        if not self._plan.noise_scale:
-            return
         sizes = [total[0].numel() for total in sums]
         noise = torch.empty(len(generators), sum(sizes), dtype=sums[0].dtype)
         rows = noise.numpy()
