@@ -1,1 +1,1 @@
-"""A study: what do individual budgets and orders buy for statistics of real tables? `python -m examples.statistics_study`."""
+"""A study: what individual budgets and orders buy on real tables. `python -m examples.statistics_study --help`."""

@@ -1,7 +1,7 @@
 """What OpenDP gives at one budget for all: its Gaussian sum and mean.
 
-Every chain is calibrated by OpenDP's own binary search, so that its own map says (epsilon, delta). Its transformation is
-applied once and its measurement as often as asked: a chain does the one and then the other.
+Every chain is calibrated by OpenDP's own binary search, so that its own map says (epsilon, delta). Its transformation
+is applied once and its measurement as often as asked: a chain does the one and then the other.
 """
 
 from dataclasses import dataclass
