@@ -124,6 +124,25 @@ def sampled() -> None:
         report(what, seconds[f"OrderedSum, rate {rate:g}"] / seconds["OrderedSum, rate 1"])
 
 
+def falling() -> None:
+    """The worst order of arrival: every record is less important than all before it, and so enters the tail."""
+    from inosgm import LinearTail
+    from inosgm.streaming import OrderedSum
+
+    def fallen(chunk: Chunk) -> Chunk:
+        values, scores, owners, first = chunk
+        return values, -np.arange(first, first + scores.size, dtype=np.float64), owners, first
+
+    sums = {f"OrderedSum, tail of {n:,} records": OrderedSum(SENSITIVITIES, LinearTail(tail_of(n))) for n in TAILS}
+    contenders: dict[str, Callable[[Chunk], object]] = {
+        **{name: lambda chunk, total=total: total.update(*fallen(chunk)) for name, total in sums.items()},
+        "numpy, in blocks": lambda chunk: _plain(fallen(chunk), BLOCK),
+    }
+    found = stream(20_000_000, CHUNK, None, contenders)
+    for name in sums:
+        report(f"scores that only fall: {name} / numpy, in blocks", found[name] / found["numpy, in blocks"])
+
+
 def sorting() -> None:
     """All rows in memory, sorted, against the stream of the same rows."""
     for rows in (1_000_000, 10_000_000):
@@ -201,7 +220,7 @@ def _ratios(what: str, found: dict[str, float], ours: list[str], peers: list[str
             report(f"{what}: {name} / {peer}", found[name] / found[peer], at_most=asked)
 
 
-MEASUREMENTS = {"scalar": scalar, "wide": wide, "sampled": sampled, "sorting": sorting}
+MEASUREMENTS = {"scalar": scalar, "wide": wide, "falling": falling, "sampled": sampled, "sorting": sorting}
 
 
 def main() -> None:

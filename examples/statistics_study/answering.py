@@ -50,5 +50,6 @@ def answers(question: Question, data: np.ndarray, owners: Owners, way: str, rele
 
 def key_of(question: Question, owners: Owners, way: str, number: int) -> int:
     """Return the key of one release: another one for everything that differs."""
-    what = f"{question} {owners.epsilon.tolist()} {owners.of_record[:1000].tolist()} {way} {number}"
+    asked = f"{question.statistic} {question.table} {question.of} {question.parameters}"
+    what = f"{asked} {owners.epsilon.tolist()} {owners.of_record[:1000].tolist()} {way} {number}"
     return int.from_bytes(blake2b(what.encode(), digest_size=12).digest(), "little")

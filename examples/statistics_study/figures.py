@@ -11,6 +11,7 @@ from matplotlib.lines import Line2D
 
 from examples.statistics_study.answering import INDIVIDUAL, OPENDP, OPENDP_CENTRED, STRATIFIED, STRICTEST
 from examples.statistics_study.measuring import Row
+from examples.statistics_study.running import DEALT
 
 LINES = {
     INDIVIDUAL: ("#0072B2", "-", "o"),
@@ -23,8 +24,6 @@ LINES = {
 
 WIDE = 4
 """How many panels are side by side."""
-
-DEALT = "dealt out"
 
 
 def draw_budgets(rows: Sequence[Row], strictest: dict[str, float], file: Path) -> None:
