@@ -283,7 +283,8 @@ class OrderedSum:
         if not low.size:
             return
         held = np.zeros(low.size, dtype=np.int64) if cells is None else cells[low]
-        some = Records(scores[low], spelled(ids, scores.size)[low], owners[low], whole[low], held)
+        numbers = ids + low if isinstance(ids, int) else ids[low]
+        some = Records(scores[low], numbers, owners[low], whole[low], held)
         self._whole.add(-self._sums(some.rows, held))
         self._evict(self._kept.take(some))
 
