@@ -10,9 +10,9 @@ from typing import Any
 
 from inosgm.config import TrainingConfig
 from inosgm.jobs._states import JobState
+from inosgm.jobs.purpose import STUDY
 from inosgm.jobs.spec import JobSpec
 from inosgm.jobs.store import Store
-from inosgm.runs.purpose import STUDY
 from inosgm.runs.seeds import holds_sweep
 from inosgm.runs.tables import columns
 from inosgm.sgd.metrics import Evaluation
