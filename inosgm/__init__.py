@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from inosgm.clipping import ClipToShare as ClipToShare
     from inosgm.clipping import PerSampleAdaptive as PerSampleAdaptive
     from inosgm.clipping import ScaleClipped as ScaleClipped
+    from inosgm.contributions import Cells as Cells
     from inosgm.contributions import Concatenated as Concatenated
     from inosgm.contributions import Contributions as Contributions
     from inosgm.contributions import Dense as Dense
@@ -53,6 +54,8 @@ if TYPE_CHECKING:
     from inosgm.planning import plan_scale as plan_scale
     from inosgm.planning import plan_uniform as plan_uniform
     from inosgm.sgd import Trainer as Trainer
+    from inosgm.streaming import OrderedSum as OrderedSum
+    from inosgm.streaming import Streaming as Streaming
     from inosgm.tails import BetaTail as BetaTail
     from inosgm.tails import HardTail as HardTail
     from inosgm.tails import LinearTail as LinearTail
@@ -68,7 +71,7 @@ _ROOMS = {
     "audit": ["Audit", "MechanismAudit", "audit_mechanism", "lira"],
     "certifier": ["Certificate", "certify"],
     "clipping": ["AutomaticClipping", "ClipToShare", "Clipping", "PerSampleAdaptive", "ScaleClipped"],
-    "contributions": ["Concatenated", "Contributions", "Dense"],
+    "contributions": ["Cells", "Concatenated", "Contributions", "Dense"],
     "cost": ["Cost"],
     "jobs": ["Interrupted", "JobSpec", "ProcessExecutor", "SerialExecutor", "Store", "StoreDamaged"],
     "ledger": ["BudgetExceeded", "Charge", "JobMismatch", "Ledger", "LedgerDamaged"],
@@ -77,6 +80,7 @@ _ROOMS = {
     "owners": ["Owners"],
     "planning": ["AlreadySpent", "Plan", "plan_blend", "plan_sample", "plan_scale", "plan_uniform"],
     "sgd": ["Trainer"],
+    "streaming": ["OrderedSum", "Streaming"],
     "tails": ["BetaTail", "HardTail", "LinearTail", "NoTail", "StepTail", "TableTail", "Tail"],
     "weights": ["importance_weights", "ordered_sum"],
 }

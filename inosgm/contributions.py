@@ -101,6 +101,47 @@ class Concatenated:
         return reduce(lambda total, share: tree_map(operator.add, total, share), shares)
 
 
+@dataclass(frozen=True, eq=False)
+class Cells:
+    """Contributions that each add to one of several sums, such as the counts of a histogram.
+
+    A record touches one cell, so it moves all sums together by no more than its own row.
+
+    Args:
+        rows: One number per record, or an array with one record per row.
+        cells: The cell of each record, from 0.
+        count: How many cells there are.
+
+    >>> Cells(np.array([1.0, 1.0, 1.0]), np.array([0, 2, 2]), 3).weighted_sum(np.array([1.0, 0.5, 1.0]))
+    array([1. , 0. , 1.5])
+    """
+
+    rows: Array
+    cells: Array
+    count: int
+
+    def __post_init__(self) -> None:
+        rows, cells = _validate.numeric("rows", self.rows), _validate.numeric("cells", self.cells)
+        if rows.shape[:1] != cells.shape or cells.dtype.kind not in "iu":
+            raise ValueError(f"cells must be a whole number per record, got {cells.dtype} {cells.shape}")
+        if cells.size and not 0 <= cells.min() <= cells.max() < self.count:
+            raise ValueError(f"cells must lie in 0, ..., {self.count - 1}")
+        object.__setattr__(self, "rows", rows.astype(np.float64, copy=False))
+        object.__setattr__(self, "cells", cells.astype(np.int64, copy=False))
+
+    def norms(self) -> Array:
+        """Return the Euclidean norm of each row."""
+        return Dense(self.rows).norms()
+
+    def weighted_sum(self, weights: Array) -> Array:
+        """Return the weighted sum of the rows of each cell, along the first axis."""
+        sums = [Dense(self.rows[place]).weighted_sum(weights[place]) for place in self._places()]
+        return np.stack(sums)
+
+    def _places(self) -> list[np.ndarray]:
+        return [np.flatnonzero(self.cells == cell) for cell in range(self.count)]
+
+
 def as_contributions(value: Any) -> Contributions:
     """Return Contributions as they are, and an array, a table or nested lists of numbers as Dense."""
     if isinstance(value, Contributions):

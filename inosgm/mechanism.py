@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, ClassVar, final
+from typing import Any, final
 
 import array_api_compat
 import numpy as np
@@ -15,6 +15,7 @@ from inosgm import _validate
 from inosgm._tree import require_floating, tree_digest
 from inosgm._validate import Array
 from inosgm.clipping import Clipping, ScaleClipped
+from inosgm.coins import Sampler
 from inosgm.contributions import Contributions, as_contributions
 from inosgm.cost import BindingLedger, Cost, LedgerHook
 from inosgm.noise import add_gaussian, name_of_noise, streams
@@ -79,7 +80,7 @@ class INOSGM(ABC):
     array([6.1])
     """
 
-    _sizes_vary: ClassVar[bool] = False
+    _sizes_vary: bool = False
     """Whether owners may have other numbers of records than the plan says: where who takes part is drawn anew."""
 
     def __init__(
@@ -121,7 +122,7 @@ class INOSGM(ABC):
         """Follow a plan from one of its steps on, with coins and noise of a key."""
         self._plan, self._key = plan, key
         self._released = self._charged = released
-        self._sampler = PoissonSampler(plan.sample_rates, self._owners)
+        self._sampler = self._sampler_of(plan)
         self._cost = Cost(
             labels=plan.labels,
             sample_rates=plan.sample_rates,
@@ -129,6 +130,10 @@ class INOSGM(ABC):
             job=secrets.token_hex(16) if key is None else name_of_noise(key),
             note=self._note,
         )
+
+    def _sampler_of(self, plan: Plan) -> Sampler:
+        """Return what draws the batches of a plan."""
+        return PoissonSampler(plan.sample_rates, self._owners)
 
     @abstractmethod
     def contributions(self, batch: Any) -> Array | Contributions:
@@ -189,8 +194,7 @@ class INOSGM(ABC):
 
     def _check(self, data: Any) -> None:
         """Refuse what cannot be released while nothing has been drawn or charged."""
-        if self._released >= self._plan.steps:
-            raise RuntimeError(f"all {self._plan.steps} steps of the plan are released: make a plan with more steps")
+        self._require_step_left()
         if records_in(data) != self._owners.size:
             raise ValueError(
                 f"data must hold one record per owner entry: got {records_in(data)} for {self._owners.size}"
@@ -199,6 +203,10 @@ class INOSGM(ABC):
         if form != self._probed:
             self._probe(data)
             self._probed = form
+
+    def _require_step_left(self) -> None:
+        if self._released >= self._plan.steps:
+            raise RuntimeError(f"all {self._plan.steps} steps of the plan are released: make a plan with more steps")
 
     def _probe(self, data: Any) -> None:
         """Try data of a new form, before anything is drawn or charged."""
@@ -294,7 +302,7 @@ def _owner_indices(plan: Plan, owners: Owners | Sequence[str | int] | np.ndarray
         given = given.astype(str)
     if given.ndim != 1 or (given.dtype.kind not in "iuUT" and given.size):
         raise ValueError(f"owners must be one label per record, text or whole numbers, got {given.dtype} {given.shape}")
-    distinct, inverse, counts = np.unique(given, return_inverse=True, return_counts=True)
+    distinct, inverse = np.unique(given, return_inverse=True)
     position = {label: index for index, label in enumerate(plan.labels)}
     unknown = [label for label in distinct.tolist() if label not in position]
     if unknown:
@@ -302,13 +310,17 @@ def _owner_indices(plan: Plan, owners: Owners | Sequence[str | int] | np.ndarray
             f"owners must be labels of the plan ({_validate.some(plan.labels)}), got {_validate.some(unknown)}"
         )
     places = np.array([position[label] for label in distinct.tolist()], dtype=np.int64)
-    missing = plan.sizes.copy()
-    missing[places] -= counts
-    neighbours = np.abs(missing).sum() <= 1  # data sets that differ in one record follow the same plan
-    if not neighbours and not sizes_vary:
+    if not sizes_vary:
+        require_sizes(plan, np.bincount(places[inverse], minlength=plan.sizes.size))
+    return places[inverse]
+
+
+def require_sizes(plan: Plan, counts: np.ndarray) -> None:
+    """Raise unless owners have the records that a plan says, but for one: neighbouring data follow the same plan."""
+    missing = plan.sizes - counts
+    if np.abs(missing).sum() > 1:
         worst = int(np.argmax(np.abs(missing)))
         raise ValueError(
             f"owners must be those of the plan: it has {plan.sizes[worst]} records of {plan.labels[worst]!r}, "
-            f"owners has {plan.sizes[worst] - missing[worst]}"
+            f"owners has {counts[worst]}"
         )
-    return places[inverse]

@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import array_api_compat
 import numpy as np
@@ -23,6 +23,9 @@ class Order(ABC):
     else is in the batch: equal scores go by record id (the smaller id is more important), NaN scores come last.
     Adding or removing a record therefore never rearranges the others.
     """
+
+    scores_decide: ClassVar[bool] = False
+    """Whether ids and owners matter only where scores are equal."""
 
     def at(self, step: int, secret: int) -> "Order":
         """Return the order to use at a step of a mechanism: itself, unless it is drawn anew at every step.
@@ -76,6 +79,13 @@ class Order(ABC):
             ranking = by_key if ranking is None else np.take_along_axis(ranking, by_key, 1)
         return np.asarray(ranking)
 
+    def deciding(self, scores: np.ndarray, ids: np.ndarray | None, owners: np.ndarray | None) -> np.ndarray:
+        """Return the key that decides unless it is equal: the smaller, the more important; a NaN is the least.
+
+        Ids and owners may be left out if `scores_decide`.
+        """
+        return np.asarray(self._keys(np, scores, ids, owners)[0])
+
     @abstractmethod
     def _keys(self, xp: Any, scores: Array, ids: Array | None, owners: Array | None) -> list[Array]:
         """Return what to sort by, ascending, the deciding key first."""
@@ -122,6 +132,8 @@ class Descending(Order):
     array([1, 3, 0, 2])
     """
 
+    scores_decide = True
+
     def _keys(self, xp: Any, scores: Array, ids: Array | None, owners: Array | None) -> list[Array]:
         return [-scores]
 
@@ -133,6 +145,8 @@ class Ascending(Order):
     >>> Ascending().ranking(np.array([0.5, 2.0, np.nan, -1.0]), None, None)
     array([3, 0, 1, 2])
     """
+
+    scores_decide = True
 
     def _keys(self, xp: Any, scores: Array, ids: Array | None, owners: Array | None) -> list[Array]:
         return [scores]

@@ -1,0 +1,136 @@
+"""Fixed point: sensitivities, contributions and sums as whole numbers of a unit, so that no order of adding matters."""
+
+import math
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+
+BITS = 38
+"""The largest sensitivity is below two to this many units."""
+
+BLOCK = 1 << 53 - BITS
+"""So many contributions add up in float64 without any rounding."""
+
+_PART = 17
+"""Bits behind the point of weighted contributions: with those before it, all that float64 has."""
+
+_LIMB = 32
+
+
+@dataclass(frozen=True, eq=False)
+class Grid:
+    """A power of two as unit, and sensitivities rounded down to whole numbers of it.
+
+    Contributions are cut to the rounded sensitivities and rounded towards zero, each by itself: what is summed is a
+    batch of an INO-SGM whose sensitivities are at most those of the plan.
+
+    Attributes:
+        unit: The unit.
+        spans: The sensitivities in units.
+    """
+
+    unit: float
+    spans: np.ndarray
+
+    @classmethod
+    def of(cls, sensitivities: np.ndarray) -> Self:
+        """Choose the unit by the largest sensitivity.
+
+        Raises:
+            ValueError: if the smallest is less than a unit.
+        """
+        unit = math.ldexp(1.0, math.frexp(float(sensitivities.max()))[1] - BITS)
+        spans = np.floor(sensitivities / unit)
+        if not spans.min() >= 1:
+            raise ValueError(
+                f"sensitivities must differ by less than a factor of 2^{BITS} in a streaming sum, got "
+                f"{sensitivities.min():g} beside {sensitivities.max():g}"
+            )
+        return cls(unit, spans)
+
+    @property
+    def sensitivities(self) -> np.ndarray:
+        """The rounded sensitivities, in their own unit again."""
+        return self.spans * self.unit
+
+    def numbers(self, values: np.ndarray, spans: np.ndarray | float) -> np.ndarray:
+        """Return contributions of one number each as whole numbers of units, at most their span; not finite ones as 0.
+
+        Args:
+            values: One number per record, float64.
+            spans: The sensitivity of each in units, or of all.
+        """
+        with np.errstate(over="ignore", invalid="ignore"):
+            whole = values * (1 / self.unit)
+            if not math.isfinite(whole.sum()):
+                whole[~np.isfinite(whole)] = 0.0
+        np.minimum(whole, spans, out=whole)
+        np.maximum(whole, np.negative(spans), out=whole)
+        return np.trunc(whole, out=whole)
+
+    def rows(self, values: np.ndarray, spans: np.ndarray | float) -> np.ndarray:
+        """Return contributions of several numbers each, likewise: none is longer than its span."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            whole = values * (1 / self.unit)
+            squares = np.einsum("ij,ij->i", whole, whole)
+        # a norm is off by less than a rounding per term, and so is what is cut: nothing comes out too long
+        limits = spans * (1 - (values.shape[1] + 8) * 2.0**-52)
+        if not math.isfinite(squares.sum()):
+            bad = ~np.isfinite(squares)
+            whole[bad], squares[bad] = 0.0, 0.0
+        norms = np.sqrt(squares, out=squares)
+        long = norms > limits
+        if long.any():
+            whole[long] *= (np.broadcast_to(limits, long.shape)[long] / norms[long])[:, None]
+        return np.trunc(whole, out=whole)
+
+
+class WholeSum:
+    """Sums of whole numbers without any limit that matters: two limbs, the lower one within [0, 2^32).
+
+    Args:
+        size: How many sums.
+    """
+
+    def __init__(self, size: int) -> None:
+        self.high, self.low = np.zeros(size, np.int64), np.zeros(size, np.int64)
+
+    def add(self, sums: np.ndarray) -> None:
+        """Add whole numbers up to 2^53, as float64 or int64 has them."""
+        self.low += np.asarray(sums).astype(np.int64)
+        self._carry()
+
+    def merge(self, other: "WholeSum") -> None:
+        """Add other sums."""
+        self.high += other.high
+        self.low += other.low
+        self._carry()
+
+    def floats(self, parts: np.ndarray | None = None) -> np.ndarray:
+        """Return the sums, rounded once, with some whole numbers of 2^-17 added to each."""
+        if parts is None:
+            return np.ldexp(self.high.astype(np.float64), _LIMB) + self.low
+        total = WholeSum(self.low.size)
+        total.merge(self)
+        total.add(parts >> _PART)
+        return np.ldexp(total.high.astype(np.float64), _LIMB) + (
+            total.low + np.ldexp((parts & (1 << _PART) - 1).astype(np.float64), -_PART)
+        )
+
+    def copy(self) -> "WholeSum":
+        """Return the same sums apart."""
+        other = WholeSum(0)
+        other.high, other.low = self.high.copy(), self.low.copy()
+        return other
+
+    def _carry(self) -> None:
+        carry = self.low >> _LIMB
+        self.high += carry
+        self.low -= carry << _LIMB
+
+
+def split(weighted: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return numbers below 2^38 as whole numbers, and what is left of each as whole numbers of 2^-17 towards zero."""
+    whole = np.trunc(weighted)
+    return whole, np.trunc(np.ldexp(weighted - whole, _PART))

@@ -1,0 +1,488 @@
+"""The exact ordered sum of a stream: any chunks, any order of arrival and any tree of merges give the same bits."""
+
+import math
+import secrets
+from collections.abc import Sequence
+from hashlib import blake2b
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from inosgm import _sum_file, _validate
+from inosgm._fixed import BLOCK, Grid, WholeSum, split
+from inosgm._kept import Kept, Records, spelled
+from inosgm._tree import require_floating
+from inosgm._validate import Array
+from inosgm.coins import HashedSampler, Sampler, limits_of, secret_of, tossed
+from inosgm.contributions import Cells, Contributions, Dense, as_contributions
+from inosgm.cost import LedgerHook
+from inosgm.mechanism import INOSGM, Release, require_sizes
+from inosgm.noise import streams
+from inosgm.orders import Descending, Order
+from inosgm.owners import Owners
+from inosgm.plan import Plan
+from inosgm.records import gather
+from inosgm.tails import NoTail, Tail
+from inosgm.weights import checked_scores
+
+_WIDE = 1 << 17  # numbers that are worked on at once: they stay in the cache
+_LONGEST = 1 << 62
+
+
+class OrderedSum:
+    """The weighted sum of an INO-SGM over records that come in chunks, on whatever machines.
+
+    Only the tail is held: a record is kept while the records that rank below it have less sensitivity together than
+    the tail is long. That sum only grows, so everything else joins the full-weight sum for ever. Memory is that of
+    ceil(tail.length / smallest sensitivity) records and a chunk, however many records there are.
+
+    Sensitivities, thresholds and contributions are whole numbers of a unit, about 2^-38 of the largest sensitivity,
+    rounded towards zero, each by itself; their sums are exact. Weights are computed from exact thresholds at the end.
+    So the state is a function of the records and their ids alone.
+
+    **Guarantee.** Contributions are clipped to their owner's sensitivity. The sum is that of an INO-SGM with
+    sensitivities (rounded down) that are at most those given: a record more or less moves it by at most its owner's.
+    NOT PRIVATE: only what `release` returns is. It assumes that every record is added once, with an id of its own.
+
+    Args:
+        plan: The plan that is followed, or the sensitivity of each owner: then nothing can be released.
+        tail: What part of the order is given up.
+        order: What counts as important.
+        cells: Into how many sums records are sorted; each record adds to one of them.
+        secret: With sample rates below 1, 16 bytes that all parts of one sum share and nobody else knows; made up if
+            not given. Parts of one sum are copies of an empty one.
+
+    Raises:
+        ValueError: for sensitivities, rates or a tail that fixed point cannot hold.
+
+    >>> from inosgm import LinearTail
+    >>> halves = [OrderedSum([1.0, 3.0], LinearTail(4.0)) for _ in range(2)]
+    >>> halves[0].update([1.0, 2.0], scores=[1.0, 2.0], owners=[0, 1], ids=[0, 1])
+    >>> halves[1].update([3.0], scores=[3.0], owners=[1], ids=[2])
+    >>> halves[0].merge(halves[1])
+    >>> halves[0].exact()
+    array(4.375)
+    """
+
+    def __init__(
+        self,
+        plan: Plan | ArrayLike,
+        tail: Tail = NoTail(),
+        order: Order = Descending(),
+        *,
+        cells: int = 1,
+        secret: bytes | None = None,
+    ) -> None:
+        _validate.instance("tail", tail, Tail, "take one such as LinearTail(plan.tail_length(0.4)), or TableTail.of")
+        _validate.instance("order", order, Order, "take one such as Descending()")
+        self.plan = plan if isinstance(plan, Plan) else None
+        self.sensitivities = plan.sensitivities if isinstance(plan, Plan) else _sensitivities(plan)
+        self.tail, self.order, self.cells = tail, order, _validate.count("cells", cells, least=1)
+        self._limits = limits_of(plan.sample_rates) if isinstance(plan, Plan) else None
+        self._secret = b"" if self._limits is None else secrets.token_bytes(16) if secret is None else secret
+        self._coins = blake2b(self._secret, digest_size=16, person=b"inosgm coins").hexdigest()
+        self._grid = Grid.of(self.sensitivities)
+        self._span = self._grid.spans[0] if (self._grid.spans == self._grid.spans[0]).all() else None
+        begins = math.ceil(tail.length / self._grid.unit)
+        if begins >= _LONGEST:
+            raise ValueError(f"tail must be shorter than {_LONGEST * self._grid.unit:g}, got {tail.length:g}")
+        costs = self.sensitivities if self.plan is None else self.plan.step_cost
+        self._kept = Kept(order, self._grid.spans, costs, begins)
+        self._counts = np.zeros(self.sensitivities.size, dtype=np.int64)
+        self._shape: tuple[int, ...] | None = None
+        self._whole = WholeSum(0)
+        self._released = False
+
+    @property
+    def counts(self) -> np.ndarray:
+        """How many records of each owner were added, those that coins keep out included. NOT PRIVATE."""
+        return self._counts.copy()
+
+    def update(
+        self, contributions: Array, scores: Array, owners: Array, ids: Array, *, cells: Array | None = None
+    ) -> None:
+        """Add records.
+
+        Args:
+            contributions: One number per record, or an array with one record per row.
+            scores: How important each is; one number per record.
+            owners: The position of each record's owner in the plan, or one for all.
+            ids: A whole number per record that no other record of the data has, or the first of consecutive ones.
+            cells: The sum that each adds to, if there are several.
+
+        Raises:
+            ValueError: for arrays that do not pair up, and for owners or cells that do not exist.
+        """
+        rows = _validate.numeric("contributions", contributions).astype(np.float64, copy=False)
+        if not rows.ndim:
+            raise ValueError("contributions must have one entry per record, got a single number")
+        n = rows.shape[0]
+        values = _validate.numeric("scores", scores).astype(np.float64, copy=False)
+        numbers = int(ids) if isinstance(ids, int | np.integer) else _whole("ids", ids)
+        places, chosen = _whole("owners", owners), None if cells is None else _whole("cells", cells)
+        places = np.broadcast_to(places, n) if not places.ndim else places
+        for name, column in {"scores": values, "owners": places, "ids": numbers, "cells": chosen}.items():
+            if column is not None and not isinstance(column, int) and column.shape != (n,):
+                raise ValueError(f"{name} must pair up with contributions: got {column.shape} for {n} records")
+        counts = _counted("owners", places, self._counts.size)
+        if chosen is not None:
+            _counted("cells", chosen, self.cells)
+        elif self.cells > 1:
+            raise ValueError(f"cells must say which of the {self.cells} sums each record adds to")
+        if self._limits is not None:
+            if not self._secret:
+                raise ValueError("this sum was read from bytes, which leave out the secret of its coins: only merge it")
+            numbers = spelled(numbers, n)
+            there = np.flatnonzero(tossed(self._secret, numbers, self._limits[places]))
+            rows, values, numbers, places = rows[there], values[there], numbers[there], places[there]
+            chosen = None if chosen is None else chosen[there]
+        self.add(rows, values, places, numbers, chosen)
+        self._counts += counts
+
+    def add(
+        self, rows: np.ndarray, scores: np.ndarray, owners: np.ndarray, ids: np.ndarray | int, cells: np.ndarray | None
+    ) -> None:
+        """Add records that are known to be sound and in the batch: no coin is tossed, nobody is counted."""
+        shape = rows.shape[1:]
+        if self._shape is None:
+            self._begin(shape)
+        elif shape != self._shape:
+            raise ValueError(f"contributions must be of shape {self._shape} each, as those before, got {shape}")
+        rows = rows.reshape(rows.shape[0], math.prod(shape)) if shape else rows
+        block = min(BLOCK, max(256, _WIDE // max(math.prod(shape), 1)))
+        for begin in range(0, rows.shape[0], block):
+            part = slice(begin, begin + block)
+            span = self._grid.spans[owners[part]] if self._span is None else self._span
+            whole = (self._grid.rows if shape else self._grid.numbers)(rows[part], span)
+            first = ids + begin if isinstance(ids, int) else ids[part]
+            self._block(whole, scores[part], owners[part], first, None if cells is None else cells[part])
+
+    def merge(self, other: "OrderedSum") -> None:
+        """Add the records of another part of the same sum.
+
+        Raises:
+            ValueError: for a part of another sum: another plan, tail, order, coins, or number of cells.
+        """
+        _validate.instance("other", other, OrderedSum, "merge takes another part of the same sum")
+        if other.signature != self.signature:
+            raise ValueError(
+                "other must be part of the same sum: copy an empty one for every part, and fill the copies"
+            )
+        if other._shape is None:
+            return
+        if self._shape is None:
+            self._begin(other._shape)
+        elif other._shape != self._shape:
+            raise ValueError(f"contributions must be of one shape, got {other._shape} beside {self._shape}")
+        self._whole.merge(other._whole)
+        self._counts += other._counts
+        for records in other._kept.all():
+            self._evict(self._kept.take(records))
+
+    def exact(self) -> np.ndarray:
+        """Return the weighted sum. NOT PRIVATE: it carries no noise and spends no budget.
+
+        Returns:
+            A sum of the shape of one contribution; with several cells one for each, along the first axis.
+
+        Raises:
+            ValueError: if nothing was ever added, so that the shape of the sum is not known.
+        """
+        if self._shape is None:
+            raise ValueError("nothing was added: add a chunk, if only one without records")
+        records = self._settled()
+        total, parts = self._whole.copy(), np.zeros(self._whole.low.size, dtype=np.int64)
+        if records is not None:
+            weights = self._weights(records.owners)
+            for begin in range(0, len(records), BLOCK):
+                some, rho = records.at(slice(begin, begin + BLOCK)), weights[begin : begin + BLOCK]
+                whole, rest = split(some.rows * (rho[:, None] if some.rows.ndim > 1 else rho))
+                total.add(self._sums(whole, some.cells))
+                parts += self._sums(rest, some.cells).astype(np.int64)
+        sums = total.floats(parts) * self._grid.unit
+        return sums.reshape((self.cells, *self._shape) if self.cells > 1 else self._shape)
+
+    def release(self, *, key: int | None = None, ledger: LedgerHook | None = None, note: str = "") -> Release:
+        """Release the noisy sum, charged to every owner before it exists; for a plan of one step.
+
+        **Guarantee.** That of `INOSGM`, through which it goes.
+
+        Args:
+            key: Makes the noise a function of it: reproducible, and not private against whoever knows it.
+            ledger: Is told the cost before the value exists, and may refuse it.
+            note: What the ledger says about it, for people.
+
+        Raises:
+            ValueError: without a plan of one step, and if owners have other numbers of records than the plan says.
+        """
+        if self.plan is None or self.plan.steps != 1:
+            raise ValueError("release needs a plan of one step: for more, take the parts of a Streaming mechanism")
+        if self._released and self._limits is not None:
+            raise RuntimeError("this sum was released before, and its coins may be used once: make another")
+        self._released = True
+        return _Adopted(self.plan, None, tail=self.tail, order=self.order, key=key, ledger=ledger, note=note).release(
+            self
+        )
+
+    @property
+    def signature(self) -> str:
+        """A digest of what parts of one sum have in common."""
+        public = f"{self.tail!r} {self.order!r} {self.cells} {self._coins}".encode()
+        state = blake2b(public, digest_size=16, person=b"inosgm sum")
+        state.update(self.sensitivities.tobytes())
+        if self.plan is not None:
+            state.update(self.plan.to_json().encode())
+        return state.hexdigest()
+
+    def to_bytes(self) -> bytes:
+        """Return the sum as bytes, the same for the same records. NOT PRIVATE; the secret of coins is left out."""
+        records = self._settled()
+        arrays = {"counts": self._counts, "high": self._whole.high, "low": self._whole.low}
+        if records is not None:
+            arrays |= vars(records)
+        about = {"cells": self.cells, "shape": self._shape, "coins": self._coins}
+        return _sum_file.written(self.plan, self.sensitivities, self.tail, self.order, about, arrays)
+
+    @classmethod
+    def from_bytes(cls, content: bytes) -> Self:
+        """Read a sum. Where coins are tossed it can be merged and released, and takes no more records.
+
+        Raises:
+            ValueError: for bytes that are something else.
+        """
+        plan, sensitivities, tail, order, about, arrays = _sum_file.read(content)
+        found = cls(sensitivities if plan is None else plan, tail, order, cells=about["cells"], secret=b"")
+        found._coins = about["coins"]
+        if about["shape"] is not None:
+            found._begin(tuple(about["shape"]))
+            found._counts, found._whole.high, found._whole.low = arrays["counts"], arrays["high"], arrays["low"]
+        if "scores" in arrays:
+            names = ("scores", "ids", "owners", "rows", "cells")
+            found._evict(found._kept.take(Records(*(arrays[name] for name in names))))
+        return found
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, OrderedSum) and self.to_bytes() == other.to_bytes()
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"<OrderedSum: {len(self.sensitivities)} owners, {self.tail}, {self.order}>"
+
+    def _begin(self, shape: tuple[int, ...]) -> None:
+        self._shape = shape
+        self._whole = WholeSum(self.cells * math.prod(shape))
+
+    def _block(
+        self, whole: np.ndarray, scores: np.ndarray, owners: np.ndarray, ids: np.ndarray | int, cells: np.ndarray | None
+    ) -> None:
+        """Add a block of contributions in units to the sum, and take back from it what may be in the tail."""
+        self._whole.add(self._sums(whole, cells))
+        low = self._kept.candidates(scores, owners, ids)
+        if not low.size:
+            return
+        held = np.zeros(low.size, dtype=np.int64) if cells is None else cells[low]
+        some = Records(scores[low], spelled(ids, scores.size)[low], owners[low], whole[low], held)
+        self._whole.add(-self._sums(some.rows, held))
+        self._evict(self._kept.take(some))
+
+    def _sums(self, whole: np.ndarray, cells: np.ndarray | None) -> np.ndarray:
+        """Return the sums of at most a block of whole numbers, cell by cell: float64 holds them exactly."""
+        if cells is None or self.cells == 1:
+            sums = whole.sum(axis=0, keepdims=True)
+        elif whole.ndim == 1:
+            sums = np.bincount(cells, weights=whole, minlength=self.cells)
+        else:
+            sums = np.stack([np.bincount(cells, weights=c, minlength=self.cells) for c in whole.T], axis=1)
+        return np.asarray(sums.ravel())
+
+    def _evict(self, records: Records | None) -> None:
+        """Add records to the full-weight sum for ever."""
+        for begin in range(0, 0 if records is None else len(records), BLOCK):
+            some = records.at(slice(begin, begin + BLOCK))  # type: ignore[union-attr]
+            self._whole.add(self._sums(some.rows, some.cells))
+
+    def _settled(self) -> Records | None:
+        """Return the tail, from the least important record up."""
+        self._evict(self._kept.settle())
+        return self._kept.records
+
+    def _weights(self, owners: np.ndarray) -> np.ndarray:
+        """Return the weights of the tail, from the least important record up, by exact thresholds."""
+        spans = self._grid.spans[owners]
+        thresholds = np.concatenate([[0], np.cumsum(spans.astype(np.int64))])
+        high = thresholds.astype(np.float64)
+        low = (thresholds - high.astype(np.int64)).astype(np.float64)
+        unit = self._grid.unit
+        return np.asarray(self.tail.pieces.means(high * unit, low * unit, spans * unit))
+
+
+class Streaming(INOSGM):
+    """A mechanism whose sums are exact ordered sums: of records in memory, or of parts that were filled anywhere.
+
+    A subclass says what a record contributes and how important it is, as for every `INOSGM`; contributions are arrays
+    (or `Cells`). With a key, a release is the same in bits whether the records came at once, in chunks, or were
+    merged from parts: coins are keyed hashes of record ids, which are positions in the data.
+
+    **Guarantee.** That of `INOSGM`, with sensitivities rounded down to fixed point.
+
+    Args:
+        plan: The public numbers: rates, sensitivities, noise scale, steps.
+        owners: As for `INOSGM`; None for a mechanism that is given parts only.
+        cells: Into how many sums records are sorted, where contributions are `Cells`.
+        options: As for `INOSGM`, but for the clipping: contributions are clipped to C, then scaled.
+
+    >>> class Total(Streaming):
+    ...     def contributions(self, batch):
+    ...         return batch
+    ...     def scores(self, batch):
+    ...         return batch
+    >>> plan = Plan(sample_rates=[1, 1], sensitivities=[1, 3], sizes=[1, 2], noise_scale=0.1, steps=1)
+    >>> at_once, in_parts = Total(plan, [0, 1, 1], key=1), Total(plan, key=1)
+    >>> parts = [in_parts.part(np.array([1.0]), [0], 0), in_parts.part(np.array([2.0, 3.0]), [1, 1], 1)]
+    >>> parts[0].merge(parts[1])
+    >>> bool(at_once.release(np.array([1.0, 2.0, 3.0])).value == in_parts.release(parts[0]).value)
+    True
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        owners: Owners | Sequence[str | int] | np.ndarray | None = None,
+        *,
+        cells: int = 1,
+        **options: Any,
+    ) -> None:
+        if options.pop("clipping", None) is not None:
+            raise TypeError("clipping: a streaming mechanism clips contributions to C, then scales them")
+        self._cells = _validate.count("cells", cells, least=1)
+        self._sizes_vary = owners is None
+        super().__init__(plan, [] if owners is None else owners, **options)
+        self._drawn: tuple[int, bytes, int] | None = None
+        OrderedSum(plan, self._tail, cells=cells, secret=b"")  # raises for what fixed point cannot hold
+
+    def partial(self) -> OrderedSum:
+        """Return an empty sum for the next step: fill copies of it anywhere, merge them, and release the whole."""
+        return self._empty(self._released)
+
+    def part(self, batch: Any, owners: Array, ids: Array) -> OrderedSum:
+        """Return a part of the next step's sum. NOT PRIVATE.
+
+        Args:
+            batch: Records, in the form that `contributions` and `scores` take.
+            owners: The position of each record's owner in the plan.
+            ids: The position of each record in the whole data, or that of the first if they are consecutive.
+        """
+        found = self.partial()
+        places = _whole("owners", owners)
+        contributions, scores = self._of_owners(batch, places)
+        rows, cells = _rows_of(contributions)
+        found.update(rows, scores, places, ids, cells=cells)
+        return found
+
+    def _empty(self, step: int) -> OrderedSum:
+        secret, order = self._chance(step)
+        return OrderedSum(self._plan, self._tail, self._order.at(step, order), cells=self._cells, secret=secret)
+
+    def _chance(self, step: int) -> tuple[bytes, int]:
+        """Return the secrets of the coins and of the order of a step: all parts of it share them."""
+        if self._key is not None:
+            return secret_of(streams(self._key, step)[0]), self._key
+        if self._drawn is None or self._drawn[0] != step:
+            self._drawn = step, secrets.token_bytes(16), secrets.randbits(128)
+        return self._drawn[1:]
+
+    def _sampler_of(self, plan: Plan) -> Sampler:
+        return HashedSampler(plan.sample_rates, self._owners)
+
+    def _check(self, data: Any) -> None:
+        if not isinstance(data, OrderedSum):
+            super()._check(data)
+            return
+        self._require_step_left()
+        self._require_own(data)
+        require_sizes(self._plan, data.counts)
+        require_floating(data.exact())
+
+    def _require_own(self, data: OrderedSum) -> None:
+        if data.signature != self.partial().signature:
+            raise ValueError(
+                "data must be the sum of the next step: fill copies of partial(), or take part(), and merge"
+            )
+
+    def _sum(self, data: Any, positions: np.ndarray, step: int) -> np.ndarray:
+        if isinstance(data, OrderedSum):
+            return data.exact()
+        contributions, scores = self._measured(data, positions, step)
+        rows, cells = _rows_of(contributions)
+        _, values = checked_scores(scores)
+        if values.size != len(rows) or values.size != positions.size:
+            raise ValueError("contributions and scores must pair up: one of each for every record of a batch")
+        found = OrderedSum(
+            self._plan,
+            self._tail,
+            self._order.at(step, self._order_secret()),
+            cells=contributions.count if isinstance(contributions, Cells) else 1,
+        )
+        found.add(rows, np.asarray(values), self._owners[positions], positions, cells)
+        return found.exact()
+
+    def _measured(self, data: Any, positions: np.ndarray, step: int) -> tuple[Contributions, Array]:
+        return self._of_owners(gather(data, positions), self._owners[positions])
+
+    def _of_owners(self, batch: Any, owners: np.ndarray) -> tuple[Contributions, Array]:
+        """Return contributions and scores of a batch, whose records belong to these owners."""
+        return as_contributions(self.contributions(batch)), self.scores(batch)
+
+
+class _Adopted(Streaming):
+    """The mechanism of a sum that was made by hand, with coins of its own."""
+
+    def contributions(self, batch: Any) -> Array:
+        """Say that there are no records."""
+        raise NotImplementedError
+
+    scores = contributions
+
+    def _require_own(self, data: OrderedSum) -> None:
+        """Every sum with the plan is."""
+
+
+def _rows_of(contributions: Contributions) -> tuple[np.ndarray, np.ndarray | None]:
+    """Return contributions as rows, and the cell of each, if they have any."""
+    if isinstance(contributions, Cells):
+        return contributions.rows, contributions.cells
+    if not isinstance(contributions, Dense):
+        raise TypeError(f"a streaming mechanism needs contributions in rows, got {type(contributions).__name__}")
+    return np.asarray(contributions.array, dtype=np.float64), None
+
+
+def _sensitivities(values: ArrayLike) -> np.ndarray:
+    found = _validate.vector("sensitivities", values)
+    if not found.size:
+        raise ValueError("sensitivities must hold one number per owner, got none")
+    within = (found >= _validate.TINY) & (found <= _validate.HUGE)
+    _validate.each("sensitivities", found, within, f"lie in [{_validate.TINY}, {_validate.HUGE}]")
+    return found
+
+
+def _whole(name: str, values: Any) -> np.ndarray:
+    array = np.asarray(values)
+    if array.dtype.kind not in "iu" and array.size:
+        raise ValueError(f"{name} must be whole numbers, got {array.dtype}")
+    return array.astype(np.int64, copy=False)
+
+
+def _counted(name: str, places: np.ndarray, size: int) -> np.ndarray:
+    """Count how often each place occurs.
+
+    Raises:
+        ValueError: for a place that does not exist.
+    """
+    if places.size and places.min() < 0:
+        raise ValueError(f"{name} must lie in 0, ..., {size - 1}")
+    counts = np.bincount(places, minlength=size)
+    if counts.size > size:
+        raise ValueError(f"{name} must lie in 0, ..., {size - 1}")
+    return counts
