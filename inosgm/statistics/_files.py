@@ -8,7 +8,7 @@ from typing import Any, BinaryIO
 
 from fsspec.core import url_to_fs
 
-from inosgm.statistics.fragments import BadTable
+from inosgm.statistics.fragments import BadTable, Unreadable
 
 SUFFIXES = (".parquet", ".pq", ".csv", ".csv.gz")
 VERSIONS = ("ETag", "etag", "generation", "md5Hash", "mtime", "LastModified", "last_modified", "updated", "created")
@@ -46,7 +46,7 @@ class File:
             files, name = _reached(self.path)
             opened: Any = files.open(name, "rb", compression="gzip" if self.packed else None)
         except OSError as error:
-            raise BadTable(f"{self.path} cannot be read here: {error.strerror or type(error).__name__}") from None
+            raise Unreadable(f"{self.path} cannot be read here: {error.strerror or type(error).__name__}") from None
         with opened:
             yield opened
 
@@ -59,7 +59,7 @@ class File:
             files, name = _reached(self.path)
             found = files.info(name)
         except OSError as error:
-            raise BadTable(f"{self.path} cannot be read here: {error.strerror or type(error).__name__}") from None
+            raise Unreadable(f"{self.path} cannot be read here: {error.strerror or type(error).__name__}") from None
         return f"{found['size']} {next((found[key] for key in VERSIONS if found.get(key)), '')}"
 
     def require(self, token: str) -> None:

@@ -12,6 +12,10 @@ class BadTable(ValueError):
     """A table that cannot be used as it is; says where and why, and never shows what a record holds."""
 
 
+class Unreadable(BadTable):
+    """A file that cannot be read here, which it may be elsewhere, or later."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Fragment:
     """Consecutive rows of a table.

@@ -13,9 +13,9 @@ from inosgm.statistics._columns import LABELS, NUMBERS, Form, positions, require
 from inosgm.statistics._csv_files import csv_batches, csv_columns, csv_fragments
 from inosgm.statistics._files import File, files_at
 from inosgm.statistics._parquet_files import parquet_batches, parquet_columns, parquet_fragments
-from inosgm.statistics.fragments import MEGABYTES, BadTable, Fragment
+from inosgm.statistics.fragments import MEGABYTES, BadTable, Fragment, Unreadable
 
-__all__ = ["LABELS", "NUMBERS", "BadTable", "Batch", "Fragment", "Table"]
+__all__ = ["LABELS", "NUMBERS", "BadTable", "Batch", "Fragment", "Table", "Unreadable"]
 
 ROWS = 1 << 17
 """Rows of a batch, at most."""
@@ -44,6 +44,7 @@ class Table:
     Made by `Table.of`. It survives pickling; a worker needs to see the files under the same names.
 
     Attributes:
+        owner: The column that names owners, if there is one.
         rows: How many records there are.
         fragments: All of them, in pieces.
 
@@ -55,7 +56,7 @@ class Table:
     """
 
     def __init__(self, source: "Source", fragments: Sequence[Fragment], owner: str | None) -> None:
-        self._source, self._owner = source, owner
+        self._source, self.owner = source, owner
         self.fragments = tuple(fragments)
         self.rows = sum(fragment.rows for fragment in self.fragments)
         if not self.rows:
@@ -124,7 +125,7 @@ class Table:
             if labels is None:
                 holders = owners.of_range(first, first + rows)
             else:
-                holders = positions(str(self._owner), labels, owners.places, fragment.after(first - fragment.first_id))
+                holders = positions(str(self.owner), labels, owners.places, fragment.after(first - fragment.first_id))
             yield Batch(values, holders, first)
             first += rows
         if first != fragment.first_id + fragment.rows:
