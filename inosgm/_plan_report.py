@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from inosgm import _text as text
 from inosgm.accounting.rows import distinct
 
 if TYPE_CHECKING:
@@ -44,13 +45,7 @@ def plan_report(plan: "Plan", most: int = 40) -> str:
                 *(format(column[row], form) for column, form in zip(columns, forms, strict=True)),
             ]
         )
-    widths = [max(len(line[i]) for line in lines) for i in range(len(lines[0]))]
-    table = [
-        "  ".join(
-            [line[0].ljust(widths[0])] + [cell.rjust(width) for cell, width in zip(line[1:], widths[1:], strict=True)]
-        )
-        for line in lines
-    ]
+    table = text.columns(lines[0], lines[1:])
     if first.size > shown.size:
         table.append(f"({shown.size} of {first.size} kinds of owners are shown)")
     return "\n".join([title, *table])

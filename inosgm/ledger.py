@@ -265,6 +265,26 @@ class Ledger:
                 if steps
             )
 
+    def rehearsal(self) -> "Ledger":
+        """Return a ledger in memory, with the grants and the costs of this one so far: to see what could be paid."""
+        with self._books(write=False):
+            labels, steps = list(self._labels), {digest: count for digest, count in self._steps.items() if count}
+            budgets = (dict(zip(labels, column.tolist(), strict=True)) for column in (self._granted, self._delta))
+            epsilon, delta = budgets
+            trial = Ledger(owners=Owners(of_record=labels, epsilon=epsilon, delta=delta), accountant=self._accountant)
+            for digest, count in steps.items():
+                segment = self._tables[digest].segment(count, len(labels), list(range(len(labels))))
+                paying = np.flatnonzero(segment.sample_rate > 0)
+                trial.charge(
+                    Cost(
+                        labels=tuple(labels[owner] for owner in paying.tolist()),
+                        sample_rates=segment.sample_rate[paying],
+                        noise_multipliers=segment.noise_multiplier[paying],
+                        steps=count,
+                    )
+                )
+        return trial
+
     def events(self) -> dict[Label, Any]:
         """Return what was charged to each owner as an event of dp_accounting, for any of its accountants."""
         import dp_accounting

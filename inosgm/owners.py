@@ -2,6 +2,7 @@
 
 import csv
 from collections.abc import Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
 from functools import cached_property
 from os import PathLike
@@ -212,6 +213,19 @@ class Owners:
         budgets.setflags(write=False)
         group.setflags(write=False)
         return budgets, group
+
+    def granting(self, share: float) -> Self:
+        """Return the same owners, who grant a share of their epsilon at the same delta.
+
+        >>> Owners(of_record=["a"], epsilon=4.0, delta=1e-5).granting(0.25).epsilon
+        array([1.])
+        """
+        other = copy(self)
+        epsilon = self.epsilon * _validate.number("share", share, above=0, most=1)
+        epsilon.setflags(write=False)
+        object.__setattr__(other, "epsilon", epsilon)
+        other.__dict__.pop("_grouped", None)
+        return other
 
     def __eq__(self, other: object) -> bool:
         return (

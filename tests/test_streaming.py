@@ -1,35 +1,26 @@
 """The exact ordered sum: against exact rationals, in any chunks, order of arrival and tree of merges."""
 
 import copy
-import pickle
 from bisect import bisect_right
 from fractions import Fraction
 from functools import cache
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from inosgm import (
     Ascending,
     BetaTail,
     Descending,
     HardTail,
-    Ledger,
     LinearTail,
     NoTail,
-    Owners,
     OwnerFirst,
-    Plan,
     RandomOrder,
     StepTail,
-    certify,
-    ordered_sum,
 )
-from inosgm._fixed import BITS, Grid
-from inosgm.coins import HashedSampler, limits_of, siphash, tossed
-from inosgm.streaming import OrderedSum, Streaming
+from inosgm._fixed import Grid
+from inosgm.streaming import OrderedSum
 
 TAILS = [NoTail(), LinearTail(3.7), HardTail(2.2), StepTail([0.75, 0.5, 0.1], 1.1), BetaTail(2.0, 3.0, 4.0)]
 ORDERS = [Descending(), Ascending(), RandomOrder(3), OwnerFirst()]
@@ -86,7 +77,7 @@ def exact_areas(tail) -> tuple[list[Fraction], list[list[Fraction]], list[Fracti
     return starts, cubics, areas
 
 
-def exact_W(tail, x: Fraction) -> Fraction:  # noqa: N802
+def exact_W(tail, x: Fraction) -> Fraction:
     """Integrate a tail, whose coefficients are floats, in rationals."""
     starts, cubics, areas = exact_areas(tail)
     i = bisect_right(starts, x) - 1

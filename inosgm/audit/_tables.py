@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from inosgm._text import MOST, columns
 from inosgm.audit._secret import WARNING
 from inosgm.audit.roc import LOOKED_AT
 from inosgm.owners import Label
-from inosgm.runs.tables import MOST, columns
 
 if TYPE_CHECKING:
     from inosgm.audit.bounds import Bound

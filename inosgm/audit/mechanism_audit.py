@@ -83,7 +83,7 @@ class MechanismAudit:
 
     def table(self) -> str:
         """Return a table for people."""
-        from inosgm.runs.tables import columns
+        from inosgm._text import columns
 
         claim, rows = self.claim, []
         for row in self.rows:

@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from statistics import fmean, stdev
 
 from inosgm import _validate
+from inosgm._text import columns
 from inosgm.config import TrainingConfig, differences
 from inosgm.owners import Label
 from inosgm.runs.building import build
 from inosgm.runs.source import read
-from inosgm.runs.tables import columns
 from inosgm.runs.training import Result, train
 from inosgm.sgd.metrics import Evaluation
 

@@ -1,18 +1,17 @@
 """What many runs cost every owner, all together, before any of them begins."""
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from inosgm._refusals import BudgetExceeded
+from inosgm._text import MOST, columns
 from inosgm.accounting import PLD, RDP, Accountant, Segment
 from inosgm.accounting.along import epsilon_of_rows
 from inosgm.cost import Cost
 from inosgm.ledger import Ledger
 from inosgm.owners import Label, Owners
-from inosgm.runs.tables import MOST, columns
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -100,16 +99,10 @@ def require_affordable(ledger: Ledger, costs: Sequence[Cost], accountant: PLD | 
     """
     charged = {charge.fingerprint for charge in ledger.history()}
     left = [cost for cost in costs if cost.job not in charged]
-    rows = json.loads(ledger.to_json())["owners"]
-    budgets = {name: {row["owner"]: row[name] for row in rows} for name in ("epsilon", "delta")}
-    owners = Owners(of_record=[row["owner"] for row in rows], **budgets)
-    past = ledger.past(owners)
 
     def refusal(jobs: int) -> BudgetExceeded | None:
-        trial = Ledger(owners=owners, accountant=accountant)
+        trial = ledger.rehearsal()
         try:
-            for segment in past:
-                trial.charge(_cost(owners.labels, segment))
             for cost, count in counted(left[:jobs]).items():
                 trial.charge(cost.at(0, cost.steps * count))
         except BudgetExceeded as error:
@@ -140,14 +133,3 @@ def _segment(owners: Owners, cost: Cost, count: int) -> Segment:
     rates, multipliers = np.zeros(len(place)), np.ones(len(place))
     rates[where], multipliers[where] = cost.sample_rates, cost.noise_multipliers
     return Segment(rates, multipliers, np.full(len(place), cost.steps * count))
-
-
-def _cost(labels: Sequence[Label], segment: Segment) -> Cost:
-    """Return what was done as a cost: of those to whose records something was done."""
-    paying = np.flatnonzero(segment.sample_rate > 0)
-    return Cost(
-        labels=tuple(labels[owner] for owner in paying.tolist()),
-        sample_rates=segment.sample_rate[paying],
-        noise_multipliers=segment.noise_multiplier[paying],
-        steps=int(segment.steps.max()),
-    )

@@ -9,9 +9,9 @@ from typing import BinaryIO, Self
 import numpy as np
 from scipy.special import stdtrit
 
+from inosgm._text import MOST, columns
 from inosgm.jobs import Store
 from inosgm.owners import Label
-from inosgm.runs.tables import MOST, columns
 from inosgm.runs.task import KIND
 from inosgm.sgd.curve import LearningCurve
 from inosgm.sgd.metrics import Evaluation

@@ -1,22 +1,10 @@
 """Tables for people: what every owner granted, spent and got."""
 
-from collections.abc import Sequence
-
 import numpy as np
 
+from inosgm._text import MOST, columns
 from inosgm.plan import Plan
 from inosgm.sgd.metrics import Evaluation
-
-MOST = 40
-"""How many owners a table shows."""
-
-
-def columns(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """Lay out rows: the first column to the left, the others to the right."""
-    widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
-    return [
-        "  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]).rstrip() for row in (header, *rows)
-    ]
 
 
 def owner_table(plan: Plan, step: int, found: Evaluation) -> str:

@@ -1,0 +1,183 @@
+"""Asking: a question becomes one or more statistics, with plans for what it may cost, all made before anything is."""
+
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from hashlib import blake2b
+from typing import Any
+
+from inosgm import _validate
+from inosgm.accounting import Accountant, chosen
+from inosgm.cost import Cost, LedgerHook
+from inosgm.ledger import Ledger
+from inosgm.owners import Owners
+from inosgm.plan import Plan
+from inosgm.planning import plan_scale
+from inosgm.statistics.estimate import Estimate, cost_of, segments_of
+from inosgm.statistics.statistic import Statistic
+
+Planner = Callable[..., Plan]
+
+
+@dataclass(frozen=True, eq=False)
+class Stage:
+    """One statistic of a question: which, and with which parameters. They may depend on what was estimated before."""
+
+    statistic: type[Statistic]
+    parameters: Mapping[str, Any]
+
+
+Stages = Generator[Stage, Estimate, Estimate]
+
+
+@dataclass(frozen=True, eq=False)
+class Procedure:
+    """How a question is answered: by statistics in turn.
+
+    Attributes:
+        stages: Takes the parameters of the question; yields stages, is sent their estimates, and returns the answer.
+        rounds: Takes the same parameters, and returns how many releases each stage takes.
+        shares: After each stage, which part of the budget may be spent; the last is 1.
+    """
+
+    stages: Callable[..., Stages]
+    rounds: Callable[..., tuple[int, ...]]
+    shares: tuple[float, ...] = (1.0,)
+
+
+def single(statistic: type[Statistic]) -> Procedure:
+    """Return the procedure that is one statistic."""
+
+    def stages(**parameters: Any) -> Stages:
+        return (yield Stage(statistic, parameters))
+
+    return Procedure(stages, lambda **parameters: (statistic.rounds_of(**parameters),))
+
+
+Respond = Callable[[int, Stage, Plan], Estimate]
+"""Answers a stage, given its number and its plan."""
+
+
+def answer(procedure: Procedure, parameters: Mapping[str, Any], plans: Sequence[Plan], respond: Respond) -> Estimate:
+    """Answer a question stage by stage; the cost of the estimate is that of all stages together."""
+    stages, estimate = procedure.stages(**parameters), None
+    try:
+        stage = next(stages)
+        for number, plan in enumerate(plans):
+            estimate = respond(number, stage, plan)
+            stage = stages.send(estimate)
+    except StopIteration as end:
+        found: Estimate = end.value
+        return replace(found, cost=cost_of(plans))
+    raise RuntimeError("a procedure must have as many stages as it has shares")
+
+
+def plans_for(
+    procedure: Procedure,
+    parameters: Mapping[str, Any],
+    owners: Owners,
+    *,
+    plan: Plan | None = None,
+    share: float = 1.0,
+    planner: Planner = plan_scale,
+    accountant: Accountant | None = None,
+) -> tuple[Plan, ...]:
+    """Return a plan for every stage of a question: all of them together cost every owner its share.
+
+    Args:
+        procedure: How the question is answered.
+        parameters: Of the question.
+        owners: Who grants what.
+        plan: A plan that is followed as it is; for a question of one stage.
+        share: Which part of its epsilon every owner spends, at its delta.
+        planner: What makes plans.
+        accountant: PLD() if not given.
+
+    Raises:
+        ValueError: for a plan that does not fit, and for a share outside (0, 1].
+    """
+    rounds = procedure.rounds(**parameters)
+    if plan is not None:
+        if len(rounds) > 1:
+            raise ValueError("plan: a question of several stages makes its own plans; say which share it may cost")
+        return (plan,)
+    share = _validate.number("share", share, above=0, most=1)
+    accountant = chosen(accountant)
+    plans: list[Plan] = []
+    for steps, part in zip(rounds, procedure.shares, strict=True):
+        asked = owners if share * part == 1 else owners.granting(share * part)
+        made = planner(
+            asked,
+            steps=steps,
+            expected_batch=owners.n_records,
+            clip_norm=1.0,
+            accountant=accountant,
+            past=segments_of(plans),
+        )
+        plans.append(made)
+    return tuple(plans)
+
+
+def require_affordable(ledger: LedgerHook | None, plans: Sequence[Plan]) -> None:
+    """Raise if a ledger cannot pay for all stages of a question: the first must not be charged in vain.
+
+    Raises:
+        BudgetExceeded: naming an owner.
+    """
+    if isinstance(ledger, Ledger) and len(plans) > 1:
+        trial = ledger.rehearsal()
+        for plan in plans:
+            trial.charge(
+                Cost(
+                    labels=plan.labels,
+                    sample_rates=plan.sample_rates,
+                    noise_multipliers=plan.noise_multipliers,
+                    steps=plan.steps,
+                )
+            )
+
+
+def key_of_stage(key: int | None, stage: int) -> int | None:
+    """Return the key of a stage: no two stages may share noise."""
+    if key is None or stage == 0:
+        return key
+    return int.from_bytes(blake2b(f"{key} {stage}".encode(), digest_size=16, person=b"inosgm stage").digest())
+
+
+def ask(
+    procedure: Procedure,
+    data: Any,
+    owners: Owners,
+    *,
+    plan: Plan | None = None,
+    share: float = 1.0,
+    ledger: LedgerHook | None = None,
+    key: int | None = None,
+    planner: Planner = plan_scale,
+    **parameters: Any,
+) -> Estimate:
+    """Answer a question about records in memory.
+
+    **Guarantee.** All stages together cost every owner at most `share` of the epsilon that it grants, at its delta, for
+    one of its records added or removed. All plans are made, all records looked at, and everything seen to be
+    affordable, before the first stage is charged.
+
+    Args:
+        procedure: How it is answered; see `PROCEDURES`.
+        data: The records.
+        owners: Who holds which record, and grants what.
+        plan: A plan that is followed as it is, instead of a share; for questions of one stage.
+        share: Which part of its epsilon every owner spends.
+        ledger: Is charged before each release, and may refuse.
+        key: Makes the answer reproducible, and not private against whoever knows it.
+        planner: What makes plans: `plan_scale`, or `plan_uniform` for one budget for all, the strictest.
+        parameters: Of the question.
+    """
+    _validate.instance("owners", owners, Owners, "make them with Owners(of_record=..., epsilon=..., delta=...)")
+    plans = plans_for(procedure, parameters, owners, plan=plan, share=share, planner=planner)
+    require_affordable(ledger, plans)
+
+    def respond(number: int, stage: Stage, plan: Plan) -> Estimate:
+        statistic = stage.statistic(plan, owners, key=key_of_stage(key, number), ledger=ledger, **stage.parameters)
+        return statistic.run(data)
+
+    return answer(procedure, parameters, plans, respond)

@@ -1,0 +1,75 @@
+"""Bounded numbers: what every statistic of a column begins with."""
+
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+
+from inosgm import _validate
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """The public bounds of a column; values beyond them are moved to the nearer one.
+
+    >>> Bounds.of((0, 100)).shares(np.array([0.0, 50.0, 250.0]))
+    array([-1.,  0.,  1.])
+    """
+
+    low: float
+    high: float
+
+    @classmethod
+    def of(cls, bounds: Any) -> Self:
+        """Read two numbers, the smaller one first.
+
+        Raises:
+            ValueError: for anything else.
+        """
+        if isinstance(bounds, cls):
+            return bounds
+        try:
+            low, high = (_validate.number("bounds", bound) for bound in bounds)
+        except (TypeError, ValueError):
+            raise ValueError(f"bounds must be two numbers, the smaller one first, got {bounds!r}") from None
+        if not low < high:
+            raise ValueError(f"bounds must be the smaller number first, then the larger one, got {low:g} and {high:g}")
+        return cls(low, high)
+
+    @property
+    def middle(self) -> float:
+        """Half way between the bounds."""
+        return self.low / 2 + self.high / 2
+
+    @property
+    def half(self) -> float:
+        """Half of the distance between the bounds."""
+        return self.high / 2 - self.low / 2
+
+    def shares(self, values: Any) -> np.ndarray:
+        """Return values as distances from the middle, in halves of the range: numbers in [-1, 1]."""
+        return np.clip((numbers(values) - self.middle) / self.half, -1.0, 1.0)
+
+
+def numbers(values: Any) -> np.ndarray:
+    """Return a column of numbers, or several, as float64."""
+    return _validate.numeric("values", values).astype(np.float64, copy=False)
+
+
+def require_numbers(values: Any, name: str = "values", columns: int | None = None) -> None:
+    """Raise for a column (or so many of them) with anything but finite numbers; no value is shown, only where it is.
+
+    Raises:
+        TypeError: for text and other things that are no numbers.
+        ValueError: for missing or infinite values, and for another number of columns.
+    """
+    array = numbers(values)
+    expected = "one number per record" if columns is None else f"{columns} numbers per record"
+    if array.ndim != (1 if columns is None else 2) or (columns is not None and array.shape[1] != columns):
+        raise ValueError(f"{name} must be {expected}, got shape {array.shape}")
+    bad = ~np.isfinite(array) if columns is None else ~np.isfinite(array).all(axis=1)
+    if bad.any():
+        raise ValueError(
+            f"{name} must be finite numbers, and {int(bad.sum())} of {array.shape[0]} records are missing or infinite "
+            f"(the first at position {int(np.argmax(bad))}): fill them in, or leave these records out"
+        )

@@ -1,0 +1,189 @@
+"""The base of all statistics: an INO-SGM whose contributions are shares of their owner's sensitivity."""
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from inosgm._fixed import Grid
+from inosgm._validate import Array
+from inosgm.contributions import Cells, Contributions, Dense, as_contributions
+from inosgm.cost import LedgerHook
+from inosgm.orders import Descending, Order
+from inosgm.owners import Owners
+from inosgm.plan import Plan
+from inosgm.records import records_in
+from inosgm.statistics.estimate import Estimate, Number, OwnerValue, cost_of
+from inosgm.streaming import Streaming
+from inosgm.tails import NoTail, Tail
+
+_OPTIONS = ("key", "ledger", "note")
+
+
+class Statistic(Streaming):
+    """A private statistic of records in memory, in chunks, or on a cluster.
+
+    A subclass says what a record contributes, in units of its owner's sensitivity, with `contributions`; how important
+    it is, with `scores`, if there is an order; and what the released sum means, with `estimate`. Its own parameters are
+    keyword arguments that JSON can hold. It sets them before it calls the base.
+
+    **Guarantee.** That of `INOSGM`, for one record of an owner, added or removed: every round costs the owner a
+    sampled Gaussian of its rate and multiplier in the plan. What `estimate` returns follows from released values and
+    public numbers. Sizes of owners are public.
+
+    Args:
+        plan: The public numbers; it has as many steps as the statistic has rounds.
+        owners: Owners, or the label of each record's owner; None if records come in parts only.
+        tail: What part of the order is given up.
+        order: What counts as important.
+        bins: Into how many sums `contributions` sorts records, with `Cells`.
+        by_owner: Whether every owner has sums of its own.
+        key: As for `INOSGM`.
+        ledger: As for `INOSGM`.
+        note: As for `INOSGM`; the name if not given.
+
+    Raises:
+        ValueError: for a plan with another number of steps.
+    """
+
+    name: ClassVar[str]
+    """What it is called in configurations, in job stores and on the command line."""
+
+    _parameters: dict[str, Any]
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Self:
+        """Remember the statistic's own parameters: with them, workers make the same one."""
+        made = super().__new__(cls)
+        made._parameters = {name: value for name, value in kwargs.items() if name not in _OPTIONS}
+        return made
+
+    def __init__(
+        self,
+        plan: Plan,
+        owners: Owners | Sequence[str | int] | np.ndarray | None = None,
+        *,
+        tail: Tail = NoTail(),
+        order: Order = Descending(),
+        bins: int = 1,
+        by_owner: bool = False,
+        key: int | None = None,
+        ledger: LedgerHook | None = None,
+        note: str = "",
+    ) -> None:
+        rounds = self.rounds_of(**self._parameters)
+        if plan.steps != rounds:
+            raise ValueError(f"plan must have {rounds} steps for the statistic {self.name!r}, got {plan.steps}")
+        self._bins, self._by_owner = bins, by_owner
+        cells = bins * len(plan.labels) if by_owner else bins
+        note = note or self.name
+        super().__init__(plan, owners, cells=cells, tail=tail, order=order, key=key, ledger=ledger, note=note)
+        self.observed: list[np.ndarray] = []
+
+    @classmethod
+    def rounds_of(cls, **parameters: Any) -> int:
+        """Return how many releases the statistic takes with these parameters."""
+        return 1
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """The statistic's own parameters: `type(statistic)(plan, **statistic.parameters)` is the same one."""
+        return dict(self._parameters)
+
+    @abstractmethod
+    def contributions(self, batch: Any) -> Array | Contributions:
+        """Return a number or a row per record, no longer than 1: the share of its owner's sensitivity that it uses.
+
+        Longer ones are clipped. Where records are counted in several sums, return `Cells`.
+        """
+
+    def scores(self, batch: Any) -> Array:
+        """Return how important each record is; all are alike unless a subclass says otherwise."""
+        return np.zeros(records_in(batch))
+
+    def check(self, batch: Any) -> None:
+        """Raise for records that cannot be: missing values, text among numbers. Nothing is charged before."""
+
+    @abstractmethod
+    def estimate(self) -> Estimate:
+        """Return what the released sums say, after the last round."""
+
+    def learned(self, value: np.ndarray) -> None:
+        """Take note of a released sum, which later rounds may depend on."""
+
+    def run(self, data: Any) -> Estimate:
+        """Check the records, release all rounds, and return the estimate."""
+        self.check(data)
+        for _ in range(self._plan.steps):
+            self.observe(self.release(data).value)
+        return self.estimate()
+
+    def observe(self, value: np.ndarray) -> None:
+        """Note the released sum of a round."""
+        self.observed.append(value)
+        self.learned(value)
+
+    def after(self, values: Sequence[np.ndarray]) -> Self:
+        """Go on after rounds that were released elsewhere, by this statistic with this plan and key."""
+        for value in values:
+            self.observe(np.asarray(value, dtype=np.float64))
+        self._released = self._charged = len(self.observed)
+        return self
+
+    @property
+    def sensitivities(self) -> np.ndarray:
+        """C of every owner, in fixed point: what a contribution of 1 adds to a sum."""
+        return Grid.of(self._plan.sensitivities).sensitivities
+
+    @property
+    def totals(self) -> np.ndarray:
+        """The expected total sensitivity of each owner's records in a batch: public."""
+        return np.asarray(self._plan.sample_rates * self._plan.sizes * self.sensitivities)
+
+    @property
+    def total(self) -> float:
+        """What weights and sensitivities add up to, sum of rho C = W(sum of C): the public divisor of a weighted mean.
+
+        With rates below 1 it is that of the expected batch.
+        """
+        return float(self._tail.W(self.totals.sum()))
+
+    @property
+    def noise(self) -> float:
+        """The standard deviation of the noise on each released number."""
+        return self._plan.noise_scale
+
+    def estimated(
+        self,
+        value: Number,
+        standard_error: Number,
+        estimand: str,
+        *,
+        by_owner: dict[Any, OwnerValue] | None = None,
+        **details: Any,
+    ) -> Estimate:
+        """Return an estimate with what this plan costs."""
+        return Estimate(
+            value=value,
+            standard_error=standard_error,
+            estimand=estimand,
+            cost=cost_of([self._plan]),
+            by_owner=by_owner,
+            details=details,
+        )
+
+    def _of_owners(self, batch: Any, owners: np.ndarray) -> tuple[Contributions, Array]:
+        contributions = as_contributions(self.contributions(batch))
+        scale = self._plan.sensitivities[owners]
+        if isinstance(contributions, Cells):
+            rows, cells = contributions.rows, contributions.cells
+        elif isinstance(contributions, Dense):
+            rows, cells = np.asarray(contributions.array, dtype=np.float64), np.zeros(owners.size, dtype=np.int64)
+        else:
+            raise TypeError(f"contributions must be rows or Cells, got {type(contributions).__name__}")
+        if len(rows) != owners.size:
+            raise ValueError("contributions must be one for every record of a batch")
+        rows = rows * scale.reshape(-1, *[1] * (rows.ndim - 1))
+        if self._by_owner:
+            cells = owners * self._bins + cells
+        return (Dense(rows) if self._cells == 1 else Cells(rows, cells, self._cells)), self.scores(batch)
