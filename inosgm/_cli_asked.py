@@ -99,7 +99,7 @@ def _estimate(
         "planner": _planner(asked.method),
         "ledger": ledger,
         "key": asked.key,
-        **asked.parameters,
+        **_spelled(asked.parameters, table, owners),
     }
     if asked.store is None:
         with table.watched(asked.quiet):
@@ -112,6 +112,19 @@ def _planner(method: str) -> "Planner":
     from inosgm import planning
 
     return {"scale": planning.plan_scale, "uniform": planning.plan_uniform}[method]
+
+
+def _spelled(parameters: Mapping[str, Any], table: "Watched", owners: "Owners") -> dict[str, Any]:
+    """Return parameters with categories as whole numbers, if these are what the table has: words are all text."""
+    from inosgm.statistics.tables import LABELS
+
+    if "categories" not in parameters:
+        return dict(parameters)
+    names = parameters["categories"]
+    whole = all(name.removeprefix("-").isdecimal() for name in names)
+    if whole and next(table.batches(owners, LABELS)).values.dtype.kind in "iu":
+        names = [int(name) for name in names]
+    return {**parameters, "categories": names}
 
 
 def _require_places(asked: Asked) -> None:
@@ -216,11 +229,12 @@ def _left(asked: Asked) -> str:
 
 def _show(asked: Asked, estimate: "Estimate") -> None:
     """Print an answer, and write it."""
+    from inosgm._cli_shown import shown
     from inosgm._files import write_durably
 
     about = {"question": asked.question, "table": asked.table, "columns": list(asked.columns), "share": asked.share}
     content = json.dumps({**about, "parameters": dict(asked.parameters), **estimate.to_dict()})
-    typer.echo(content if asked.as_json else str(estimate))
+    typer.echo(content if asked.as_json else shown(estimate, asked.columns))
     if asked.output is not None:
         write_durably(asked.output, content.encode() + b"\n")
         _tell(asked, f"written to {asked.output}")

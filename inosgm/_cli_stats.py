@@ -56,19 +56,21 @@ DEFAULTS = {"share": 1.0, "method": Method.scale, "as_json": False, "quiet": Fal
 COLUMN = Annotated[list[str], typer.Option("--column", "--columns", metavar="NAME ...", help="What is asked about.")]
 OPTIONS: dict[str, Any] = {
     "bounds": Annotated[
-        list[float], typer.Option(help="The smallest and the largest value that counts, for each column in turn.")
+        list[float],
+        typer.Option(metavar="LOW HIGH ...", help="The smallest and the largest value that counts, column by column."),
     ],
-    "target": Annotated[str, typer.Option(help="The column that is explained by the others.")],
-    "target_bounds": Annotated[list[float], typer.Option(help="The bounds of the target.")],
-    "edges": Annotated[list[float], typer.Option(help="The edges of the bins, from the smallest to the largest.")],
-    "categories": Annotated[list[str], typer.Option(help="The labels that are counted.")],
-    "stratified": Annotated[
-        bool, typer.Option("--stratified", help="An estimate for each owner, put together by size.")
-    ],
-    "level": Annotated[float, typer.Option(help="Between 0 and 1: 0.9 is about the upper tenth.")],
-    "trim": Annotated[float, typer.Option(help="Which part of the records is left out, between 0 and 1.")],
-    "rounds": Annotated[int, typer.Option(min=1, help="How many releases share the budget.")],
-    "components": Annotated[int, typer.Option(min=1, help="How many directions.")],
+    "target": Annotated[str, typer.Option(help="The column that the others explain.")],
+    "target_bounds": Annotated[list[float], typer.Option(metavar="LOW HIGH", help="The bounds of the target.")],
+    "edges": Annotated[list[float], typer.Option(metavar="NUMBER ...", help="The edges of the bins, ascending.")],
+    "categories": Annotated[list[str], typer.Option(metavar="NAME ...", help="The names of the groups: public ones.")],
+    "other": Annotated[str | None, typer.Option(help="What all other groups together are called; else other.")],
+    "stratified": Annotated[bool, typer.Option("--stratified", help="A value for each owner, put together by size.")],
+    "level": Annotated[float, typer.Option(help="Between 0 and 1: 0.9 is where the largest tenth begins.")],
+    "fraction": Annotated[float | None, typer.Option(help="Which part of all weight is given up; see the guide.")],
+    "trim": Annotated[float | None, typer.Option(help="Which part of all weight is given up, at most a half.")],
+    "reach": Annotated[float | None, typer.Option(help="How many distances between quartiles a value counts.")],
+    "rounds": Annotated[int | None, typer.Option(min=1, help="How many releases share the budget.")],
+    "components": Annotated[int | None, typer.Option(min=1, help="How many components; else all.")],
 }
 NUMBERS = {"--bounds", "--target-bounds", "--edges"}
 WORDS = {"--column", "--columns", "--categories"}
@@ -94,7 +96,32 @@ class Question:
 
 
 QUESTIONS = {
+    "sum": Question("The sum of a column.", takes=["stratified"]),
+    "count": Question("How many records have 1 (or true) in a column.", needs=[], takes=["stratified"]),
     "mean": Question("The mean of a column.", takes=["stratified"]),
+    "variance": Question("The variance of a column.", takes=["stratified"]),
+    "trimmed-mean": Question("The mean without values far from the median.", takes=["fraction", "rounds"]),
+    "robust-mean": Question(
+        "The mean as outliers do not move it, however wide bounds are.", takes=["reach", "fraction", "rounds"]
+    ),
+    "upper-tail-mean": Question("The mean of the largest values: CVaR at a level.", needs=["bounds", "level"]),
+    "top-heavy-sum": Question("The sum in which large values count in full, others less.", takes=["fraction"]),
+    "quantile": Question("A quantile; 0.5 is the median.", needs=["bounds", "level"], takes=["rounds"]),
+    "histogram": Question("How many values lie in each bin.", needs=["edges"], takes=["stratified"]),
+    "group-counts": Question(
+        "How many records belong to each group.", needs=["categories"], takes=["other", "stratified"], labels=True
+    ),
+    "covariance": Question("The covariance matrix of columns.", several=True),
+    "pca": Question("The principal components of columns.", takes=["components"], several=True),
+    "regression": Question(
+        "Least squares of a target on columns.", needs=["bounds", "target", "target_bounds"], several=True
+    ),
+    "trimmed-regression": Question(
+        "Least squares of the records that fit best.",
+        needs=["bounds", "target", "target_bounds"],
+        takes=["trim", "rounds"],
+        several=True,
+    ),
 }
 
 
@@ -182,15 +209,19 @@ def _asked(question: Question, columns: list[str], own: dict[str, Any]) -> tuple
     if not question.several and len(columns) != 1:
         raise ValueError(f"--column must name one column, got {len(columns)}")
     parameters = {option: value for option, value in own.items() if value is not None and value is not False}
-    target = parameters.pop("target", None)
-    bounds = [*parameters.get("bounds", []), *parameters.pop("target_bounds", [])]
-    columns = [*columns, *([] if target is None else [target])]
     if "bounds" in parameters:
-        if len(bounds) != 2 * len(columns):
-            raise ValueError(f"--bounds must be two numbers for each of {len(columns)} columns, got {len(bounds)}")
-        pairs = list(zip(bounds[::2], bounds[1::2], strict=True))
+        pairs = _pairs("--bounds", parameters["bounds"], len(columns))
         parameters["bounds"] = pairs if question.several else pairs[0]
-    return tuple(columns), parameters
+    if "target_bounds" in parameters:
+        [parameters["target_bounds"]] = _pairs("--target-bounds", parameters["target_bounds"], 1)
+    target = [parameters.pop("target")] if "target" in parameters else []
+    return (*columns, *target), parameters
+
+
+def _pairs(name: str, numbers: list[float], columns: int) -> list[tuple[float, float]]:
+    if len(numbers) != 2 * columns:
+        raise ValueError(f"{name} must be two numbers for every column, {2 * columns} in all, got {len(numbers)}")
+    return list(zip(numbers[::2], numbers[1::2], strict=True))
 
 
 def _is_number(word: str) -> bool:
