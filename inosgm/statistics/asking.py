@@ -155,7 +155,7 @@ def ask(
     planner: Planner = plan_scale,
     **parameters: Any,
 ) -> Estimate:
-    """Answer a question about records in memory.
+    """Answer a question about records in memory, or about a `Table`, which is read a batch at a time.
 
     **Guarantee.** All stages together cost every owner at most `share` of the epsilon that it grants, at its delta, for
     one of its records added or removed. All plans are made, all records looked at, and everything seen to be
@@ -163,7 +163,7 @@ def ask(
 
     Args:
         procedure: How it is answered; see `PROCEDURES`.
-        data: The records.
+        data: The records, or a `Table` of them.
         owners: Who holds which record, and grants what.
         plan: A plan that is followed as it is, instead of a share; for questions of one stage.
         share: Which part of its epsilon every owner spends.
@@ -172,9 +172,14 @@ def ask(
         planner: What makes plans: `plan_scale`, or `plan_uniform` for one budget for all, the strictest.
         parameters: Of the question.
     """
+    from inosgm.statistics.summing import responding
+    from inosgm.statistics.tables import Table
+
     _validate.instance("owners", owners, Owners, "make them with Owners(of_record=..., epsilon=..., delta=...)")
     plans = plans_for(procedure, parameters, owners, plan=plan, share=share, planner=planner)
     require_affordable(ledger, plans)
+    if isinstance(data, Table):
+        return answer(procedure, parameters, plans, responding(data, owners, ledger=ledger, key=key))
 
     def respond(number: int, stage: Stage, plan: Plan) -> Estimate:
         statistic = stage.statistic(plan, owners, key=key_of_stage(key, number), ledger=ledger, **stage.parameters)
