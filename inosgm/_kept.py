@@ -10,7 +10,10 @@ from inosgm.orders import Order
 _NOBODY = np.empty(0, dtype=np.int64)
 
 _FEW = 1 << 16
-"""So many records wait, at least, before they are sorted in."""
+"""So many records wait, at least, before some of them are let go."""
+
+_NEAR = 1 << 10
+"""A cut is found to within so many records."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,11 +72,27 @@ class Kept:
         """Add records, and return those that are known not to be in the tail any more."""
         self._waiting.append(records)
         self._wait += len(records)
-        return self.settle() if self._wait > max(_FEW, self._size) else None
+        return self._shrink() if self._wait > max(_FEW, self._size) else None
 
     def all(self) -> list[Records]:
         """Return everything that is held, in parts."""
         return [*([] if self.records is None else [self.records]), *self._waiting]
+
+    def _shrink(self) -> Records | None:
+        """Return most of the records that are not in the tail, without sorting them, or all if many are tied."""
+        found = Records.joined(self.all())
+        spans = self._spans[found.owners].astype(np.int64)
+        gone = None
+        if spans.sum() >= self._begins:
+            key = self._order.deciding(found.scores, found.ids, self._costs[found.owners])
+            self._cut = _cut_of(key, spans, self._begins)
+            above = key < self._cut
+            if 4 * np.count_nonzero(above) < len(found):
+                return self.settle()
+            found, gone = found.at(np.flatnonzero(~above)), found.at(np.flatnonzero(above))
+        self.records, self._waiting = None, [found]
+        self._wait, self._size = 0, len(found)
+        return gone
 
     def settle(self) -> Records | None:
         """Sort in what waits: afterwards `records` go from the least important up; return those that are not kept.
@@ -94,6 +113,25 @@ class Kept:
             top = kept.at(slice(-1, None))
             self._cut = float(self._order.deciding(top.scores, top.ids, self._costs[top.owners])[0])
         return found.at(slice(size, None))
+
+
+def _cut_of(key: np.ndarray, spans: np.ndarray, begins: int) -> float:
+    """Return a key, nearly the smallest, such that the records from there on have at least `begins` together.
+
+    What all records have together must not be less. Halves are looked at that become smaller and smaller.
+    """
+    while key.size > _NEAR:
+        cut = np.partition(key, key.size // 2)[key.size // 2]
+        above = key < cut
+        some = np.flatnonzero(~above)
+        span = int(spans[some].sum())
+        if span < begins:
+            begins -= span
+            some = np.flatnonzero(above)
+        if some.size == key.size:  # ties
+            break
+        key, spans = key[some], spans[some]
+    return float(key.min())
 
 
 def spelled(ids: np.ndarray | int, size: int) -> np.ndarray:

@@ -8,8 +8,9 @@ import pytest
 from examples.study.cases import Arm, Design
 from examples.study.choice import all_finals, best, criterion
 from examples.study.designs import FULL, STUDY
+from examples.study.pages import fill
 from examples.study.runner import place, result, run, run_one
-from examples.study.summary import fill, summarise
+from examples.study.summary import summarise
 
 DESIGN = Design(
     setting="M5",

@@ -1,7 +1,6 @@
 """Sums up a setting: tables, figures, and the page that shows them."""
 
 import csv
-import re
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -9,6 +8,7 @@ from examples.study import tables
 from examples.study.cases import Case, Design
 from examples.study.choice import finals
 from examples.study.figures import draw
+from examples.study.pages import fill
 from examples.study.runner import place, result
 from examples.study.tables import Results
 
@@ -51,18 +51,6 @@ def summarise(design: Design, results: Path, out: Path, pages: Path | None = Non
     page = pages / f"{name}.md" if pages else None
     if page and page.exists():
         page.write_text(fill(page.read_text(encoding="utf-8"), texts), encoding="utf-8")
-
-
-def fill(text: str, texts: dict[str, str]) -> str:
-    r"""Put texts between their markers, <!-- NAME --> and <!-- end -->.
-
-    >>> fill("<!-- a --> old <!-- end -->", {"a": "new"})
-    '<!-- a -->\n\nnew\n\n<!-- end -->'
-    """
-    for name, table in texts.items():
-        new = f"<!-- {name} -->\n\n{table}\n\n<!-- end -->"
-        text = re.sub(rf"<!-- {name} -->.*?<!-- end -->", lambda _, new=new: new, text, flags=re.DOTALL)
-    return text
 
 
 def _read(cases: Iterable[Case], results: Path) -> Results:

@@ -8,6 +8,7 @@ import numpy as np
 
 from examples.study.cases import Arm, Case, Design
 from examples.study.choice import criterion
+from examples.study.pages import markdown
 from inosgm.sgd import LearningCurve
 
 Result = dict[str, Any]
@@ -59,7 +60,7 @@ def ends(found: dict[Arm, Results]) -> str:
     for arm, results in found.items():
         point = [f"{results[0]['case'][name]:g}" for name in ("learning_rate", "clip_norm")] if results else ["", ""]
         rows.append([*_named(arm), *(_shown(_values(results, measure)) for measure in MEASURES.values()), *point])
-    return _markdown(rows)
+    return markdown(rows)
 
 
 def owners(found: dict[Arm, Results]) -> str:
@@ -69,7 +70,7 @@ def owners(found: dict[Arm, Results]) -> str:
     for arm, results in found.items():
         ended = [[recalls(last(one))[label] for one in results] for label in labels]
         rows.append([*_named(arm), *(_shown(np.array(values)) for values in ended)])
-    return _markdown(rows)
+    return markdown(rows)
 
 
 def differences(design: Design, found: dict[Arm, Results]) -> str:
@@ -81,7 +82,7 @@ def differences(design: Design, found: dict[Arm, Results]) -> str:
         for arm in [Arm(plan="uniform", accountant=accountant), *tails]:
             gaps = (_gap(found[arm], base, MEASURES[name]) for name in COMPARED)
             rows.append([plan.upper(), accountant.upper(), arm.method, *gaps])
-    return _markdown(rows)
+    return markdown(rows)
 
 
 def tuning(design: Design, chosen: dict[Case, Result]) -> str:
@@ -94,7 +95,7 @@ def tuning(design: Design, chosen: dict[Case, Result]) -> str:
         place = values.index(max(values))
         cells[place] = f"**{cells[place]}**"
         rows.append([*_named(arm), *cells])
-    return _markdown(rows)
+    return markdown(rows)
 
 
 def plans(found: dict[Arm, Results]) -> str:
@@ -107,7 +108,7 @@ def plans(found: dict[Arm, Results]) -> str:
             pairs = zip(plan["sample_rates"], plan["sensitivities"], strict=True)
             cells = [f"{rate:.3g}, {plan['noise_scale'] / bound:.3g}" for rate, bound in pairs]
             rows.append([arm.plan.upper(), arm.accountant.upper(), *cells])
-    return _markdown(rows)
+    return markdown(rows)
 
 
 def times(chosen: Results, final: Results) -> str:
@@ -164,9 +165,3 @@ def _gap(results: Results, base: Results, measure: Callable[[Result], float]) ->
     gaps = np.array([measure(one) - both[one["case"]["seed"]] for one in results if one["case"]["seed"] in both])
     error = f" ± {gaps.std(ddof=1) / np.sqrt(gaps.size):.3f}" if gaps.size > 1 else ""
     return f"{gaps.mean():+.3f}{error}" if gaps.size else ""
-
-
-def _markdown(rows: list[list[str]]) -> str:
-    """Lay out a table, the first row as its head."""
-    lines = ["| " + " | ".join(row) + " |" for row in rows]
-    return "\n".join([lines[0], "|" + "---|" * len(rows[0]), *lines[1:]])

@@ -1,0 +1,55 @@
+"""The ways of answering a question: ours, with individual budgets and without, and what a user would do instead."""
+
+from collections.abc import Callable
+from hashlib import blake2b
+from typing import Any
+
+import numpy as np
+from inosgm.statistics.asking import ask
+
+from examples.statistics_study import opendp_peer
+from examples.statistics_study.questions import Question
+from inosgm import Owners, plan_scale, plan_uniform
+
+INDIVIDUAL, STRATIFIED, STRICTEST = "individual budgets", "owner by owner", "strictest for all"
+OPENDP, OPENDP_CENTRED = "OpenDP", "OpenDP, centred"
+
+OURS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
+    INDIVIDUAL: (plan_scale, {}),
+    STRATIFIED: (plan_scale, {"stratified": True}),
+    STRICTEST: (plan_uniform, {}),
+}
+PEERS = {
+    (OPENDP, "sum"): opendp_peer.total,
+    (OPENDP, "mean"): opendp_peer.mean,
+    (OPENDP_CENTRED, "mean"): opendp_peer.centred_mean,
+}
+WAYS = (*OURS, OPENDP_CENTRED, OPENDP)
+
+
+def answers(question: Question, data: np.ndarray, owners: Owners, way: str, releases: int) -> np.ndarray | None:
+    """Return many releases of one statistic, one per row; None if this way does not answer the question.
+
+    Noise is keyed by what is asked and how often it was asked before: reproducible, and so not private. That is right
+    for a study of public data only. The noise of OpenDP is its own, and new every time.
+    """
+    if way in OURS:
+        planner, more = OURS[way]
+        if more and not question.stratified:
+            return None
+        parameters = {**question.parameters, **more}
+        keys = [key_of(question, owners, way, number) for number in range(releases)]
+        found = [ask(question.statistic, data, owners, planner=planner, key=key, **parameters) for key in keys]
+        return np.array([question.read(data, estimate.value) for estimate in found])
+    peer = PEERS.get((way, question.statistic))
+    if peer is None or not opendp_peer.AVAILABLE:
+        return None
+    epsilon, delta = owners.epsilon.min(), owners.delta.min()
+    return peer(data, question.parameters["bounds"], float(epsilon), float(delta)).releases(releases)[:, None]
+
+
+def key_of(question: Question, owners: Owners, way: str, number: int) -> int:
+    """Return the key of one release: another one for everything that differs."""
+    asked = f"{question.statistic} {question.table} {question.of} {question.parameters}"
+    what = f"{asked} {owners.epsilon.tolist()} {owners.of_record[:1000].tolist()} {way} {number}"
+    return int.from_bytes(blake2b(what.encode(), digest_size=12).digest(), "little")
