@@ -71,13 +71,22 @@ def test_in_memory_in_batches_and_as_jobs_the_same_bits_come_out(tmp_path, place
     expected = at_once(question, plan=followed)
     csv = tmp_path / "x.csv"
     pd.DataFrame(columns()).to_csv(csv, index=False)
-    tables = [table_of(place, 0.001), table_of(csv), table_of(columns(), 0.02), Table.of(columns()["wage"])]
-    assert [len(table.fragments) for table in tables] == [FAN + 14, 5, 2, 1]
+    tables = [table_of(place, 0.002), table_of(csv), table_of(columns(), 0.02), Table.of(columns()["wage"])]
+    assert [len(table.fragments) for table in tables] == [15, 5, 2, 1]
     for number, table in enumerate(tables):
         asked = ask(single(question), table, owners(), plan=followed, key=KEY, **parameters)
         assert same(asked, expected)
         assert same(run(question, table, tmp_path / f"store-{number}", plan=followed), expected)
         assert not partials(tmp_path / f"store-{number}")
+
+
+def test_many_fragments_are_merged_in_a_tree(tmp_path, place):
+    table = table_of(place, 0.001)
+    assert len(table.fragments) == FAN + 14
+    assert same(run(UpperTail, table, tmp_path / "s"), at_once(UpperTail))
+    kinds = [spec.kind for spec in Store(tmp_path / "s").specs().values()]
+    assert kinds.count("merge") == 2
+    assert not partials(tmp_path / "s")
 
 
 def test_processes_come_to_the_same_bits_though_one_is_killed(tmp_path, place):

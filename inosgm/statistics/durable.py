@@ -97,7 +97,7 @@ def run_statistic(
         "parameters": json.loads(json.dumps(parameters)),
         "share": share,
         "planner": planner.__name__,
-        "plan": None if plan is None else _digest(plan),
+        "plan": None if plan is None else plan.digest,
         "data": store.fingerprint(_parts(table, owners)),
         "code": _code(next(procedure.stages(**parameters)).statistic),
     }
@@ -209,7 +209,7 @@ class _Asking:
             configuration={
                 "statistic": stage.statistic.name,
                 "parameters": dict(stage.parameters),
-                "plan": _digest(plan),
+                "plan": plan.digest,
                 "stage": number,
             },
             data_fingerprint=self.fingerprint,
@@ -261,10 +261,6 @@ def _code(statistic: type[Statistic]) -> str:
     if statistic.__module__ not in SCRIPTS or file is None:
         return code_of(statistic)
     return f"{code_of(statistic)}+{blake2b(Path(file).read_bytes(), digest_size=8).hexdigest()}"
-
-
-def _digest(plan: Plan) -> str:
-    return blake2b(plan.to_json().encode(), digest_size=16).hexdigest()
 
 
 def _require_same(store: Store, known: Mapping[str, Any], asked: Mapping[str, Any]) -> None:
