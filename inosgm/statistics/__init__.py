@@ -9,16 +9,29 @@ from typing import Any
 
 from inosgm.owners import Owners
 from inosgm.statistics.asking import Procedure, ask, single
+from inosgm.statistics.covariance import COMPONENTS, COVARIANCE, PCA, Covariance, private_covariance, private_pca
 from inosgm.statistics.estimate import Estimate
 from inosgm.statistics.means import Mean
 from inosgm.statistics.statistic import Statistic
 
 PROCEDURES: dict[str, Procedure] = {
     "mean": single(Mean),
+    "covariance": COVARIANCE,
+    "pca": COMPONENTS,
 }
 """How every question is answered, by name."""
 
-__all__ = ["PROCEDURES", "Estimate", "Mean", "Statistic", "private_mean"]
+__all__ = [
+    "PCA",
+    "PROCEDURES",
+    "Covariance",
+    "Estimate",
+    "Mean",
+    "Statistic",
+    "private_covariance",
+    "private_mean",
+    "private_pca",
+]
 
 
 def private_mean(values: Any, owners: Owners, *, bounds: Any, stratified: bool = False, **options: Any) -> Estimate:
