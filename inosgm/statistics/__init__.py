@@ -12,12 +12,22 @@ from inosgm.statistics.asking import Procedure, ask, single
 from inosgm.statistics.covariance import COMPONENTS, COVARIANCE, PCA, Covariance, private_covariance, private_pca
 from inosgm.statistics.estimate import Estimate
 from inosgm.statistics.means import Mean
+from inosgm.statistics.regression import (
+    REGRESSION,
+    TRIMMED_REGRESSION,
+    LeastTrimmedSquares,
+    LinearRegression,
+    private_regression,
+    private_trimmed_regression,
+)
 from inosgm.statistics.statistic import Statistic
 
 PROCEDURES: dict[str, Procedure] = {
     "mean": single(Mean),
     "covariance": COVARIANCE,
     "pca": COMPONENTS,
+    "regression": REGRESSION,
+    "trimmed-regression": TRIMMED_REGRESSION,
 }
 """How every question is answered, by name."""
 
@@ -26,11 +36,15 @@ __all__ = [
     "PROCEDURES",
     "Covariance",
     "Estimate",
+    "LeastTrimmedSquares",
+    "LinearRegression",
     "Mean",
     "Statistic",
     "private_covariance",
     "private_mean",
     "private_pca",
+    "private_regression",
+    "private_trimmed_regression",
 ]
 
 

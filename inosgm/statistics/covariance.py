@@ -19,8 +19,8 @@ class Covariance(Statistic):
 
     **What it estimates.** The covariance in which a record of owner n weighs as much as its sensitivity C_n, around the
     mean with the same weights, and divided by the sum of weights: np.cov(values.T, aweights=C, ddof=0). It is biased
-    towards owners with large budgets where owners differ; with `planner=plan_uniform` all records weigh the same, at the
-    budget of the strictest owner. The mean is in the details.
+    towards owners with large budgets where owners differ; with `planner=plan_uniform` all records weigh the same, at
+    the budget of the strictest owner. The mean is in the details.
 
     **Bias.** Values beyond the bounds count as the nearer bound. If the noise makes the matrix something that no
     covariance can be, the nearest positive semidefinite one is taken (columns in halves of their ranges), which
@@ -77,12 +77,12 @@ class Covariance(Statistic):
 class PCA(Covariance):
     """The principal components of columns within public bounds, in their own units.
 
-    **What it estimates.** The largest eigenvalues of the matrix that `Covariance` estimates, which are the variances that
-    the components explain, and their eigenvectors: the rows of `components` in the details, in each of which the
+    **What it estimates.** The largest eigenvalues of the matrix that `Covariance` estimates, which are the variances
+    that the components explain, and their eigenvectors: the rows of `components` in the details, in each of which the
     entry of largest magnitude is positive. Where columns have different units, scale them first.
 
-    **Bias.** That of `Covariance`. In addition, noise makes the largest variances larger and turns components; a variance
-    below 0 counts as 0. Standard errors are of first order: they hold while they are small beside the gaps
+    **Bias.** That of `Covariance`. In addition, noise makes the largest variances larger and turns components; a
+    variance below 0 counts as 0. Standard errors are of first order: they hold while they are small beside the gaps
     between variances, and components whose variances are about equal have no direction of their own.
 
     **Guarantee.** That of `Covariance`, of which it is a function.

@@ -56,7 +56,7 @@ class Box:
         table = table.reshape(0, len(self.columns)) if table.shape == (0,) else table
         if table.ndim != 2 or table.shape[1] != len(self.columns):
             raise ValueError(f"values must be {len(self.columns)} numbers per record, got shape {table.shape}")
-        return np.clip((table - self.middles) / self.halves, -1.0, 1.0)
+        return np.asarray(np.clip((table - self.middles) / self.halves, -1.0, 1.0))
 
     def rows(self, values: Any) -> np.ndarray:
         """Return what records add to the sum: (z, svec(z z' - I)) / m, none longer than 1."""
