@@ -11,6 +11,7 @@ from inosgm.owners import Owners
 from inosgm.statistics.asking import Procedure, ask, single
 from inosgm.statistics.covariance import COMPONENTS, COVARIANCE, PCA, Covariance, private_covariance, private_pca
 from inosgm.statistics.estimate import Estimate
+from inosgm.statistics.federated import FederatedAverage
 from inosgm.statistics.means import Mean
 from inosgm.statistics.regression import (
     REGRESSION,
@@ -36,6 +37,7 @@ __all__ = [
     "PROCEDURES",
     "Covariance",
     "Estimate",
+    "FederatedAverage",
     "LeastTrimmedSquares",
     "LinearRegression",
     "Mean",
