@@ -72,7 +72,7 @@ class FederatedAverage(Statistic):
             pair = _validate.vector("shape", shape).tolist()
             if len(pair) != 2:
                 raise ValueError(f"shape must be the two parameters of a BetaTail, got {len(pair)}")
-            tail = BetaTail(*pair, length)
+            tail = BetaTail(alpha=pair[0], beta=pair[1], length=length)
         super().__init__(plan, owners, tail=tail, order=Descending(), **options)
 
     @classmethod
