@@ -6,10 +6,20 @@ owner at most `share` of the epsilon that it grants, is charged to a `ledger` if
 """
 
 from inosgm.statistics.asking import Procedure, ask, single
+from inosgm.statistics.covariance import COMPONENTS, COVARIANCE, PCA, Covariance, private_covariance, private_pca
 from inosgm.statistics.estimate import Estimate
+from inosgm.statistics.federated import FederatedAverage
 from inosgm.statistics.histograms import GroupCounts, Histogram, private_group_counts, private_histogram
 from inosgm.statistics.means import Mean, private_mean
 from inosgm.statistics.quantiles import Quantile, private_quantile
+from inosgm.statistics.regression import (
+    REGRESSION,
+    TRIMMED_REGRESSION,
+    LeastTrimmedSquares,
+    LinearRegression,
+    private_regression,
+    private_trimmed_regression,
+)
 from inosgm.statistics.robust import (
     ROBUST,
     TRIMMED,
@@ -40,15 +50,24 @@ PROCEDURES: dict[str, Procedure] = {
     },
     TrimmedMean.name: TRIMMED,
     RobustMean.name: ROBUST,
+    Covariance.name: COVARIANCE,
+    PCA.name: COMPONENTS,
+    LinearRegression.name: REGRESSION,
+    LeastTrimmedSquares.name: TRIMMED_REGRESSION,
 }
 """How every question is answered, by name."""
 
 __all__ = [
+    "PCA",
     "PROCEDURES",
     "Count",
+    "Covariance",
     "Estimate",
+    "FederatedAverage",
     "GroupCounts",
     "Histogram",
+    "LeastTrimmedSquares",
+    "LinearRegression",
     "Mean",
     "Procedure",
     "Quantile",
@@ -59,16 +78,21 @@ __all__ = [
     "TrimmedMean",
     "UpperTailMean",
     "Variance",
+    "a",
     "ask",
     "private_count",
+    "private_covariance",
     "private_group_counts",
     "private_histogram",
     "private_mean",
+    "private_pca",
     "private_quantile",
+    "private_regression",
     "private_robust_mean",
     "private_sum",
     "private_top_heavy_sum",
     "private_trimmed_mean",
+    "private_trimmed_regression",
     "private_upper_tail_mean",
     "private_variance",
 ]
