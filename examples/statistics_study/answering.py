@@ -5,14 +5,13 @@ from hashlib import blake2b
 from typing import Any
 
 import numpy as np
-from inosgm.statistics.asking import ask
 
 from examples.statistics_study import opendp_peer
 from examples.statistics_study.questions import Question
+from examples.statistics_study.ways import INDIVIDUAL, OPENDP, OPENDP_CENTRED, STRATIFIED, STRICTEST
 from inosgm import Owners, plan_scale, plan_uniform
-
-INDIVIDUAL, STRATIFIED, STRICTEST = "individual budgets", "owner by owner", "strictest for all"
-OPENDP, OPENDP_CENTRED = "OpenDP", "OpenDP, centred"
+from inosgm.statistics import PROCEDURES
+from inosgm.statistics.asking import ask
 
 OURS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
     INDIVIDUAL: (plan_scale, {}),
@@ -27,25 +26,29 @@ PEERS = {
 WAYS = (*OURS, OPENDP_CENTRED, OPENDP)
 
 
-def answers(question: Question, data: np.ndarray, owners: Owners, way: str, releases: int) -> np.ndarray | None:
-    """Return many releases of one statistic, one per row; None if this way does not answer the question.
+def answers(question: Question, data: np.ndarray, owners: Owners, way: str, releases: int) -> np.ndarray:
+    """Return many releases of one statistic by one of our ways, a row each.
 
     Noise is keyed by what is asked and how often it was asked before: reproducible, and so not private. That is right
-    for a study of public data only. The noise of OpenDP is its own, and new every time.
+    for a study of public data only.
     """
-    if way in OURS:
-        planner, more = OURS[way]
-        if more and not question.stratified:
-            return None
-        parameters = {**question.parameters, **more}
-        keys = [key_of(question, owners, way, number) for number in range(releases)]
-        found = [ask(question.statistic, data, owners, planner=planner, key=key, **parameters) for key in keys]
-        return np.array([question.read(data, estimate.value) for estimate in found])
+    planner, more = OURS[way]
+    procedure, parameters = PROCEDURES[question.statistic], {**question.parameters, **more}
+    keys = [key_of(question, owners, way, number) for number in range(releases)]
+    found = [ask(procedure, data, owners, planner=planner, key=key, **parameters) for key in keys]
+    return np.array([question.read(data, estimate.value) for estimate in found])
+
+
+def by_peer(question: Question, data: np.ndarray, owners: Owners, way: str, releases: int) -> np.ndarray | None:
+    """Return many releases at the strictest budget by another library, a row each; None if it has no such answer.
+
+    Its noise is its own, and new every time.
+    """
     peer = PEERS.get((way, question.statistic))
     if peer is None or not opendp_peer.AVAILABLE:
         return None
-    epsilon, delta = owners.epsilon.min(), owners.delta.min()
-    return peer(data, question.parameters["bounds"], float(epsilon), float(delta)).releases(releases)[:, None]
+    strictest = float(owners.epsilon.min()), float(owners.delta.min())
+    return peer(data, question.parameters["bounds"], *strictest).releases(releases)[:, None]
 
 
 def key_of(question: Question, owners: Owners, way: str, number: int) -> int:

@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from examples.statistics_study.ways import INDIVIDUAL, STRATIFIED, STRICTEST
+
 
 def _as_it_is(_: np.ndarray, value: Any) -> np.ndarray:
     return np.asarray(value, dtype=np.float64).ravel()
@@ -45,6 +47,10 @@ class Question:
     def of(self) -> str:
         """Of what, in words."""
         return ", ".join([*self.columns, *([self.note] if self.note else [])])
+
+    def takes(self, way: str) -> bool:
+        """Say whether it can be answered in one of our ways."""
+        return way in (INDIVIDUAL, STRICTEST) or (way == STRATIFIED and self.stratified)
 
 
 BOUNDS: dict[tuple[str, str], tuple[float, float]] = {

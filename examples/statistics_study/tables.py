@@ -12,8 +12,6 @@ from sklearn.datasets import load_breast_cancer, load_diabetes
 from inosgm import Owners
 
 DELTA = 1e-6
-SHUFFLE = 7
-"""The seed that decides who owns what where owners have nothing to do with the values."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,15 +32,15 @@ class Table:
     epsilon: Mapping[str, float]
     by: str
 
-    def owners(self, factor: float, *, related: bool) -> Owners:
+    def owners(self, factor: float, deal: int | None = None) -> Owners:
         """Return the owners with all budgets times a factor.
 
         Args:
             factor: What all budgets are multiplied with.
-            related: Whether the groups own their rows; or whether labels are dealt out anew, as many of each, so that
+            deal: None for owners by groups; a number for labels that are dealt out anew, as many of each, so that
                 owners have nothing to do with the values.
         """
-        labels = self.groups if related else np.random.default_rng(SHUFFLE).permutation(self.groups)
+        labels = self.groups if deal is None else np.random.default_rng(deal).permutation(self.groups)
         return Owners(of_record=labels, epsilon={k: factor * v for k, v in self.epsilon.items()}, delta=DELTA)
 
     def data(self, columns: tuple[str, ...]) -> np.ndarray:
