@@ -40,8 +40,8 @@ def summary(
     from inosgm._cli_audit import end_if_contradicted
     from inosgm.audit.report import Audit
     from inosgm.jobs import Store
+    from inosgm.jobs.purpose import AUDIT, holds
     from inosgm.runs import Summary
-    from inosgm.runs.purpose import AUDIT, holds
     from inosgm.runs.seeds import holds_sweep
 
     place = Store(store)

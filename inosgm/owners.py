@@ -49,18 +49,23 @@ class Owners:
     sizes: np.ndarray
     epsilon: np.ndarray
     delta: np.ndarray
-    of_record: np.ndarray
+    _turns: np.ndarray
+    """Whose records come first, second and so on, where only sizes were given."""
 
     def __init__(self, *, of_record: Any, epsilon: Any, delta: Any) -> None:
         labels, index = _index_labels("of_record", of_record)
         if not labels:
             raise ValueError("of_record must hold the owner of at least one record, got none")
+        self._grant(labels, np.bincount(index, minlength=len(labels)), epsilon, delta, of_record=index)
+
+    def _grant(self, labels: tuple[Label, ...], sizes: np.ndarray, epsilon: Any, delta: Any, **of_records: Any) -> None:
+        """Enter who holds how many records and grants what."""
         values = {
             "labels": labels,
-            "sizes": np.bincount(index, minlength=len(labels)),
+            "sizes": sizes,
             "epsilon": _per_owner("epsilon", epsilon, labels),
             "delta": _per_owner("delta", delta, labels),
-            "of_record": index,
+            **of_records,
         }
         for name, value in values.items():
             if isinstance(value, np.ndarray):
@@ -119,7 +124,10 @@ class Owners:
             for argument, column in (("epsilon", epsilon), ("delta", delta))
         }
         if counted:
-            index = np.repeat(index, _counts(str(records), table[records]))
+            owners = cls.__new__(cls)
+            counts = _counts(str(records), table[records], index.size)
+            owners._grant(labels, counts[np.argsort(index)], **budgets, _turns=index)
+            return owners
         named = np.asarray(labels, dtype=object)[index] if isinstance(labels[0], str) else np.asarray(labels)[index]
         return cls(of_record=named, **budgets)
 
@@ -156,10 +164,33 @@ class Owners:
             name = path if isinstance(path, str | PathLike) else path.name
             raise ValueError(f"{name} does not describe owners: {error}") from None
 
+    @cached_property
+    def of_record(self) -> np.ndarray:
+        """Position in `labels` of the owner of each record; made when first asked for, where only sizes were given."""
+        of_record = np.repeat(self._turns, self.sizes[self._turns])
+        of_record.setflags(write=False)
+        return of_record
+
+    def of_range(self, start: int, stop: int) -> np.ndarray:
+        """Return `of_record[start:stop]`, without all the others where only sizes were given."""
+        if "of_record" in self.__dict__:
+            return self.of_record[start:stop]
+        return self._turns[np.searchsorted(self._ends, np.arange(start, stop), side="right")]
+
+    @cached_property
+    def places(self) -> Mapping[str, int]:
+        """The position of every label in `labels`; whole numbers as text, as files write them."""
+        return {str(label): position for position, label in enumerate(self.labels)}
+
+    @cached_property
+    def _ends(self) -> np.ndarray:
+        """The number of records up to and with each owner, where only sizes were given."""
+        return np.cumsum(self.sizes[self._turns])
+
     @property
     def n_records(self) -> int:
         """How many records there are."""
-        return int(self.of_record.size)
+        return int(self.sizes.sum())
 
     @property
     def budgets(self) -> np.ndarray:
@@ -206,7 +237,7 @@ class Owners:
         )
 
     def __hash__(self) -> int:
-        return hash((self.epsilon.tobytes(), self.delta.tobytes(), self.of_record.size))
+        return hash((self.epsilon.tobytes(), self.delta.tobytes(), self.n_records))
 
     def __repr__(self) -> str:
         counts = f"{len(self.labels)} owners, {self.n_records} records, {len(self.budgets)} budgets"
@@ -326,8 +357,10 @@ def _agreed(name: str, values: np.ndarray, labels: tuple[Label, ...], index: np.
     return stated
 
 
-def _counts(name: str, values: Any) -> np.ndarray:
+def _counts(name: str, values: Any, rows: int) -> np.ndarray:
     numbers = _numbers(f"column {name!r}", values)
+    if numbers.size != rows:
+        raise ValueError(f"column {name!r} must have an entry per row, got {numbers.size} for {rows}")
     bad = ~((numbers >= 1) & (numbers == np.floor(numbers)) & (numbers < 2**53))
     if bad.any():
         where = int(np.argmax(bad))

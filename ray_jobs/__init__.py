@@ -4,13 +4,18 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ray_jobs.actor import TrainerActor as TrainerActor
+    from ray_jobs.data_executor import RayDataExecutor as RayDataExecutor
     from ray_jobs.executor import RayExecutor as RayExecutor
 
-__all__ = ["RayExecutor", "TrainerActor"]
+__all__ = ["RayDataExecutor", "RayExecutor", "TrainerActor"]
 
 
 def __getattr__(name: str) -> Any:
     """Import what is asked for, so that `import ray_jobs` alone does not import ray."""
+    if name == "RayDataExecutor":
+        from ray_jobs.data_executor import RayDataExecutor
+
+        return RayDataExecutor
     if name == "RayExecutor":
         from ray_jobs.executor import RayExecutor
 

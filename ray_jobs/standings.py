@@ -11,9 +11,9 @@ from typing import Any
 from inosgm._text import columns
 from inosgm.config import TrainingConfig
 from inosgm.jobs._states import JobState
+from inosgm.jobs.purpose import STUDY
 from inosgm.jobs.spec import JobSpec
 from inosgm.jobs.store import Store
-from inosgm.runs.purpose import STUDY
 from inosgm.runs.seeds import holds_sweep
 from inosgm.sgd.metrics import Evaluation
 from ray_jobs.grid import Point

@@ -108,6 +108,20 @@ class TestStore:
         with pytest.raises(FileNotFoundError):
             store.key(job)
 
+    def test_what_was_used_is_forgotten_also_by_those_who_come_late(self, store):
+        job = store.add(one())
+        with pytest.raises(FileNotFoundError):
+            store.forget(job)
+        store.begin(job, 1), store.begin(job, 2)
+        store.commit(job, 1, Result(values={"by": 1}, arrays={"x": np.arange(3)}))
+        store.forget(job), store.forget(job)
+        assert not store.commit(job, 2, Result(values={"by": 2}, arrays={"x": np.arange(3)}))
+        assert store.done(job)
+        assert store.result(job).values == {"by": 1}
+        assert not store.result(job).arrays
+        assert not list(Path(store.uri).rglob("arrays.npz"))
+        store.compact()
+
     def test_an_answer_that_gets_lost_does_not_fence_its_own_result(self, store, monkeypatch):
         jobs, create = added(store, specs(2)), store._records.create
 

@@ -20,7 +20,7 @@ from inosgm.audit.pool import Shadows
 from inosgm.audit.shadows import ShadowTask
 from inosgm.audit.study import ShadowStudy, stored
 from inosgm.jobs import ProcessExecutor, SerialExecutor, Stopped, Store
-from inosgm.runs.purpose import AUDIT, holds
+from inosgm.jobs.purpose import AUDIT, holds
 from inosgm.runs.seeds import Study, train_seeds
 from inosgm.runs.source import read
 from inosgm.sgd.descent import Descent

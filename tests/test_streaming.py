@@ -1,26 +1,36 @@
 """The exact ordered sum: against exact rationals, in any chunks, order of arrival and tree of merges."""
 
 import copy
+import pickle
 from bisect import bisect_right
 from fractions import Fraction
 from functools import cache
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from inosgm import (
     Ascending,
     BetaTail,
     Descending,
     HardTail,
+    Ledger,
     LinearTail,
     NoTail,
     OwnerFirst,
+    Owners,
+    Plan,
     RandomOrder,
     StepTail,
+    certify,
+    ordered_sum,
 )
-from inosgm._fixed import Grid
-from inosgm.streaming import OrderedSum
+from inosgm._fixed import BITS, Grid
+from inosgm.coins import HashedSampler, limits_of, siphash, tossed
+from inosgm.noise import streams
+from inosgm.streaming import OrderedSum, Streaming
 
 TAILS = [NoTail(), LinearTail(3.7), HardTail(2.2), StepTail([0.75, 0.5, 0.1], 1.1), BetaTail(2.0, 3.0, 4.0)]
 ORDERS = [Descending(), Ascending(), RandomOrder(3), OwnerFirst()]
@@ -121,3 +131,211 @@ def test_without_a_tail_the_sum_is_the_correctly_rounded_rational():
         sensitivities, columns, generator = stream(seed)
         merged = filled(OrderedSum(sensitivities), columns, generator)
         assert merged.exact().tobytes() == rational(sensitivities, columns, NoTail(), Descending()).tobytes()
+
+
+def plan_of(rates, sensitivities, sizes, steps=1, labels=None):
+    numbers = {"sample_rates": rates, "sensitivities": sensitivities, "sizes": sizes, "labels": labels}
+    return Plan(noise_scale=1.0, steps=steps, **numbers)
+
+
+class Values(Streaming):
+    """Rows as they are, ordered by their first number."""
+
+    def contributions(self, batch):
+        return batch
+
+    def scores(self, batch):
+        return batch if batch.ndim == 1 else batch[:, 0]
+
+
+@pytest.mark.parametrize("tail", TAILS, ids=str)
+def test_it_agrees_with_the_sum_of_a_whole_batch(tail):
+    sensitivities, (rows, scores, places, ids), _ = stream(4)
+    rows = np.clip(rows, -1, 1) * sensitivities[places].min() / 2
+    found = OrderedSum(sensitivities, tail)
+    found.update(rows, scores, places, ids)
+    assert np.allclose(found.exact(), ordered_sum(rows, scores, sensitivities[places], tail, ids=ids), atol=1e-9)
+
+
+def test_no_record_moves_the_sum_by_more_than_its_sensitivity():
+    for tail in TAILS:
+
+        def total(contributions, scores, sensitivities, tail=tail):
+            if not scores.size:
+                return np.zeros(contributions.shape[1:])
+            found = OrderedSum(sensitivities, tail)
+            found.update(3 * contributions, scores, np.arange(scores.size), 0)
+            return found.exact()
+
+        # the unit goes by the largest sensitivity of the batch here, which a plan would fix: a bit of room for that
+        assert certify(total, evaluations=600, seed=1).holds(1e-4)
+
+
+@pytest.mark.parametrize("order", ORDERS, ids=str)
+@pytest.mark.parametrize("rates", [[1.0, 1.0], [0.3, 0.7]], ids=["all", "sampled"])
+def test_chunks_parts_and_memory_give_the_same_release(order, rates):
+    generator = np.random.default_rng(0)
+    values, owners = generator.normal(size=(500, 2)), generator.integers(0, 2, 500)
+    plan = plan_of(rates, [1.0, 0.2], np.bincount(owners), steps=2)
+    options = {"tail": LinearTail(plan.tail_length(0.4)), "order": order, "key": 5}
+    at_once, in_parts = Values(plan, owners, **options), Values(plan, **options)
+    for _ in range(plan.steps):
+        pieces = np.array_split(np.arange(500), 7)
+        parts = [in_parts.part(values[piece], owners[piece], int(piece[0])) for piece in pieces]
+        whole = parts.pop(3)
+        for part in parts:
+            whole.merge(OrderedSum.from_bytes(part.to_bytes()))
+        assert at_once.release(values).value.tobytes() == in_parts.release(whole).value.tobytes()
+
+
+def test_parts_of_something_else_are_refused_and_nobody_is_charged():
+    owners = Owners(of_record=["a", "b", "b"], epsilon=50.0, delta=1e-5)
+    plan, values = plan_of([1.0, 1.0], [1.0, 2.0], [1, 2], labels=("a", "b")), np.array([1.0, 2.0, 3.0])
+    ledger = Ledger(owners=owners)
+    mechanism = Values(plan, ledger=ledger)
+    other = Values(plan, tail=LinearTail(1.0)).part(values, [0, 1, 1], 0)
+    with pytest.raises(ValueError, match="sum of the next step"):
+        mechanism.release(other)
+    twice = mechanism.part(values, [0, 1, 1], 0)
+    twice.merge(mechanism.part(values, [0, 1, 1], 3))
+    with pytest.raises(ValueError, match="owners must be those of the plan"):
+        mechanism.release(twice)
+    with pytest.raises(ValueError, match="nothing was added"):
+        mechanism.partial().exact()
+    assert ledger.history() == ()
+    mechanism.release(mechanism.part(values, [0, 1, 1], 0))
+    assert len(ledger.history()) == 1
+
+
+def test_one_record_more_or_less_follows_the_same_plan():
+    plan = plan_of([1.0], [1.0], [3])
+    for size in (2, 3, 4):
+        mechanism = Values(plan)
+        mechanism.release(mechanism.part(np.ones(size), np.zeros(size, int), 0))
+
+
+def test_a_sum_made_by_hand_is_released_once_where_coins_were_tossed():
+    plan = plan_of([0.5], [1.0], [100])
+    found = OrderedSum(plan, HardTail(3.0))
+    found.update(np.ones(100), np.arange(100.0), 0, 0)
+    found.release(key=1)
+    with pytest.raises(RuntimeError, match="coins may be used once"):
+        found.release(key=2)
+    with pytest.raises(ValueError, match="a plan of one step"):
+        OrderedSum([1.0]).release()
+
+
+def test_parts_share_their_coins_or_are_refused():
+    plan = plan_of([0.5], [1.0], [100])
+    with pytest.raises(ValueError, match="part of the same sum"):
+        OrderedSum(plan).merge(OrderedSum(plan))
+    empty = OrderedSum(plan)
+    part = pickle.loads(pickle.dumps(empty))
+    part.update(np.ones(50), np.zeros(50), 0, 0)
+    empty.merge(part)
+    with pytest.raises(ValueError, match="leave out the secret"):
+        OrderedSum.from_bytes(part.to_bytes()).update(np.ones(1), np.zeros(1), 0, 50)
+    assert empty._secret not in empty.to_bytes()
+
+
+def test_a_record_twice_is_noticed_in_the_tail():
+    found = OrderedSum([1.0], LinearTail(10.0))
+    found.update([1.0, 1.0], [0.0, 0.0], 0, [7, 7])
+    with pytest.raises(ValueError, match="ids must differ"):
+        found.exact()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"scores": [1.0]}, "scores must pair up"),
+        ({"owners": [0]}, "owners must pair up"),
+        ({"owners": [0, 2]}, r"owners must lie in 0, ..., 1"),
+        ({"owners": [0, -1]}, r"owners must lie in 0, ..., 1"),
+        ({"owners": [0.5, 1.0]}, "owners must be whole numbers"),
+        ({"ids": [1]}, "ids must pair up"),
+        ({"cells": [0, 3]}, r"cells must lie in 0, ..., 1"),
+        ({"cells": None}, "cells must say"),
+        ({"contributions": 1.0}, "one entry per record"),
+    ],
+)
+def test_bad_chunks_are_refused_whole(change, message):
+    found = OrderedSum([1.0, 2.0], cells=2)
+    arguments = {"contributions": [1.0, 2.0], "scores": [0.0, 1.0], "owners": [0, 1], "ids": [0, 1], "cells": [0, 1]}
+    with pytest.raises(ValueError, match=message):
+        found.update(**{**arguments, **change})
+    assert not found.counts.any()
+
+
+def test_memory_is_that_of_the_tail():
+    generator, found = np.random.default_rng(0), OrderedSum([1.0, 0.5], LinearTail(100.0))
+    for chunk in range(50):
+        values, scores = generator.normal(size=(2, 10_000))
+        found.update(values, scores, generator.integers(0, 2, 10_000), chunk * 10_000)
+    held = sum(len(records) for records in found._kept.all())
+    assert held <= 2 * (1 << 16)
+    found.exact()
+    assert len(found._kept.records) <= 200
+    assert len(found.to_bytes()) < 20_000
+
+
+@given(st.lists(st.tuples(st.floats(-1e300, 1e300), st.integers(0, 2)), max_size=30), st.integers(1, 4))
+@settings(max_examples=150, deadline=None)
+def test_rows_are_cut_to_their_span_exactly(entries, width):
+    spans = Grid.of(np.array([1.0, 1e-3, 7.7])).spans
+    grid = Grid.of(np.array([1.0, 1e-3, 7.7]))
+    rows = np.array([np.full(width, value) for value, _ in entries]).reshape(len(entries), width)
+    owners = np.array([owner for _, owner in entries], dtype=int)
+    for row, span in zip(grid.rows(rows, spans[owners]), spans[owners], strict=True):
+        assert sum(int(number) ** 2 for number in row) <= int(span) ** 2
+    numbers = grid.numbers(rows[:, 0], spans[owners])
+    assert all(abs(int(number)) <= span for number, span in zip(numbers, spans[owners], strict=True))
+
+
+def test_sensitivities_that_differ_too_much_are_refused():
+    with pytest.raises(ValueError, match=rf"factor of 2\^{BITS}"):
+        OrderedSum([1.0, 1e-13])
+
+
+def test_coins_have_their_rates_and_are_unlike_from_key_to_key():
+    # each count is within 5 standard deviations: false alarms below 1e-5
+    rates, n = np.array([0.5, 0.01, 1.0]), 200_000
+    owners = np.arange(n) % 3
+    limits = limits_of(rates)[owners]
+    for secret in (bytes(16), bytes(range(16)), b"another sixteen!"):
+        found = tossed(secret, np.arange(n), limits)
+        counts = np.bincount(owners, weights=found)
+        sizes = np.bincount(owners)
+        assert np.all(np.abs(counts - rates * sizes) <= 5 * np.sqrt(sizes * rates * (1 - rates)))
+    same = tossed(bytes(16), np.arange(n), limits) & tossed(bytes(range(16)), np.arange(n), limits)
+    assert abs(same[owners == 0].mean() - 0.25) < 5 * np.sqrt(0.25 * 0.75 / (n / 3))
+
+
+def test_limits_are_never_above_the_rate():
+    rates = np.array([1.0, 0.5, np.nextafter(1.0, 0), 1 / 3, 1e-9, 2.0**-48])
+    limits = limits_of(rates)
+    for limit, rate in zip(limits, rates, strict=True):
+        assert 0 <= Fraction(rate) - Fraction(int(limit) + 1, 2**64) < Fraction(1, 2**64)
+    with pytest.raises(ValueError, match="at least 2"):
+        limits_of(np.array([1e-15, 0.5]))
+
+
+def test_a_hash_depends_on_every_bit_of_id_and_secret():
+    ids = np.array([0, 1, 2**62, -1])
+    assert len(set(siphash(bytes(16), ids).tolist())) == 4
+    base = siphash(bytes(16), np.array([5]))[0]
+    flips = [siphash(bytes(16), np.array([5 ^ (1 << bit)]))[0] for bit in range(63)]
+    secrets = [bytes(1 << (bit % 8) if i == bit // 8 else 0 for i in range(16)) for bit in range(128)]
+    flips += [siphash(secret, np.array([5]))[0] for secret in secrets]
+    changed = [bin(int(base ^ flip)).count("1") for flip in flips]
+    assert all(12 <= bits <= 52 for bits in changed)  # 5 standard deviations around 32
+
+
+def test_the_sampler_draws_what_parts_toss():
+    owners = np.arange(300) % 2
+    plan = plan_of([0.4, 0.9], [1.0, 1.0], [150, 150])
+    mechanism = Values(plan, owners, key=9)
+    drawn = HashedSampler(plan.sample_rates, owners).draw(np.random.default_rng(0))
+    assert np.all(np.diff(drawn) > 0)
+    part = mechanism.part(np.ones(300), owners, 0)
+    assert part.exact() == mechanism._sampler.draw(streams(9, 0)[0]).size

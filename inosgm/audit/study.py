@@ -17,9 +17,9 @@ from inosgm.audit.pool import Shadows
 from inosgm.audit.shadows import ShadowTask
 from inosgm.config import TrainingConfig
 from inosgm.jobs import Executor, JobSpec, Outcome, SerialExecutor, Store
+from inosgm.jobs.purpose import AUDIT, claim_purpose, require_purpose
 from inosgm.plan import Plan
 from inosgm.runs.directory import located
-from inosgm.runs.purpose import AUDIT, claim_purpose, require_purpose
 from inosgm.runs.seeds import changes
 from inosgm.runs.source import read
 

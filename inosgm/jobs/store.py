@@ -337,6 +337,21 @@ class Store:
                 self._records.remove(name)
         self._records.remove(f"jobs/{job}/key")
 
+    def forget(self, job: str) -> None:
+        """Delete the arrays of a result that was used, and keep the rest: the job is done, and nobody does it again.
+
+        An attempt that comes late finds the result, and deletes its own arrays.
+
+        Raises:
+            FileNotFoundError: if there is no result.
+        """
+        self._sealed(f"jobs/{job}/result.json")
+        with suppress(FileExistsError):
+            self._create(f"jobs/{job}/forgotten.json", {})
+        for name in self._records.names(f"jobs/{job}/attempts"):
+            if name.rpartition("/")[2] == "arrays.npz":
+                self._records.remove(name)
+
     def done(self, job: str) -> bool:
         """Say whether a job has a result."""
         try:
@@ -346,7 +361,7 @@ class Store:
         return True
 
     def result(self, job: str) -> Result:
-        """Return the result of a job.
+        """Return the result of a job, without arrays if they were forgotten.
 
         Raises:
             FileNotFoundError: if it has none yet.
@@ -355,7 +370,7 @@ class Store:
         """
         values = self._sealed(f"jobs/{job}/result.json")
         arrays: dict[str, np.ndarray] = {}
-        if values["arrays"] is not None:
+        if values["arrays"] is not None and not self._forgotten(job):
             file = f"jobs/{job}/attempts/{values['attempt']}/arrays.npz"
             try:
                 content = self._records.read(file)
@@ -366,6 +381,13 @@ class Store:
             with np.load(io.BytesIO(content), allow_pickle=False) as found:
                 arrays = dict(found)
         return Result(values=values["values"], arrays=arrays)
+
+    def _forgotten(self, job: str) -> bool:
+        try:
+            self._records.read(f"jobs/{job}/forgotten.json")
+        except FileNotFoundError:
+            return False
+        return True
 
     def values(self, job: str) -> dict[str, Any]:
         """Return the values of a result without its arrays, which may be large; see `result`."""

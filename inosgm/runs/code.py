@@ -1,14 +1,12 @@
 """Which code a result is a function of."""
 
 from functools import lru_cache
-from hashlib import blake2b
-from importlib.util import find_spec
-from pathlib import Path
 
 import numpy as np
 import torch
 
 import inosgm
+from inosgm._code import digest_of
 from inosgm.config import TrainingConfig
 from inosgm.jobs import JobSpec
 
@@ -40,21 +38,4 @@ def require_code(spec: JobSpec, config: TrainingConfig) -> None:
 
 @lru_cache
 def _digest(packages: tuple[str, ...]) -> str:
-    versions = (torch.__version__.partition("+")[0], np.__version__)
-    state = blake2b(repr(versions).encode(), digest_size=8, person=b"inosgm code")
-    for package in ("inosgm", *packages):
-        for name, file in _sources(package):
-            content = file.read_bytes()
-            state.update(f"{package} {name} {len(content)} ".encode() + content)
-    return state.hexdigest()
-
-
-def _sources(package: str) -> list[tuple[str, Path]]:
-    """List the source files of a package, or the file of a module, by name."""
-    spec = find_spec(package)
-    if spec is None:
-        raise ValueError(f"there is no module {package!r}, which the configuration names")
-    if spec.submodule_search_locations is None:
-        return [] if spec.origin is None else [("", Path(spec.origin))]
-    folders = map(Path, spec.submodule_search_locations)
-    return sorted((file.relative_to(folder).as_posix(), file) for folder in folders for file in folder.rglob("*.py"))
+    return digest_of(("inosgm", *packages), (torch.__version__.partition("+")[0], np.__version__))

@@ -15,11 +15,11 @@ from inosgm.accounting import ACCOUNTANTS
 from inosgm.config import TrainingConfig, differences
 from inosgm.jobs import Executor, JobSpec, Outcome, SerialExecutor, Store
 from inosgm.jobs.driving import WRITERS
+from inosgm.jobs.purpose import STUDY, claim_purpose, require_purpose
 from inosgm.ledger import Ledger
 from inosgm.runs.directory import located
 from inosgm.runs.expense import Expense, counted, expense, require_affordable
 from inosgm.runs.parts import device_of
-from inosgm.runs.purpose import STUDY, claim_purpose, require_purpose
 from inosgm.runs.source import read
 from inosgm.runs.summary import Summary
 from inosgm.runs.task import TrainingTask, config_of, spec_of

@@ -17,9 +17,9 @@ class Mean(Statistic):
     **What it estimates.** Weighted (the default): the mean in which a record of owner n weighs as much as its
     sensitivity C_n, which grows with its budget. It has the least noise, and is biased towards owners with large
     budgets where owners differ. Stratified: a mean for each owner, put together by their public sizes; unbiased, with
-    the noise of all owners in it. Where an unbiased overall mean is all that is wanted, nothing beats one budget for all, the
-    strictest (`planner=plan_uniform`): whoever wants every record to count the same has to add as much noise as the
-    strictest owner asks for.
+    the noise of all owners in it. Where an unbiased overall mean is all that is wanted, nothing beats one budget for
+    all, the strictest (`planner=plan_uniform`): whoever lets every record count the same has to add as much noise as
+    the strictest owner asks for.
 
     **Bias.** Values beyond the bounds count as the nearer bound.
 

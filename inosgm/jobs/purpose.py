@@ -1,11 +1,11 @@
-"""What a store is for: training runs, or the shadow models of an audit, never both."""
+"""What a store is for: training runs, the shadow models of an audit, or a statistic, and nothing else beside it."""
 
-from inosgm.jobs import Store
+from inosgm.jobs.store import Store
 
-STUDY, AUDIT = "study.json", "audit.json"
+STUDY, AUDIT, STATISTIC = "study.json", "audit.json", "statistic.json"
 """The documents that say so."""
 
-PURPOSES = {STUDY: "training runs", AUDIT: "shadow models of an audit"}
+PURPOSES = {STUDY: "training runs", AUDIT: "shadow models of an audit", STATISTIC: "a statistic"}
 
 
 def require_purpose(store: Store, name: str) -> None:

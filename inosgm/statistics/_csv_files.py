@@ -1,0 +1,159 @@
+"""CSV files: cut into ranges of bytes between lines, and read range by range."""
+
+import csv
+import io
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv as pacsv
+
+from inosgm.statistics._files import File
+from inosgm.statistics.fragments import BadTable, Fragment
+
+HEAD = 1 << 20
+"""How much of a file is looked at for the names of its columns and its first row."""
+
+BLOCK = 4 << 20
+"""How much is parsed at once."""
+
+LONGEST = 64 << 20
+"""No line is longer, unless a quotation mark is missing."""
+
+BOOLEANS = ("true", "false")
+
+
+def csv_columns(file: File) -> list[str]:
+    """Return the names of the columns."""
+    return _head(file)[0]
+
+
+def csv_fragments(file: File, first_id: int, size: int) -> list[Fragment]:
+    """Cut a file into ranges of about so many bytes; one that is packed is not cut.
+
+    Every line is looked at once, for its end: rows have the numbers that they have in the whole file.
+    """
+    token, found, quoted = file.token(), list[tuple[int, int, int]](), False
+    start, stop, rows = _end_of_header(file), 0, -1  # the line with the names is none
+    for stop, lines, marks in _lines(file, min(size, 16 << 20)):
+        quoted |= marks
+        rows += lines
+        if stop - start >= size and not file.packed:
+            found.append((start, stop, rows))
+            start, rows = stop, 0
+    if rows > 0:
+        found.append((start, stop, rows))
+    file.require(token)
+    fragments, row = [], 0
+    for start, stop, rows in found:
+        place: dict[str, Any] = {"file": file.path, "start": start, "stop": stop, "token": token, "quoted": quoted}
+        fragments.append(Fragment(**place, row=row, first_id=first_id + row, rows=rows))
+        row += rows
+    return fragments
+
+
+def csv_batches(file: File, fragment: Fragment, wanted: Mapping[str, pa.DataType]) -> Iterator[pa.RecordBatch]:
+    """Read columns of a fragment.
+
+    Args:
+        file: The file.
+        fragment: Which rows.
+        wanted: The columns, and what each is read as.
+    """
+    names, first = _head(file)
+    types = {
+        name: pa.bool_() if kind == pa.float64() and first[names.index(name)].lower() in BOOLEANS else kind
+        for name, kind in wanted.items()
+    }
+    read = pacsv.ReadOptions(column_names=names, block_size=BLOCK, use_threads=False)
+    parse = pacsv.ParseOptions(newlines_in_values=fragment.quoted)
+    convert = pacsv.ConvertOptions(
+        include_columns=list(wanted), column_types=types, null_values=[""], strings_can_be_null=True
+    )
+    try:
+        with file.open() as stream:
+            stream.seek(fragment.start)
+            if file.packed:
+                source = pa.PythonFile(stream, mode="r")
+            else:
+                source = pa.BufferReader(stream.read(fragment.stop - fragment.start))
+            with pacsv.open_csv(source, read, parse, convert) as batches:
+                yield from batches
+    except pa.ArrowInvalid:  # its words show records
+        raise _explained(file, fragment, names, types) from None
+
+
+def _lines(file: File, size: int) -> Iterator[tuple[int, int, bool]]:
+    """Yield, block by block, where its last line ends, how many lines it has that are not empty, and whether there are
+    quotation marks; a line end with an odd number of them before it is part of a field.
+    """
+    position, rest = 0, b""
+    with file.open() as stream:
+        while read := stream.read(size):
+            block = rest + read
+            codes = np.frombuffer(block, dtype=np.uint8)
+            ends, quoted = np.flatnonzero(codes == ord("\n")), b'"' in block
+            if quoted:
+                ends = ends[np.searchsorted(np.flatnonzero(codes == ord('"')), ends) % 2 == 0]
+            if ends.size:
+                lengths = np.diff(ends, prepend=-1) - 1
+                empty = (lengths == 0) | ((lengths == 1) & (codes[ends - 1] == ord("\r")))
+                position += int(ends[-1]) + 1
+                block = block[ends[-1] + 1 :]
+                yield position, int(ends.size - empty.sum()), quoted
+            rest = block
+            if len(rest) > LONGEST:
+                raise BadTable(f"{file.path} has no line end within {LONGEST >> 20} MB: is a quotation mark missing?")
+    if rest.strip():
+        yield position + len(rest), 1, b'"' in rest
+
+
+def _head(file: File) -> tuple[list[str], list[str]]:
+    """Return the names of the columns, and the fields of the first row."""
+    with file.open() as stream:
+        text = stream.read(HEAD).decode("utf-8-sig", errors="replace")
+    rows = (row for row in csv.reader(io.StringIO(text, newline="")) if row)
+    names = [name.strip() for name in next(rows, [])]
+    if not names:
+        raise BadTable(f"{file.path} is empty: its first line must name the columns")
+    twice = {name for name in names if names.count(name) > 1}
+    if twice:
+        raise BadTable(f"{file.path} names the column {min(twice)!r} twice")
+    first = [*next(rows, []), *([""] * len(names))]
+    return names, [field.strip() for field in first[: len(names)]]
+
+
+def _end_of_header(file: File) -> int:
+    """Return where the line ends that names the columns."""
+    with file.open() as stream:
+        while line := stream.readline():
+            if line.strip():
+                break
+        return stream.tell()
+
+
+def _explained(file: File, fragment: Fragment, names: list[str], types: Mapping[str, pa.DataType]) -> BadTable:
+    """Say which row of a fragment cannot be read."""
+    with file.open() as stream:
+        stream.seek(fragment.start)
+        text = stream.read(fragment.stop - fragment.start).decode(errors="replace")
+    places = [(names.index(name), name, kind) for name, kind in types.items() if kind != pa.string()]
+    rows = (row for row in csv.reader(io.StringIO(text, newline="")) if row)
+    for position, row in enumerate(rows):
+        if len(row) != len(names):
+            return BadTable(f"{fragment.at(position)} has {len(row)} fields, the first line names {len(names)} columns")
+        for place, name, kind in places:
+            if not _readable(row[place], kind):
+                what = "numbers" if kind == pa.float64() else "true and false, as its first row does"
+                return BadTable(f"column {name!r} must hold {what}, got something else at {fragment.at(position)}")
+    return BadTable(f"{file.path} cannot be read as CSV: {fragment.rows} rows from {fragment.at(0)} on")
+
+
+def _readable(field: str, kind: pa.DataType) -> bool:
+    if kind == pa.bool_():
+        return field.strip().lower() in (*BOOLEANS, "0", "1", "")
+    try:
+        return bool(np.isscalar(float(field or 0)))
+    except ValueError:
+        return False

@@ -1,0 +1,134 @@
+"""A round of a statistic as jobs: fragments of a table become partial sums, which are merged in a tree."""
+
+import json
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from hashlib import blake2b
+from typing import Any
+
+import numpy as np
+
+import inosgm
+from inosgm._code import digest_of
+from inosgm.cost import Cost
+from inosgm.jobs.spec import JobSpec
+from inosgm.jobs.store import Store
+from inosgm.jobs.task import Attempt, Result
+from inosgm.owners import Owners
+from inosgm.statistics.statistic import Statistic
+from inosgm.statistics.summing import summed
+from inosgm.statistics.tables import BadTable, Fragment, Table, Unreadable
+from inosgm.streaming import OrderedSum
+
+FRAGMENT, MERGE = "fragment", "merge"
+FAN = 16
+"""How many sums a job merges."""
+
+
+class RoundTask:
+    """Sums up one round of a statistic: a job for every fragment of a table, and jobs that merge what these came to.
+
+    The result of a job is one array, `sum`: the bytes of an `OrderedSum`, the same whoever made them. A fragment that
+    cannot be used has the value `problem` instead, in words that show no record.
+
+    A job is charged to nobody: nothing is released. NOT PRIVATE: sums hold the records of their tail.
+
+    Args:
+        store: Where the jobs are, and the key of the stage, which decides who takes part where sample rates are below 1.
+        stage: The job that has the key.
+        statistic: What is asked, after the rounds that are released; workers make the same one.
+        table: The records.
+        owners: Whose they are.
+    """
+
+    def __init__(self, store: Store, stage: JobSpec, statistic: Statistic, table: Table, owners: Owners) -> None:
+        self._store, self._stage, self._table, self._owners = store, stage, table, owners
+        self._statistic, self._plan, self._parameters = type(statistic), statistic.plan, statistic.parameters
+        self._released = list(statistic.observed)
+        values = json.dumps([value.tolist() for value in self._released])
+        self._about = {
+            "stage": stage.id,
+            "round": len(self._released),
+            "released": blake2b(values.encode(), digest_size=16).hexdigest(),
+        }
+
+    def fragments(self) -> list[JobSpec]:
+        """Return the jobs that sum up fragments."""
+        return [
+            self._spec(FRAGMENT, index, {"fragment": fragment.to_dict()})
+            for index, fragment in enumerate(self._table.fragments)
+        ]
+
+    def merges(self, jobs: Sequence[str]) -> list[JobSpec]:
+        """Return the jobs that merge what others came to, some at a time."""
+        groups = [list(jobs[start : start + FAN]) for start in range(0, len(jobs), FAN)]
+        return [self._spec(MERGE, index, {"jobs": group}) for index, group in enumerate(groups)]
+
+    def cost(self, spec: JobSpec) -> Cost | None:
+        """Return nothing: no value is released."""
+        return None
+
+    def run(self, spec: JobSpec, attempt: Attempt) -> Result:
+        """Sum up a fragment, or merge sums.
+
+        Raises:
+            RuntimeError: where code or round are not those of the spec.
+            Unreadable: for a file that this worker cannot read.
+        """
+        if (here := code_of(self._statistic)) != spec.code_version:
+            raise RuntimeError(
+                f"this worker has other code than the command that made the job, {here} and not {spec.code_version}: "
+                "install the same versions, and the same modules of your own, wherever jobs run"
+            )
+        if any(spec.configuration[name] != value for name, value in self._about.items()):
+            raise RuntimeError("this job belongs to another round than the worker was given")
+        if spec.kind == MERGE:
+            return _result(merged(self._store, spec.configuration["jobs"]))
+        fragment = Fragment.from_dict(spec.configuration["fragment"])
+        key = self._store.key(self._stage.id)
+        statistic = self._statistic(self._plan, key=key, **self._parameters).after(self._released)
+        try:
+            return _result(summed(statistic, self._table, self._owners, [fragment], stopping=attempt.stopping))
+        except Unreadable:
+            raise
+        except BadTable as error:
+            return Result(values={"problem": str(error)})
+
+    def _spec(self, kind: str, index: int, about: Mapping[str, Any]) -> JobSpec:
+        return JobSpec(
+            kind=kind,
+            configuration={**self._about, **about},
+            data_fingerprint=self._stage.data_fingerprint,
+            code_version=self._stage.code_version,
+            index=index,
+        )
+
+
+def merged(store: Store, jobs: Sequence[str]) -> OrderedSum:
+    """Return the sum of what jobs came to. NOT PRIVATE.
+
+    Raises:
+        LookupError: if that has been forgotten.
+    """
+    total: OrderedSum | None = None
+    for job in jobs:
+        part = OrderedSum.from_bytes(store.result(job).arrays["sum"].tobytes())
+        if total is None:
+            total = part
+        else:
+            total.merge(part)
+    if total is None:
+        raise ValueError("there must be at least one job to merge, got none")
+    return total
+
+
+@lru_cache
+def code_of(statistic: type[Statistic]) -> str:
+    """Return what stands for the code of a statistic: this package, its own, and the version of numpy."""
+    package = statistic.__module__.partition(".")[0]
+    own = () if package in ("inosgm", "__main__") else (package,)
+    return f"{inosgm.__version__}+{digest_of(('inosgm', *own), (np.__version__,))}"
+
+
+def _result(total: OrderedSum) -> Result:
+    return Result(arrays={"sum": np.frombuffer(total.to_bytes(), dtype=np.uint8)})

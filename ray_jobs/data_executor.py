@@ -1,0 +1,214 @@
+"""Many short jobs through Ray Data, which is made for pieces of large tables."""
+
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import asdict
+from queue import Empty, SimpleQueue
+from threading import Event, Thread
+from typing import Any
+
+import ray
+from ray.data import DataContext, TaskPoolStrategy
+from ray.data import from_items as dataset_of
+
+from inosgm import _validate
+from inosgm.jobs import Crew, Executor, Report, Store, StoreDamaged, Task, work
+from ray_jobs.capacity import Request
+from ray_jobs.connection import connect
+from ray_jobs.crew import environment, living
+
+ROUNDS = 3
+"""So many datasets in a row may end without a single report before the crew is given up."""
+
+PATIENCE = 30.0
+"""Seconds to wait, at the end, for the fragment that is being read."""
+
+
+class RayDataExecutor(Executor):
+    """Does jobs as a Ray dataset with a row per job, as many at once as the cluster holds.
+
+    Ray Data places and repeats work as it likes, the store decides what counts: an attempt has one worker, a job one
+    result. What was lost with its worker is tried again with the next dataset. Jobs are not asked to stop; they should
+    be short, like fragments of a table.
+
+    Which Ray is used, and what a node needs, is as for `RayExecutor`.
+
+    Args:
+        address: Where Ray is; "auto" for one on this machine, "local" to start one in any case.
+        num_cpus: CPUs of a job, which computes with as many threads (whole ones; at least one).
+        max_concurrent: How many jobs at once; as many as the cluster holds if not given.
+
+    Raises:
+        ValueError: for numbers that no cluster could grant.
+        ConnectionError: by `run`, if there is no Ray at the address.
+    """
+
+    elsewhere = True
+
+    def __init__(self, address: str | None = None, num_cpus: float = 1, max_concurrent: int | None = None) -> None:
+        self.address, self.request = address, Request(num_cpus=num_cpus)
+        self.most = None if max_concurrent is None else _validate.count("max_concurrent", max_concurrent, least=1)
+
+    def crew(self, task: Task, store: Store) -> Crew:
+        """Connect, and check that the cluster can hold a job."""
+        store.require_shared()
+        leave = connect(self.address)
+        try:
+            self.request.check(living())
+            return DatasetCrew(self.request, self.most, task, store, leave=leave)
+        except BaseException:
+            leave()
+            raise
+
+
+class DatasetCrew:
+    """Attempts that are collected while nothing runs, and then made by one dataset.
+
+    Args:
+        request: What a job asks of its node.
+        most: How many at once, None for as many as the cluster holds.
+        task: What jobs do.
+        store: Where they are.
+        leave: Ends the connection to Ray, if it is the crew's own.
+    """
+
+    def __init__(
+        self, request: Request, most: int | None, task: Task, store: Store, *, leave: Callable[[], None]
+    ) -> None:
+        self._request, self._most, self._store, self._leave = request, most, store, leave
+        self.about = f"as Ray datasets at {ray.get_runtime_context().gcs_address}, {len(living())} nodes"
+        self._reference = ray.put(task)
+        self._collected: list[tuple[str, int]] = []
+        self._doing: set[tuple[str, int]] = set()
+        self._said: SimpleQueue[dict[str, Any] | None] = SimpleQueue()
+        self._enough = Event()
+        self._thread: Thread | None = None
+        self._silent, self._trouble = 0, ""
+
+    def idle(self) -> int:
+        """Return whether more attempts may be collected."""
+        return self._thread is None
+
+    def start(self, job: str, attempt: int) -> None:
+        """Collect an attempt."""
+        self._collected.append((job, attempt))
+
+    def reports(self, timeout: float) -> list[Report]:
+        """Begin a dataset if attempts are collected; return what has ended."""
+        if self._thread is None and self._collected:
+            self._doing, self._collected = set(self._collected), []
+            self._thread = Thread(target=self._consume, args=(sorted(self._doing),), daemon=True)
+            self._thread.start()
+        found: list[Report] = []
+        try:
+            row = self._said.get(timeout=timeout or 0.001)
+            while True:
+                found += self._over() if row is None else self._hear(row)
+                row = self._said.get_nowait()
+        except Empty:
+            return found
+
+    def interrupt(self) -> None:
+        """Begin nothing more; what is running ends."""
+        self._enough.set()
+
+    def settled(self, kind: str, seconds: float | None) -> None:
+        """Ray Data has metrics of its own."""
+
+    def close(self, *, kill: bool) -> None:
+        """Let Ray go, after the fragments that are being read."""
+        self._enough.set()
+        if self._thread is not None and not kill:
+            self._thread.join(PATIENCE)
+        del self._reference
+        self._leave()
+
+    def _consume(self, attempts: Sequence[tuple[str, int]]) -> None:
+        """Make attempts, in a thread of its own, and hand on what workers say."""
+        try:
+            with _quiet():
+                rows = [{"job": job, "attempt": number} for job, number in attempts]
+                dataset = dataset_of(rows, override_num_blocks=len(rows)).map_batches(
+                    attempted,  # type: ignore[arg-type]  # which does not know of fn_args
+                    batch_size=1,
+                    fn_args=(self._reference, self._store.uri),
+                    num_cpus=self._request.num_cpus,
+                    compute=TaskPoolStrategy(self._most),
+                    runtime_env={"env_vars": environment(self._request)},
+                )
+                for row in dataset.iter_rows():
+                    self._said.put(row)
+                    if self._enough.is_set():
+                        break
+        except Exception as error:  # its words may show data; what has become of the jobs is in the store
+            self._said.put({"error": type(error).__name__})
+        finally:
+            self._said.put(None)
+
+    def _hear(self, row: Mapping[str, Any]) -> list[Report]:
+        """Take what a worker says."""
+        if row["error"] == "FileNotFoundError":
+            raise RuntimeError(
+                f"a worker does not see the store {self._store.uri}: use a path that all nodes of the cluster share, "
+                "or an object store"
+            )
+        if row["error"]:
+            self._trouble = row["error"]
+            return []
+        said = Report(**{name: row[name] for name in ("job", "attempt", "status", "seconds", "about")})
+        self._doing.discard((said.job, said.attempt))
+        self._silent = 0
+        return [said]
+
+    def _over(self) -> list[Report]:
+        """Let the store say what has become of attempts that nobody has reported; they are tried again."""
+        self._thread = None
+        lost, self._doing = self._doing, set()
+        self._silent += 1
+        if lost and self._silent > ROUNDS and not self._enough.is_set():
+            raise RuntimeError(
+                f"the last {ROUNDS} datasets ended with {self._trouble or 'nothing'} before any job had: the logs of "
+                "Ray's session say why; do all nodes have the same packages, and memory for the task?"
+            )
+        return [Report(job=job, attempt=attempt, status="taken") for job, attempt in lost]
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep Ray Data from telling on the terminal how far it has got, which the executor does; its log says all."""
+    context = DataContext.get_current().copy()
+    context.enable_progress_bars = context.print_on_execution_start = False
+    shown = [part for part in logging.getLogger("ray.data").handlers if isinstance(part, logging.StreamHandler)]
+    levels = [part.level for part in shown]
+    try:
+        for part in shown:
+            part.setLevel(logging.ERROR)
+        with DataContext.current(context):
+            yield
+    finally:
+        for part, level in zip(shown, levels, strict=True):
+            part.setLevel(level)
+
+
+def attempted(batch: Mapping[str, Any], reference: Any, uri: str) -> dict[str, list[Any]]:
+    """Make the attempt that a row of a dataset is about, in a worker, and return the report.
+
+    Args:
+        batch: One row: the id of a job, and the number of the attempt.
+        reference: The reference to the task in Ray's object store.
+        uri: Where the store is.
+    """
+    job, number = str(batch["job"][0]), int(batch["attempt"][0])
+    store = Store(uri)
+    try:
+        with suppress(StoreDamaged):  # which the report will say
+            store.spec(job)  # or else it is another place than the one where the job is
+        report, error = work.attempt(store, ray.get(reference), job, number, _never), ""
+    except Exception as failure:
+        report, error = Report(job=job, attempt=number, status="taken"), type(failure).__name__
+    return {name: [value] for name, value in (asdict(report) | {"error": error}).items()}
+
+
+def _never() -> bool:
+    return False
