@@ -6,24 +6,42 @@ from typing import Any
 
 import numpy as np
 
-from examples.statistics_study import opendp_peer
+from examples.statistics_study import excess, opendp_peer
 from examples.statistics_study.questions import Question
-from examples.statistics_study.ways import INDIVIDUAL, OPENDP, OPENDP_CENTRED, STRATIFIED, STRICTEST
+from examples.statistics_study.ways import (
+    INDIVIDUAL,
+    OPENDP,
+    OPENDP_CENTRED,
+    STRATIFIED,
+    STRICTEST,
+    WITHOUT_ORDER,
+)
 from inosgm import Owners, plan_scale, plan_uniform
 from inosgm.statistics import PROCEDURES
 from inosgm.statistics.asking import ask
 
-OURS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
-    INDIVIDUAL: (plan_scale, {}),
-    STRATIFIED: (plan_scale, {"stratified": True}),
-    STRICTEST: (plan_uniform, {}),
+OURS: dict[str, Callable[..., Any]] = {
+    INDIVIDUAL: plan_scale,
+    STRATIFIED: plan_scale,
+    STRICTEST: plan_uniform,
+    WITHOUT_ORDER: plan_scale,
 }
 PEERS = {
     (OPENDP, "sum"): opendp_peer.total,
+    (OPENDP, "count"): opendp_peer.total,
     (OPENDP, "mean"): opendp_peer.mean,
+    (OPENDP_CENTRED, "sum"): opendp_peer.centred_total,
+    (OPENDP_CENTRED, "count"): opendp_peer.centred_total,
     (OPENDP_CENTRED, "mean"): opendp_peer.centred_mean,
 }
 WAYS = (*OURS, OPENDP_CENTRED, OPENDP)
+
+
+def answerable(question: Question, way: str) -> bool:
+    """Say whether one of our ways answers a question."""
+    if way == WITHOUT_ORDER:
+        return question.statistic == "upper-tail-mean"
+    return way in (INDIVIDUAL, STRICTEST) or (way == STRATIFIED and question.stratified)
 
 
 def answers(question: Question, data: np.ndarray, owners: Owners, way: str, releases: int) -> np.ndarray:
@@ -32,11 +50,11 @@ def answers(question: Question, data: np.ndarray, owners: Owners, way: str, rele
     Noise is keyed by what is asked and how often it was asked before: reproducible, and so not private. That is right
     for a study of public data only.
     """
-    planner, more = OURS[way]
-    procedure, parameters = PROCEDURES[question.statistic], {**question.parameters, **more}
+    procedure = excess.WITHOUT_ORDER if way == WITHOUT_ORDER else PROCEDURES[question.statistic]
+    parameters = {**question.parameters, **({"stratified": True} if way == STRATIFIED else {})}
     keys = [key_of(question, owners, way, number) for number in range(releases)]
-    found = [ask(procedure, data, owners, planner=planner, key=key, **parameters) for key in keys]
-    return np.array([question.read(data, estimate.value) for estimate in found])
+    found = [ask(procedure, data, owners, planner=OURS[way], key=key, **parameters) for key in keys]
+    return np.array([question.read(data, question.answer(estimate)) for estimate in found])
 
 
 def by_peer(question: Question, data: np.ndarray, owners: Owners, way: str, releases: int) -> np.ndarray | None:
@@ -48,7 +66,8 @@ def by_peer(question: Question, data: np.ndarray, owners: Owners, way: str, rele
     if peer is None or not opendp_peer.AVAILABLE:
         return None
     strictest = float(owners.epsilon.min()), float(owners.delta.min())
-    return peer(data, question.parameters["bounds"], *strictest).releases(releases)[:, None]
+    bounds = question.parameters.get("bounds", (0.0, 1.0))  # a count has zeros and ones
+    return peer(data, bounds, *strictest).releases(releases)[:, None]
 
 
 def key_of(question: Question, owners: Owners, way: str, number: int) -> int:

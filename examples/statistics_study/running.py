@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from examples.statistics_study.answering import WAYS, answers, by_peer
+from examples.statistics_study.answering import WAYS, answerable, answers, by_peer
 from examples.statistics_study.measuring import Row, measured
 from examples.statistics_study.questions import Question
 from examples.statistics_study.tables import Table
@@ -30,14 +30,15 @@ def run(
 def _rows(question: Question, table: Table, factor: float, releases: int) -> Iterator[Row]:
     """Yield what was found with one factor."""
     data = table.data(question.columns)
-    truth = question.read(data, question.truth(data))
-    scale = question.scale(data, truth)
+    clean = table.data(question.true_columns or question.columns)
+    truth = question.read(clean, question.truth(clean))
+    scale = question.scale(clean, truth)
     by_groups, *dealt = (table.owners(factor, deal) for deal in (None, *range(min(DEALS, releases))))
     for way in WAYS:
         same = by_peer(question, data, by_groups, way, releases)  # a peer does not look at owners
         for kind, dealings in ((table.by, [by_groups]), (DEALT, dealt)):
             found = same
-            if found is None and question.takes(way):
+            if found is None and answerable(question, way):
                 parts = [answers(question, data, owners, way, releases // len(dealings)) for owners in dealings]
                 found = np.concatenate(parts)
             if found is not None:
