@@ -78,7 +78,6 @@ __all__ = [
     "TrimmedMean",
     "UpperTailMean",
     "Variance",
-    "a",
     "ask",
     "private_count",
     "private_covariance",
