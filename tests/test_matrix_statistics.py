@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from scipy import stats
 from sklearn.decomposition import PCA as SklearnPCA
 
-from inosgm import BetaTail, Ledger, LinearTail, Owners, Plan, certify
+from inosgm import BetaTail, BudgetExceeded, Ledger, LinearTail, Owners, Plan, certify
 from inosgm.audit import audit_mechanism
 from inosgm.statistics import (
     PCA,
@@ -381,6 +381,22 @@ def test_a_line_each_costs_what_was_shared(question):
     assert again.value.tobytes() == estimate.value.tobytes()
     read = Estimate.from_dict(estimate.to_dict())
     np.testing.assert_array_equal(read.value, estimate.value)
+
+
+def test_a_question_of_several_rounds_is_refused_before_the_first_and_may_be_asked_again():
+    owners = granting(200)
+    ledger = Ledger(owners=owners)
+    private_regression(table(200), owners, bounds=BOUNDS, target_bounds=TARGET, share=0.6, ledger=ledger)
+    with pytest.raises(BudgetExceeded):
+        private_trimmed_regression(table(200), owners, bounds=BOUNDS, target_bounds=TARGET, ledger=ledger)
+    assert len(ledger.history()) == 1
+    fresh = Ledger(owners=owners)
+    first, again = (
+        private_trimmed_regression(table(200), owners, bounds=BOUNDS, target_bounds=TARGET, ledger=fresh, key=5)
+        for _ in range(2)
+    )
+    assert first.value.tobytes() == again.value.tobytes()
+    assert sum(charge.steps for charge in fresh.history()) == 4
 
 
 def spoiled(value: object) -> object:
