@@ -5,31 +5,93 @@ owner at most `share` of the epsilon that it grants, is charged to a `ledger` if
 `Estimate`: the value, its standard error, what was estimated, and what it cost whom.
 """
 
-from typing import Any
-
-from inosgm.owners import Owners
 from inosgm.statistics.asking import Procedure, ask, single
+from inosgm.statistics.covariance import COMPONENTS, COVARIANCE, PCA, Covariance, private_covariance, private_pca
 from inosgm.statistics.estimate import Estimate
-from inosgm.statistics.means import Mean
+from inosgm.statistics.federated import FederatedAverage
+from inosgm.statistics.histograms import GroupCounts, Histogram, private_group_counts, private_histogram
+from inosgm.statistics.means import Mean, private_mean
+from inosgm.statistics.quantiles import Quantile, private_quantile
+from inosgm.statistics.regression import (
+    REGRESSION,
+    TRIMMED_REGRESSION,
+    LeastTrimmedSquares,
+    LinearRegression,
+    private_regression,
+    private_trimmed_regression,
+)
+from inosgm.statistics.robust import (
+    ROBUST,
+    TRIMMED,
+    RobustMean,
+    TrimmedMean,
+    private_robust_mean,
+    private_trimmed_mean,
+)
 from inosgm.statistics.statistic import Statistic
+from inosgm.statistics.sums import Count, Sum, private_count, private_sum
+from inosgm.statistics.tails import TopHeavySum, UpperTailMean, private_top_heavy_sum, private_upper_tail_mean
+from inosgm.statistics.variance import Variance, private_variance
 
 PROCEDURES: dict[str, Procedure] = {
-    "mean": single(Mean),
+    **{
+        statistic.name: single(statistic)
+        for statistic in (
+            Sum,
+            Count,
+            Mean,
+            Variance,
+            UpperTailMean,
+            TopHeavySum,
+            Quantile,
+            Histogram,
+            GroupCounts,
+        )
+    },
+    TrimmedMean.name: TRIMMED,
+    RobustMean.name: ROBUST,
+    Covariance.name: COVARIANCE,
+    PCA.name: COMPONENTS,
+    LinearRegression.name: REGRESSION,
+    LeastTrimmedSquares.name: TRIMMED_REGRESSION,
 }
 """How every question is answered, by name."""
 
-__all__ = ["PROCEDURES", "Estimate", "Mean", "Statistic", "private_mean"]
-
-
-def private_mean(values: Any, owners: Owners, *, bounds: Any, stratified: bool = False, **options: Any) -> Estimate:
-    """Return the mean of a bounded column; see `Mean`, and `inosgm.statistics.asking.ask` for options.
-
-    >>> owners = Owners(of_record=["a", "b"] * 500, epsilon={"a": 1.0, "b": 5.0}, delta=1e-5)
-    >>> print(private_mean([20.0, 40.0] * 500, owners, bounds=(0, 100), key=1))
-    36.2246 +- 0.072
-    mean, in which records weigh as much as the budget of their owner buys
-    owner  epsilon spent
-    a             0.9998
-    b              4.999
-    """
-    return ask(PROCEDURES["mean"], values, owners, bounds=bounds, stratified=stratified, **options)
+__all__ = [
+    "PCA",
+    "PROCEDURES",
+    "Count",
+    "Covariance",
+    "Estimate",
+    "FederatedAverage",
+    "GroupCounts",
+    "Histogram",
+    "LeastTrimmedSquares",
+    "LinearRegression",
+    "Mean",
+    "Procedure",
+    "Quantile",
+    "RobustMean",
+    "Statistic",
+    "Sum",
+    "TopHeavySum",
+    "TrimmedMean",
+    "UpperTailMean",
+    "Variance",
+    "ask",
+    "private_count",
+    "private_covariance",
+    "private_group_counts",
+    "private_histogram",
+    "private_mean",
+    "private_pca",
+    "private_quantile",
+    "private_regression",
+    "private_robust_mean",
+    "private_sum",
+    "private_top_heavy_sum",
+    "private_trimmed_mean",
+    "private_trimmed_regression",
+    "private_upper_tail_mean",
+    "private_variance",
+]

@@ -166,8 +166,8 @@ def ask(
 
     Args:
         procedure: How it is answered; see `PROCEDURES`.
-        data: The records: an array, a column, a pandas or pyarrow table, the path or URI of a CSV or Parquet file or of a
-            directory of them, or a `Table`.
+        data: The records: an array, a column, a pandas or pyarrow table, the path or URI of a CSV or Parquet file or of
+            a directory of them, or a `Table`.
         owners: Who holds which record, and grants what.
         column: The column of a table that is asked about, or several.
         owner: The column of a table that names the owner of each record; if not given, records belong to owners in the

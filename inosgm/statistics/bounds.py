@@ -73,3 +73,15 @@ def require_numbers(values: Any, name: str = "values", columns: int | None = Non
             f"{name} must be finite numbers, and {int(bad.sum())} of {array.shape[0]} records are missing or infinite "
             f"(the first at position {int(np.argmax(bad))}): fill them in, or leave these records out"
         )
+
+
+def part(name: str, value: Any) -> float:
+    """Return a part of a whole: neither nothing nor all of it.
+
+    Raises:
+        ValueError: for numbers outside (0, 1).
+    """
+    number = _validate.number(name, value, above=0)
+    if number >= 1:
+        raise ValueError(f"{name} must be below 1 (a part, not a percentage), got {value!r}")
+    return number

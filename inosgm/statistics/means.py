@@ -4,8 +4,9 @@ from typing import Any
 
 import numpy as np
 
-from inosgm.owners import Owners
+from inosgm.owners import Label, Owners
 from inosgm.plan import Plan
+from inosgm.statistics.asking import ask, single
 from inosgm.statistics.bounds import Bounds, require_numbers
 from inosgm.statistics.estimate import Estimate, OwnerValue
 from inosgm.statistics.statistic import Statistic
@@ -63,17 +64,57 @@ class Mean(Statistic):
                 half * self.noise / self.total,
                 "mean, in which records weigh as much as the budget of their owner buys",
             )
-        sizes, totals = self.plan.sizes, self.totals
-        held = sizes > 0
-        values = np.where(held, middle + half * sums / np.where(held, totals, 1.0), middle)
-        errors = np.where(held, half * self.noise / np.where(held, totals, 1.0), 0.0)
-        shares = sizes / sizes.sum()
+        parts, errors = owner_means(self, sums)
+        values, errors = middle + half * parts, half * errors
+        shares = self.plan.sizes / self.plan.sizes.sum()
         return self.estimated(
             float(shares @ values),
             float(np.linalg.norm(shares * errors)),
             "mean, put together from a mean for each owner by their sizes: every record weighs the same",
-            by_owner={
-                label: OwnerValue(value=float(value), standard_error=float(error))
-                for label, value, error in zip(self.plan.labels, values, errors, strict=True)
-            },
+            by_owner=owner_values(self.plan, values, errors),
         )
+
+
+def owner_means(statistic: Statistic, sums: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the mean contribution of every owner's records, and its standard error; 0 for owners without records.
+
+    Args:
+        statistic: What was released.
+        sums: One released sum per owner, or a row of them.
+    """
+    rows = np.reshape(sums, (len(statistic.plan.labels), *np.shape(sums)[1:]))
+    totals = np.broadcast_to(statistic.totals.reshape(-1, *[1] * (rows.ndim - 1)), rows.shape)
+    held = totals > 0
+    divisors = np.where(held, totals, 1.0)
+    return np.where(held, rows / divisors, 0.0), np.where(held, statistic.noise / divisors, 0.0)
+
+
+def owner_values(plan: Plan, values: np.ndarray, errors: np.ndarray) -> dict[Label, OwnerValue]:
+    """Return values and standard errors, one or a row for every owner, under the labels of the owners."""
+    return {
+        label: OwnerValue(
+            value=value if np.ndim(value) else float(value), standard_error=error if np.ndim(error) else float(error)
+        )
+        for label, value, error in zip(plan.labels, values, errors, strict=True)
+    }
+
+
+def private_mean(values: Any, owners: Owners, *, bounds: Any, stratified: bool = False, **options: Any) -> Estimate:
+    """Return the mean of a bounded column; see `Mean`.
+
+    **Meaning and bias.** Records weigh as much as the budget of their owner buys: it leans towards owners with large
+    budgets. Stratified, it is put together from a mean for each owner, unbiased and with more noise. Values beyond the
+    bounds count as the nearer bound.
+
+    **Guarantee.** Costs every owner at most `share` of its epsilon; see `inosgm.statistics.asking.ask` for this and
+    other options.
+
+    >>> owners = Owners(of_record=["a", "b"] * 500, epsilon={"a": 1.0, "b": 5.0}, delta=1e-5)
+    >>> print(private_mean([20.0, 40.0] * 500, owners, bounds=(0, 100), key=1))
+    36.2246 +- 0.072
+    mean, in which records weigh as much as the budget of their owner buys
+    owner  epsilon spent
+    a             0.9998
+    b              4.999
+    """
+    return ask(single(Mean), values, owners, bounds=bounds, stratified=stratified, **options)

@@ -1,0 +1,307 @@
+"""How many records fall into public bins, or belong to public groups."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from inosgm import _validate
+from inosgm.contributions import Cells
+from inosgm.owners import Label, Owners
+from inosgm.plan import Plan
+from inosgm.statistics.asking import ask, single
+from inosgm.statistics.bounds import numbers, require_numbers
+from inosgm.statistics.estimate import Estimate
+from inosgm.statistics.means import owner_means, owner_values
+from inosgm.statistics.statistic import Statistic
+
+
+class _Counts(Statistic):
+    """Counts of records in cells, of which each record is in one.
+
+    Shares of cells add up to 1, and that is put right in what was released: it takes noise away.
+    """
+
+    stratified: bool
+    _size: int
+
+    def _counted(self, what: str, **details: Any) -> Estimate:
+        """Return the count of every cell, with the shares in the details."""
+        (sums,) = self.observed
+        rows = np.reshape(sums, (-1, self._size))
+        sizes = self.plan.sizes
+        if self.stratified:
+            found, errors = owner_means(self, rows)
+            own, own_errors = (sizes[:, None] * each for each in (_whole(found, sizes), _known(errors)))
+            counts, spreads = own.sum(axis=0), np.linalg.norm(own_errors, axis=0)
+            estimand = f"{what}, put together from those of each owner: every record counts the same"
+        else:
+            own = own_errors = None
+            records = sizes.sum()
+            counts = records * _whole(rows / self.total, records)[0]
+            spreads = records * _known(np.full(self._size, self.noise / self.total))
+            estimand = (
+                f"{what}: the number of records times shares in which they weigh as much as the budget of their owner "
+                "buys"
+            )
+        return self.estimated(
+            counts,
+            spreads,
+            estimand,
+            by_owner=None if own is None or own_errors is None else owner_values(self.plan, own, own_errors),
+            shares=counts / sizes.sum(),
+            **details,
+        )
+
+
+def _whole(shares: np.ndarray, sizes: Any) -> np.ndarray:
+    """Return shares that add up to 1 in every row of somebody with records."""
+    missing = np.where(np.asarray(sizes) > 0, 1 - shares.sum(axis=-1), 0.0)
+    return np.asarray(shares + missing[..., None] / shares.shape[-1])
+
+
+def _known(errors: np.ndarray) -> np.ndarray:
+    """Return the standard errors of shares that add up to 1, by those of shares that need not."""
+    return np.asarray(errors * np.sqrt(1 - 1 / errors.shape[-1]))
+
+
+class Histogram(_Counts):
+    """How many records have a value in each of several bins with public edges.
+
+    **What it estimates.** Weighted (the default): the number of records times the share of each bin, in which a record
+    of owner n weighs as much as its sensitivity C_n, which grows with its budget; biased towards owners with large
+    budgets where owners differ. Stratified: a histogram for each owner, and all of them together; every record counts
+    the same, with the noise of all owners in it. Bins are closed on the left, the last one on both sides. Counts are
+    neither rounded nor moved above 0, which keeps them unbiased; they add up to the number of records, which is public.
+
+    **Bias.** Values beyond the outer edges count in the outer bins.
+
+    **Guarantee.** That of `Statistic`, in one round: a record is in one bin, so all bins together cost as much as one.
+
+    Args:
+        plan: The public numbers; one step.
+        owners: As for `Statistic`.
+        edges: The edges of the bins, ascending; one more than there are bins.
+        stratified: Estimate a histogram for each owner.
+        options: As for `Statistic`.
+
+    Raises:
+        ValueError: for fewer than two edges, and edges that do not ascend.
+
+    >>> plan = Plan(sample_rates=[1], sensitivities=[1], sizes=[4], noise_scale=0.01, steps=1)
+    >>> estimate = Histogram(plan, [0, 0, 0, 0], edges=[0, 5, 10, 20], key=1).run([1.0, 2.0, 5.0, 99.0])
+    >>> estimate.value.round(1), estimate.details["shares"].round(2)
+    (array([2., 1., 1.]), array([0.5 , 0.25, 0.25]))
+    """
+
+    name = "histogram"
+
+    def __init__(
+        self,
+        plan: Plan,
+        owners: Owners | Any = None,
+        *,
+        edges: Sequence[float],
+        stratified: bool = False,
+        **options: Any,
+    ) -> None:
+        self.edges, self.stratified = _validate.vector("edges", edges), stratified
+        if self.edges.size < 2 or not (np.diff(self.edges) > 0).all():
+            raise ValueError(
+                f"edges must be two or more numbers that ascend, got {_validate.some(self.edges.tolist())}"
+            )
+        self._size = self.edges.size - 1
+        super().__init__(plan, owners, bins=self._size, by_owner=stratified, **options)
+
+    def check(self, batch: Any) -> None:
+        """Raise for anything but finite numbers."""
+        require_numbers(batch)
+
+    def contributions(self, batch: Any) -> Cells:
+        """Return 1 in the bin of each record."""
+        values = numbers(batch)
+        return Cells(np.ones(values.size), np.searchsorted(self.edges[1:-1], values, side="right"), self._size)
+
+    def estimate(self) -> Estimate:
+        """Return the counts."""
+        return self._counted("count of every bin", edges=self.edges)
+
+
+class GroupCounts(_Counts):
+    """How many records belong to each of several groups with public names.
+
+    **What it estimates.** As for `Histogram`: weighted or stratified counts, which add up to the number of records and
+    are neither rounded nor moved above 0. Names have to be known before: which names occur in the data is private.
+    All others are counted together, in a cell of their own at the end.
+
+    **Bias.** None but that of the weights.
+
+    **Guarantee.** That of `Statistic`, in one round: a record is in one group, so all groups together cost as much as
+    one.
+
+    Args:
+        plan: The public numbers; one step.
+        owners: As for `Statistic`.
+        categories: The names, all text or all whole numbers.
+        other: What the cell of all other names is called. None if there are no others: a record with another name is an
+            error then, which tells whoever sees it that there is one.
+        stratified: Estimate the counts for each owner.
+        options: As for `Statistic`.
+
+    Raises:
+        ValueError: for names that are given twice.
+
+    >>> plan = Plan(sample_rates=[1], sensitivities=[1], sizes=[4], noise_scale=0.01, steps=1)
+    >>> counts = GroupCounts(plan, [0, 0, 0, 0], categories=["rent", "own"], key=1)
+    >>> estimate = counts.run(["own", "free", "rent", "own"])
+    >>> dict(zip(estimate.details["categories"].tolist(), estimate.value.round(1).tolist()))
+    {'rent': 1.0, 'own': 2.0, 'other': 1.0}
+    """
+
+    name = "group-counts"
+
+    of_labels = True
+    """Its records are labels, not numbers."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        owners: Owners | Any = None,
+        *,
+        categories: Sequence[Label],
+        other: str | None = "other",
+        stratified: bool = False,
+        **options: Any,
+    ) -> None:
+        self.categories, self.other, self.stratified = _names(categories), other, stratified
+        names = [str(name) for name in self.categories.tolist()]
+        if other is not None and (not isinstance(other, str) or other in names):
+            raise ValueError(f"other must be text, and no name of a category, got {other!r}")
+        self._names = [*names, *([] if other is None else [other])]
+        self._ascending = np.argsort(self.categories)
+        self._size = len(self._names)
+        super().__init__(plan, owners, bins=self._size, by_owner=stratified, **options)
+
+    def check(self, batch: Any) -> None:
+        """Raise for labels that are missing, of another kind, or no category while there is no cell for others."""
+        cells = self._cells_of(batch)
+        unknown = cells == self.categories.size
+        if self.other is None and unknown.any():
+            raise ValueError(
+                f"values must be categories ({_validate.some(self.categories.tolist())}), and {int(unknown.sum())} of "
+                f"{cells.size} records are not (the first at position {int(np.argmax(unknown))}): name all categories, "
+                "or count the others together"
+            )
+
+    def contributions(self, batch: Any) -> Cells:
+        """Return 1 in the cell of each record."""
+        cells = self._cells_of(batch)
+        known = cells < self._size
+        return Cells(known.astype(np.float64), np.where(known, cells, 0), self._size)
+
+    def estimate(self) -> Estimate:
+        """Return the counts."""
+        return self._counted("count of every group", categories=np.array(self._names))
+
+    def _cells_of(self, batch: Any) -> np.ndarray:
+        """Return the position of each record's category; of others, the number of categories."""
+        labels = _labels(batch, text=self.categories.dtype.kind == "U")
+        ordered = self.categories[self._ascending]
+        places = np.minimum(np.searchsorted(ordered, labels), ordered.size - 1)
+        return np.where(ordered[places] == labels, self._ascending[places], ordered.size)
+
+
+def _names(categories: Any) -> np.ndarray:
+    """Return names that differ, as an array.
+
+    Raises:
+        TypeError: for anything but text, or whole numbers.
+        ValueError: for none, or one twice.
+    """
+    if isinstance(categories, str) or not len(categories):
+        raise ValueError(f"categories must be a list of names, got {categories!r}")
+    names = list(categories)
+    kinds = {str if isinstance(name, str) else int if _is_whole(name) else None for name in names}
+    if None in kinds or len(kinds) > 1:
+        raise TypeError(f"categories must be all text or all whole numbers, got {_validate.some(names)}")
+    if len(set(names)) < len(names):
+        raise ValueError(f"categories must differ, got {_validate.some(names)}")
+    return np.array(names)
+
+
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, int | np.integer) and not isinstance(value, bool)
+
+
+def _labels(values: Any, *, text: bool) -> np.ndarray:
+    """Return a column of labels as text, or as whole numbers.
+
+    Raises:
+        TypeError: for labels of another kind.
+        ValueError: for missing ones, and for anything but one label per record.
+    """
+    array = np.asarray(values)
+    if array.ndim != 1:
+        raise ValueError(f"values must be one label per record, got shape {array.shape}")
+    if not array.size:
+        return np.empty(0, dtype=np.str_ if text else np.int64)
+    if array.dtype.kind in ("UT" if text else "iu"):
+        return array.astype(np.str_, copy=False) if text else array
+    if array.dtype == object:
+        bad = np.array([not (isinstance(value, str) if text else _is_whole(value)) for value in array.tolist()])
+        if not bad.any():
+            return array.astype(np.str_ if text else np.int64)
+        raise ValueError(
+            f"values must be labels, and {int(bad.sum())} of {array.size} records are missing or of another kind than "
+            f"the categories (the first at position {int(np.argmax(bad))}): fill them in, or leave these records out"
+        )
+    raise TypeError(f"values must be {'text' if text else 'whole numbers'}, as the categories are, got {array.dtype}")
+
+
+def private_histogram(
+    values: Any, owners: Owners, *, edges: Sequence[float], stratified: bool = False, **options: Any
+) -> Estimate:
+    """Return how many records have a value in each bin between public edges; see `Histogram`.
+
+    **Meaning and bias.** The number of records times shares in which records weigh as much as the budget of their owner
+    buys: it leans towards owners with large budgets. Stratified, it is put together from a histogram for each owner,
+    unbiased and with more noise. Values beyond the outer edges count in the outer bins. Counts may be negative.
+
+    **Guarantee.** Costs every owner at most `share` of its epsilon; see `inosgm.statistics.asking.ask` for this and
+    other options.
+
+    >>> owners = Owners(of_record=["a", "b"] * 500, epsilon={"a": 1.0, "b": 5.0}, delta=1e-5)
+    >>> estimate = private_histogram(list(range(1000)), owners, edges=[0, 100, 500, 1000], key=1)
+    >>> bool((abs(estimate.value - [100, 400, 500]) < 4 * estimate.standard_error).all())
+    True
+    """
+    return ask(single(Histogram), values, owners, edges=edges, stratified=stratified, **options)
+
+
+def private_group_counts(
+    values: Any,
+    owners: Owners,
+    *,
+    categories: Sequence[Label],
+    other: str | None = "other",
+    stratified: bool = False,
+    **options: Any,
+) -> Estimate:
+    """Return how many records belong to each group with a public name, and to all others; see `GroupCounts`.
+
+    **Meaning and bias.** The number of records times shares in which records weigh as much as the budget of their owner
+    buys: it leans towards owners with large budgets. Stratified, they are put together from counts for each owner,
+    unbiased and with more noise. Counts may be negative.
+
+    **Guarantee.** Costs every owner at most `share` of its epsilon; see `inosgm.statistics.asking.ask` for this and
+    other options.
+
+    >>> owners = Owners(of_record=["a", "b"] * 500, epsilon={"a": 1.0, "b": 5.0}, delta=1e-5)
+    >>> values = ["rent", "rent", "own", "own", "free"] * 200
+    >>> estimate = private_group_counts(values, owners, categories=["rent", "own"], key=1)
+    >>> bool((abs(estimate.value - [400, 400, 200]) < 4 * estimate.standard_error).all())
+    True
+    """
+    return ask(
+        single(GroupCounts), values, owners, categories=categories, other=other, stratified=stratified, **options
+    )

@@ -1,0 +1,150 @@
+"""Quantiles of a bounded column, by bisection on noisy counts."""
+
+from typing import Any
+
+import numpy as np
+from scipy import stats
+
+from inosgm import _validate
+from inosgm.owners import Owners
+from inosgm.plan import Plan
+from inosgm.statistics.asking import ask, single
+from inosgm.statistics.bounds import Bounds, numbers, part, require_numbers
+from inosgm.statistics.estimate import Estimate
+from inosgm.statistics.statistic import Statistic
+
+ROUNDS = 12
+"""How often the bounds are halved unless told: to 1/4096 of their distance."""
+
+CONFIDENCE = 0.95
+"""Of the interval beside a quantile."""
+
+
+class Quantile(Statistic):
+    """A quantile of numbers within public bounds: plain sampled Gaussian mechanism, because order does not help here.
+
+    Every round counts the records at or below the middle of a bracket, with noise, and keeps the half of the bracket in
+    which the quantile seems to be. After the last round the middle of the bracket is the estimate.
+
+    **What it estimates.** The smallest value t such that records with values up to t have at least `level` of all
+    weight, a record of owner n weighing as much as its sensitivity C_n, which grows with its budget. Where owners
+    differ it leans towards those with large budgets; one budget for all (`planner=plan_uniform`) lets every record
+    weigh the same.
+
+    **Bias.** The estimate is no finer than the last bracket, (high - low) / 2^rounds wide. Values beyond the bounds are
+    counted there. A wrong turn is never taken back.
+
+    **Standard error.** Noise is on counts: by how much it moves the quantile depends on how densely values lie there,
+    which is not released. So it is half the distance between the closest tested values at which the count was off the
+    level by more than its standard error, on either side (a bound, if there is none): about right or too large.
+    `details` has what is certain: an interval that holds the quantile with probability 0.95 over the noise, whatever
+    the data (if sample rates are 1); the values that were tested, and the share of weight that was found up to each;
+    and the standard error of those shares.
+
+    **Guarantee.** That of `Statistic`, in as many rounds. Where a round looks depends on released counts only.
+
+    Args:
+        plan: The public numbers; a step for every round.
+        owners: As for `Statistic`.
+        bounds: The smallest and the largest value that the quantile may have.
+        level: In (0, 1): 0.5 is the median.
+        rounds: How many releases; each has its part of the budget, and halves the bracket.
+        options: As for `Statistic`.
+
+    Raises:
+        ValueError: for a level outside (0, 1).
+
+    >>> plan = Plan(sample_rates=[1], sensitivities=[1], sizes=[5], noise_scale=0.01, steps=10)
+    >>> median = Quantile(plan, [0] * 5, bounds=(0, 10), level=0.5, rounds=10, key=1)
+    >>> round(median.run([1.0, 2.0, 3.0, 9.0, 14.0]).value, 1)
+    3.0
+    """
+
+    name = "quantile"
+
+    def __init__(
+        self,
+        plan: Plan,
+        owners: Owners | Any = None,
+        *,
+        bounds: Any,
+        level: float,
+        rounds: int = ROUNDS,
+        **options: Any,
+    ) -> None:
+        self.bounds, self.level = Bounds.of(bounds), part("level", level)
+        self.low, self.high = self.bounds.low, self.bounds.high
+        self.tested: list[float] = []
+        super().__init__(plan, owners, **options)
+
+    @classmethod
+    def rounds_of(cls, **parameters: Any) -> int:
+        """Return the parameter `rounds`."""
+        return _validate.count("rounds", parameters.get("rounds", ROUNDS), least=1)
+
+    def check(self, batch: Any) -> None:
+        """Raise for anything but finite numbers."""
+        require_numbers(batch)
+
+    @property
+    def threshold(self) -> float:
+        """The value up to which the next round counts."""
+        return self.low / 2 + self.high / 2
+
+    def contributions(self, batch: Any) -> np.ndarray:
+        """Return 1 - level for records up to the threshold and -level for others, over the larger of the two."""
+        return ((numbers(batch) <= self.threshold) - self.level) / max(self.level, 1 - self.level)
+
+    def learned(self, value: np.ndarray) -> None:
+        """Keep the half of the bracket that the released count points to."""
+        self.tested.append(self.threshold)
+        if value >= 0:
+            self.high = self.threshold
+        else:
+            self.low = self.threshold
+
+    def estimate(self) -> Estimate:
+        """Return the middle of the last bracket."""
+        scale = max(self.level, 1 - self.level) / self.total
+        beyond, error = scale * np.array([float(value) for value in self.observed]), scale * self.noise
+        lowest, highest = self._consistent(beyond, error)
+        rounds = len(self.observed)
+        sure = self._consistent(beyond, error * float(stats.norm.isf((1 - CONFIDENCE) / 2 / rounds)))
+        return self.estimated(
+            self.threshold,
+            (highest - lowest) / 2,
+            f"quantile at level {self.level:g}: the value up to which {self.level:g} of all weight lies; records weigh "
+            "as much as the budget of their owner buys",
+            interval=np.array(sure),
+            tested=np.array(self.tested),
+            shares=self.level + beyond,
+            share_error=error,
+        )
+
+    def _consistent(self, beyond: np.ndarray, margin: float) -> tuple[float, float]:
+        """Return the range of values that no count contradicts by more than a margin; never less than the bracket."""
+        tested = np.array(self.tested)
+        low = float(np.max(tested[beyond < -margin], initial=self.bounds.low))
+        high = float(np.min(tested[beyond > margin], initial=self.bounds.high))
+        return min(low, self.low), max(high, self.high)
+
+
+def private_quantile(
+    values: Any, owners: Owners, *, bounds: Any, level: float, rounds: int = ROUNDS, **options: Any
+) -> Estimate:
+    """Return a quantile of a bounded column, by bisection on noisy counts; see `Quantile`.
+
+    **Meaning and bias.** The value up to which `level` of all weight lies, records weighing as much as the budget of
+    their owner buys: it leans towards owners with large budgets. No finer than the bounds' distance over 2^rounds. What
+    its standard error is, and what is certain, `Quantile` says.
+
+    **Guarantee.** Costs every owner at most `share` of its epsilon; see `inosgm.statistics.asking.ask` for this and
+    other options.
+
+    >>> owners = Owners(of_record=["a", "b"] * 500, epsilon={"a": 1.0, "b": 5.0}, delta=1e-5)
+    >>> estimate = private_quantile(list(range(1000)), owners, bounds=(0, 5000), level=0.5, key=1)
+    >>> low, high = estimate.details["interval"]
+    >>> bool(low < 500 < high), abs(estimate.value - 500) < 50
+    (True, True)
+    """
+    return ask(single(Quantile), values, owners, bounds=bounds, level=level, rounds=rounds, **options)

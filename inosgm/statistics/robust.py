@@ -1,0 +1,247 @@
+"""Means that outliers do not move: records far from a centre, which was released before, are given up."""
+
+from typing import Any
+
+import numpy as np
+
+from inosgm import _validate
+from inosgm.orders import Ascending
+from inosgm.owners import Owners
+from inosgm.plan import Plan
+from inosgm.statistics.asking import Procedure, Stage, Stages, ask
+from inosgm.statistics.bounds import Bounds, numbers, part, require_numbers
+from inosgm.statistics.estimate import Estimate
+from inosgm.statistics.quantiles import ROUNDS, Quantile
+from inosgm.statistics.statistic import Statistic
+from inosgm.tails import HardTail, LinearTail
+
+CENTRING = 0.25
+"""The part of the budget by which a centre is found: a rough one will do."""
+
+SPREADING = 0.35
+"""The part by which both quartiles are found: in squares, twice as much."""
+
+
+class TrimmedMean(Statistic):
+    """The mean of numbers within public bounds without those that are farthest from a centre.
+
+    **What it estimates.** The mean of the values that are closest to the centre, as many as hold 1 - fraction of all
+    weight: a record of owner n weighs as much as its sensitivity C_n, which grows with its budget, and the record at
+    the border counts in part. Where values are skewed, more is given up on the long side, and it is not the
+    mean: that is its meaning. For one in which all records weigh the same, take one budget for all
+    (`planner=plan_uniform`).
+
+    **Bias.** Values beyond the bounds count as the nearer bound. With sample rates below 1 the closest of a batch stand
+    for the closest of all.
+
+    **Standard error.** That of the mean about the centre as it is; the noise of the centre, if it was released, is not
+    in it.
+
+    **Guarantee.** That of `Statistic`, in one round, if the centre is public or was released before:
+    `private_trimmed_mean` pays for a median first.
+
+    Args:
+        plan: The public numbers; one step.
+        owners: As for `Statistic`.
+        bounds: The smallest and the largest value that counts.
+        centre: From where distances are taken.
+        fraction: In (0, 1): how much of all weight is given up.
+        options: As for `Statistic`.
+
+    Raises:
+        ValueError: for a fraction outside (0, 1).
+
+    >>> plan = Plan(sample_rates=[1], sensitivities=[1], sizes=[4], noise_scale=0.01, steps=1)
+    >>> trimmed = TrimmedMean(plan, [0] * 4, bounds=(0, 100), centre=4.0, fraction=0.25, key=1)
+    >>> round(trimmed.run([3.0, 4.0, 5.0, 99.0]).value)
+    4
+    """
+
+    name = "trimmed-mean"
+
+    def __init__(
+        self, plan: Plan, owners: Owners | Any = None, *, bounds: Any, centre: float, fraction: float, **options: Any
+    ) -> None:
+        self.bounds, self.centre = Bounds.of(bounds), _validate.number("centre", centre)
+        self.fraction = part("fraction", fraction)
+        super().__init__(plan, owners, tail=HardTail(plan.tail_length(self.fraction)), order=Ascending(), **options)
+
+    def check(self, batch: Any) -> None:
+        """Raise for anything but finite numbers."""
+        require_numbers(batch)
+
+    def contributions(self, batch: Any) -> np.ndarray:
+        """Return distances from the middle of the bounds, in halves of the range."""
+        return self.bounds.shares(batch)
+
+    def scores(self, batch: Any) -> np.ndarray:
+        """Return distances from the centre: the closest are the most important."""
+        return np.asarray(np.abs(np.clip(numbers(batch), self.bounds.low, self.bounds.high) - self.centre))
+
+    def estimate(self) -> Estimate:
+        """Return the mean."""
+        (total,) = self.observed
+        return self.estimated(
+            self.bounds.middle + self.bounds.half * float(total) / self.total,
+            self.bounds.half * self.noise / self.total,
+            f"mean of the {1 - self.fraction:.4g} of all values that are closest to {self.centre:.6g}, in which "
+            "records weigh as much as the budget of their owner buys",
+            centre=self.centre,
+        )
+
+
+class RobustMean(Statistic):
+    """The mean of numbers that are moved to within a radius of a centre; the farthest are softly given up.
+
+    Its noise grows with the radius, not with the distance of bounds: where a few values are far off, it is by far the
+    most precise of the means.
+
+    **What it estimates.** The weighted mean of clip(x, centre - radius, centre + radius) with weights rho_k C_k: C_k
+    is the sensitivity of the record's owner, which grows with its budget, and rho_k in [0, 1] the importance of its
+    rank. Records are ranked by their distance from the centre. The closest, that hold 1 - fraction of all weight, have
+    rho = 1; from there rho falls on a straight line to 0 at the farthest.
+
+    **Bias.** It is not the mean of skewed values: what is moved and given up on the long side is missing. That is its
+    meaning. If centre or radius are far off, because the budgets bought too little, so is the estimate: it never leaves
+    their range. With sample rates below 1 the ranks in a batch stand for those among all.
+
+    **Standard error.** That of the mean about the centre as it is; the noise of centre and radius, if they were
+    released, is not in it.
+
+    **Guarantee.** That of `Statistic`, in one round, if centre and radius are public or were released before:
+    `private_robust_mean` pays for quartiles first.
+
+    Args:
+        plan: The public numbers; one step.
+        owners: As for `Statistic`.
+        centre: From where distances are taken.
+        radius: How far from it a value counts in full.
+        fraction: In [0, 1]: which part of all weight, from the farthest record in, counts less than in full.
+        options: As for `Statistic`.
+
+    Raises:
+        ValueError: for a radius that is not positive, and a fraction outside [0, 1].
+
+    >>> plan = Plan(sample_rates=[1], sensitivities=[1], sizes=[4], noise_scale=0.01, steps=1)
+    >>> robust = RobustMean(plan, [0] * 4, centre=4.0, radius=2.0, fraction=0.25, key=1)
+    >>> round(robust.run([3.0, 4.0, 5.0, 99.0]).value, 1)
+    4.3
+    """
+
+    name = "robust-mean"
+
+    def __init__(
+        self, plan: Plan, owners: Owners | Any = None, *, centre: float, radius: float, fraction: float, **options: Any
+    ) -> None:
+        self.centre, self.radius = _validate.number("centre", centre), _validate.number("radius", radius, above=0)
+        self.fraction = _validate.number("fraction", fraction, least=0, most=1)
+        super().__init__(plan, owners, tail=LinearTail(plan.tail_length(self.fraction)), order=Ascending(), **options)
+
+    def check(self, batch: Any) -> None:
+        """Raise for anything but finite numbers."""
+        require_numbers(batch)
+
+    def contributions(self, batch: Any) -> np.ndarray:
+        """Return distances from the centre with their sign, in radii, at most 1."""
+        return np.clip((numbers(batch) - self.centre) / self.radius, -1.0, 1.0)
+
+    def scores(self, batch: Any) -> np.ndarray:
+        """Return distances from the centre: the closest are the most important."""
+        return np.abs(numbers(batch) - self.centre)
+
+    def estimate(self) -> Estimate:
+        """Return the mean."""
+        (total,) = self.observed
+        return self.estimated(
+            self.centre + self.radius * float(total) / self.total,
+            self.radius * self.noise / self.total,
+            f"mean of values moved to within {self.radius:.6g} of {self.centre:.6g}, of which the farthest "
+            f"{self.fraction:.4g} count less and less; records weigh as much as the budget of their owner buys",
+            centre=self.centre,
+            radius=self.radius,
+        )
+
+
+def _trimmed_stages(*, bounds: Any, fraction: float = 0.1, rounds: int = ROUNDS) -> Stages:
+    """Find the median, then the mean of what is close to it."""
+    part("fraction", fraction)
+    median = yield Stage(Quantile, {"bounds": bounds, "level": 0.5, "rounds": rounds})
+    return (yield Stage(TrimmedMean, {"bounds": bounds, "centre": median.value, "fraction": fraction}))
+
+
+def _robust_stages(*, bounds: Any, reach: float = 2.0, fraction: float = 0.1, rounds: int = ROUNDS) -> Stages:
+    """Find both quartiles, then the mean of what is close to their middle."""
+    reach = _validate.number("reach", reach, above=0)
+    _validate.number("fraction", fraction, least=0, most=1)
+    limits = Bounds.of(bounds)
+    lower = yield Stage(Quantile, {"bounds": bounds, "level": 0.25, "rounds": rounds})
+    upper = yield Stage(Quantile, {"bounds": bounds, "level": 0.75, "rounds": rounds})
+    centre = float(lower.value + upper.value) / 2
+    finest = 2 * limits.half / 2**rounds
+    widest = max(limits.high - centre, centre - limits.low)
+    radius = min(max(reach * float(upper.value - lower.value), finest), widest)
+    return (yield Stage(RobustMean, {"centre": centre, "radius": radius, "fraction": fraction}))
+
+
+def _rounds(quantiles: int) -> Any:
+    def rounds(**parameters: Any) -> tuple[int, ...]:
+        return (*[Quantile.rounds_of(**parameters)] * quantiles, 1)
+
+    return rounds
+
+
+TRIMMED = Procedure(_trimmed_stages, _rounds(1), (CENTRING, 1.0))
+ROBUST = Procedure(_robust_stages, _rounds(2), (CENTRING, SPREADING, 1.0))
+
+
+def private_trimmed_mean(
+    values: Any, owners: Owners, *, bounds: Any, fraction: float = 0.1, rounds: int = ROUNDS, **options: Any
+) -> Estimate:
+    """Return the mean of a bounded column without the fraction that is farthest from the median; see `TrimmedMean`.
+
+    A quarter of the budget buys the median, in several rounds; the rest buys the mean, nearly as precise as with all.
+
+    **Meaning and bias.** Records weigh as much as the budget of their owner buys: it leans towards owners with large
+    budgets. Where values are skewed, more is given up on the long side. Values beyond the bounds count as the nearer
+    bound. The standard error is that of the mean about the median as it was released.
+
+    **Guarantee.** Costs every owner at most `share` of its epsilon; see `inosgm.statistics.asking.ask` for this and
+    other options.
+
+    >>> owners = Owners(of_record=["a", "b"] * 500, epsilon={"a": 1.0, "b": 5.0}, delta=1e-5)
+    >>> estimate = private_trimmed_mean([20.0, 40.0] * 490 + [100.0] * 20, owners, bounds=(0, 100), key=1)
+    >>> 20 < estimate.value < 40
+    True
+    """
+    return ask(TRIMMED, values, owners, bounds=bounds, fraction=fraction, rounds=rounds, **options)
+
+
+def private_robust_mean(
+    values: Any,
+    owners: Owners,
+    *,
+    bounds: Any,
+    reach: float = 2.0,
+    fraction: float = 0.1,
+    rounds: int = ROUNDS,
+    **options: Any,
+) -> Estimate:
+    """Return the mean of a column as outliers do not move it, with little noise however wide bounds are.
+
+    A part of the budget buys both quartiles. Values are moved to within `reach` times their distance from the middle
+    between them (2 makes these Tukey's fences), and the farthest fraction of weight counts less and less; see
+    `RobustMean`.
+
+    **Meaning and bias.** Not the mean where values are skewed. Records weigh as much as the budget of their owner buys:
+    it leans towards owners with large budgets. The standard error is that of the mean about the centre as it was
+    released.
+
+    **Guarantee.** Costs every owner at most `share` of its epsilon; see `inosgm.statistics.asking.ask` for this and
+    other options.
+
+    >>> owners = Owners(of_record=["a", "b"] * 500, epsilon={"a": 1.0, "b": 5.0}, delta=1e-5)
+    >>> estimate = private_robust_mean([20.0, 40.0] * 490 + [9e5] * 20, owners, bounds=(0, 1e6), rounds=24, key=1)
+    >>> 20 < estimate.value < 40, estimate.standard_error < 1
+    (True, True)
+    """
+    return ask(ROBUST, values, owners, bounds=bounds, reach=reach, fraction=fraction, rounds=rounds, **options)

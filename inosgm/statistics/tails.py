@@ -1,0 +1,170 @@
+"""What the largest values of a column come to: statistics that only an ordered sum can give in one release."""
+
+from typing import Any
+
+import numpy as np
+
+from inosgm import _validate
+from inosgm.orders import Descending
+from inosgm.owners import Owners
+from inosgm.plan import Plan
+from inosgm.statistics.asking import ask, single
+from inosgm.statistics.bounds import Bounds, part, require_numbers
+from inosgm.statistics.estimate import Estimate
+from inosgm.statistics.statistic import Statistic
+from inosgm.tails import HardTail, LinearTail, Tail
+
+
+class _Largest(Statistic):
+    """A sum of the values of a bounded column, of which the largest are the most important."""
+
+    def __init__(self, plan: Plan, owners: Owners | Any, bounds: Any, tail: Tail, **options: Any) -> None:
+        self.bounds = Bounds.of(bounds)
+        super().__init__(plan, owners, tail=tail, order=Descending(), **options)
+
+    def check(self, batch: Any) -> None:
+        """Raise for anything but finite numbers."""
+        require_numbers(batch)
+
+    def contributions(self, batch: Any) -> np.ndarray:
+        """Return distances from the middle of the bounds, in halves of the range."""
+        return self.bounds.shares(batch)
+
+    def scores(self, batch: Any) -> np.ndarray:
+        """Return the same: the largest are the most important."""
+        return self.bounds.shares(batch)
+
+
+class UpperTailMean(_Largest):
+    """The mean of the largest values of a column: the conditional value at risk (CVaR, expected shortfall) at a level.
+
+    **What it estimates.** The mean of the largest 1 - level of the values, in which a record of owner n weighs as much
+    as its sensitivity C_n, which grows with its budget; the record at the border counts in part. That is the CVaR of
+    the weighted distribution, exactly. For a distribution in which all records weigh the same, take one budget for
+    all (`planner=plan_uniform`): there is no estimate owner by owner, because how many of the largest values an owner
+    holds is not public.
+
+    **Bias.** Values beyond the bounds count as the nearer bound. With sample rates below 1 the largest of a batch stand
+    for the largest of all: a bias that falls as batches grow.
+
+    **Guarantee.** That of `Statistic`, in one round. No threshold has to be known or paid for.
+
+    Args:
+        plan: The public numbers; one step.
+        owners: As for `Statistic`.
+        bounds: The smallest and the largest value that counts.
+        level: In (0, 1): 0.9 is the mean of the largest tenth.
+        options: As for `Statistic`.
+
+    Raises:
+        ValueError: for a level outside (0, 1).
+
+    >>> plan = Plan(sample_rates=[1], sensitivities=[1], sizes=[4], noise_scale=0.01, steps=1)
+    >>> round(UpperTailMean(plan, [0, 0, 0, 0], bounds=(0, 10), level=0.5, key=1).run([1.0, 7.0, 9.0, 3.0]).value, 1)
+    8.0
+    """
+
+    name = "upper-tail-mean"
+
+    def __init__(self, plan: Plan, owners: Owners | Any = None, *, bounds: Any, level: float, **options: Any) -> None:
+        self.level = part("level", level)
+        super().__init__(plan, owners, bounds, HardTail(plan.tail_length(self.level)), **options)
+
+    def estimate(self) -> Estimate:
+        """Return the mean of the largest values."""
+        (total,) = self.observed
+        return self.estimated(
+            self.bounds.middle + self.bounds.half * float(total) / self.total,
+            self.bounds.half * self.noise / self.total,
+            f"mean of the largest {1 - self.level:.4g} of all values (CVaR at level {self.level:g}), in which records "
+            "weigh as much as the budget of their owner buys",
+        )
+
+
+class TopHeavySum(_Largest):
+    """A sum in which the largest values count in full, and smaller ones less and less.
+
+    **What it estimates.** The sum of rho_k x_k C_k / c over all records: x_k is the value, C_k the sensitivity of its
+    owner (which grows with its budget), c the mean of C over all records, and rho_k in [0, 1] the importance of the
+    record's rank. Records are ranked by value. Those that hold the upper 1 - fraction of the total sensitivity have
+    rho = 1; below, rho falls on a straight line to 0 at the smallest value. Where all owners have one sensitivity
+    (`planner=plan_uniform`) it is the sum of rho_k x_k.
+
+    **Bias.** As an estimate of the sum of all values it is short of what the small ones add to it: that is its
+    meaning. Values beyond the bounds count as the nearer bound. With sample rates below 1 the ranks in a batch stand
+    for those among all.
+
+    **Guarantee.** That of `Statistic`, in one round. Its noise is that of `Sum`: order changes what is estimated, not
+    the noise.
+
+    Args:
+        plan: The public numbers; one step.
+        owners: As for `Statistic`.
+        bounds: The smallest and the largest value that counts.
+        fraction: In (0, 1]: which part of the total sensitivity, from the smallest value up, counts less than in full.
+        options: As for `Statistic`.
+
+    Raises:
+        ValueError: for a fraction outside (0, 1].
+
+    >>> plan = Plan(sample_rates=[1], sensitivities=[1], sizes=[4], noise_scale=0.001, steps=1)
+    >>> round(TopHeavySum(plan, [0, 0, 0, 0], bounds=(0, 10), fraction=0.5, key=1).run([8.0, 1.0, 9.0, 3.0]).value, 1)
+    19.5
+    """
+
+    name = "top-heavy-sum"
+
+    def __init__(
+        self, plan: Plan, owners: Owners | Any = None, *, bounds: Any, fraction: float = 0.5, **options: Any
+    ) -> None:
+        self.fraction = _validate.number("fraction", fraction, above=0, most=1)
+        super().__init__(plan, owners, bounds, LinearTail(plan.tail_length(self.fraction)), **options)
+
+    def estimate(self) -> Estimate:
+        """Return the sum."""
+        (total,) = self.observed
+        weight = float(self.plan.sizes.sum() / self.totals.sum())
+        return self.estimated(
+            weight * (self.bounds.middle * self.total + self.bounds.half * float(total)),
+            weight * self.bounds.half * self.noise,
+            f"sum in which the largest {1 - self.fraction:.4g} of all values count in full, and the others from there "
+            "down on a straight line to 0 at the smallest; records weigh as much as the budget of their owner buys, 1 "
+            "on average",
+        )
+
+
+def private_upper_tail_mean(values: Any, owners: Owners, *, bounds: Any, level: float, **options: Any) -> Estimate:
+    """Return the mean of the largest 1 - level of a bounded column (CVaR); see `UpperTailMean`.
+
+    **Meaning and bias.** Records weigh as much as the budget of their owner buys: it leans towards owners with large
+    budgets. Values beyond the bounds count as the nearer bound.
+
+    **Guarantee.** Costs every owner at most `share` of its epsilon; see `inosgm.statistics.asking.ask` for this and
+    other options.
+
+    >>> owners = Owners(of_record=["a", "b"] * 500, epsilon={"a": 1.0, "b": 5.0}, delta=1e-5)
+    >>> estimate = private_upper_tail_mean(list(range(1000)), owners, bounds=(0, 1000), level=0.9, key=1)
+    >>> abs(estimate.value - 949.5) < 4 * estimate.standard_error
+    True
+    """
+    return ask(single(UpperTailMean), values, owners, bounds=bounds, level=level, **options)
+
+
+def private_top_heavy_sum(
+    values: Any, owners: Owners, *, bounds: Any, fraction: float = 0.5, **options: Any
+) -> Estimate:
+    """Return the sum of a bounded column in which small values count less and less; see `TopHeavySum`.
+
+    **Meaning and bias.** The upper 1 - fraction counts in full, the rest on a straight line down to 0: it is short of
+    the sum of all values by what the small ones add. Records weigh as much as the budget of their owner buys, 1 on
+    average. Values beyond the bounds count as the nearer bound.
+
+    **Guarantee.** Costs every owner at most `share` of its epsilon; see `inosgm.statistics.asking.ask` for this and
+    other options.
+
+    >>> owners = Owners(of_record=["a", "b"] * 500, epsilon={"a": 1.0, "b": 5.0}, delta=1e-5)
+    >>> estimate = private_top_heavy_sum([0.0] * 900 + [10.0] * 100, owners, bounds=(0, 10), key=1)
+    >>> abs(estimate.value - 1000) < 4 * estimate.standard_error
+    True
+    """
+    return ask(single(TopHeavySum), values, owners, bounds=bounds, fraction=fraction, **options)

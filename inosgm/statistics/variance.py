@@ -1,0 +1,118 @@
+"""The variance of a bounded column."""
+
+import math
+from typing import Any
+
+import numpy as np
+
+from inosgm.owners import Owners
+from inosgm.plan import Plan
+from inosgm.statistics.asking import ask, single
+from inosgm.statistics.bounds import Bounds, require_numbers
+from inosgm.statistics.estimate import Estimate
+from inosgm.statistics.means import owner_means, owner_values
+from inosgm.statistics.statistic import Statistic
+
+
+class Variance(Statistic):
+    """The variance of numbers within public bounds: the mean squared distance from their mean.
+
+    A record contributes (z, 2 z^2 - 1) / sqrt(2), z its distance from the middle of the bounds in halves of the range:
+    no longer than 1, and both numbers are centred. Mean and mean square follow, and from them the variance.
+
+    **What it estimates.** Weighted (the default): the variance of the distribution in which a record of owner n weighs
+    as much as its sensitivity C_n, which grows with its budget; biased towards owners with large budgets where owners
+    differ. Stratified: a variance for each owner about its own mean, and that of all records, within owners and between
+    them, in which every record weighs the same. Divided by the number of records, not by one less.
+
+    **Bias.** Values beyond the bounds count as the nearer bound. What noise adds to the square of the mean is known and
+    subtracted. A variance below 0, or above what bounds allow, is moved there: that is a bias where noise is large
+    beside the variance.
+
+    **Standard error.** By the delta method, about the released mean.
+
+    **Guarantee.** That of `Statistic`, in one round.
+
+    Args:
+        plan: The public numbers; one step.
+        owners: As for `Statistic`.
+        bounds: The smallest and the largest value that counts.
+        stratified: Estimate a variance for each owner.
+        options: As for `Statistic`.
+
+    >>> plan = Plan(sample_rates=[1], sensitivities=[1], sizes=[4], noise_scale=0.001, steps=1)
+    >>> estimate = Variance(plan, [0, 0, 0, 0], bounds=(0, 10), key=1).run([1.0, 2.0, 3.0, 14.0])
+    >>> round(estimate.value, 1), round(estimate.details["mean"], 1)
+    (12.5, 4.0)
+    """
+
+    name = "variance"
+
+    def __init__(
+        self, plan: Plan, owners: Owners | Any = None, *, bounds: Any, stratified: bool = False, **options: Any
+    ) -> None:
+        self.bounds, self.stratified = Bounds.of(bounds), stratified
+        super().__init__(plan, owners, by_owner=stratified, **options)
+
+    def check(self, batch: Any) -> None:
+        """Raise for anything but finite numbers."""
+        require_numbers(batch)
+
+    def contributions(self, batch: Any) -> np.ndarray:
+        """Return distances from the middle of the bounds and their squares, both centred."""
+        z = self.bounds.shares(batch)
+        return np.stack([z, 2 * z * z - 1], axis=1) / math.sqrt(2)
+
+    def estimate(self) -> Estimate:
+        """Return the variance."""
+        (sums,) = self.observed
+        if not self.stratified:
+            means, error = math.sqrt(2) * sums / self.total, math.sqrt(2) * self.noise / self.total
+            value, standard_error = self._variance(means, error)
+            return self.estimated(
+                float(value),
+                float(standard_error),
+                "variance of the values, in which records weigh as much as the budget of their owner buys",
+                mean=self._mean(means),
+            )
+        parts, errors = (math.sqrt(2) * each for each in owner_means(self, np.reshape(sums, (-1, 2))))
+        shares = self.plan.sizes / self.plan.sizes.sum()
+        value, standard_error = self._variance(shares @ parts, float(np.linalg.norm(shares * errors[:, 0])))
+        own = [self._variance(row, float(error)) for row, error in zip(parts, errors[:, 0], strict=True)]
+        values, spreads = np.array(own).T
+        values[self.plan.sizes == 0] = 0.0
+        return self.estimated(
+            value,
+            standard_error,
+            "variance of the values, put together from what is found for each owner: every record weighs the same",
+            by_owner=owner_values(self.plan, values, spreads),
+            mean=self._mean(shares @ parts),
+        )
+
+    def _mean(self, means: np.ndarray) -> float:
+        return float(self.bounds.middle + self.bounds.half * means[0])
+
+    def _variance(self, means: np.ndarray, error: float) -> tuple[float, float]:
+        """Return the variance by the means of z and 2 z^2 - 1, each with a standard error, and its own."""
+        first, square = float(means[0]), (float(means[1]) + 1) / 2
+        scale = self.bounds.half**2
+        slope = 2 * min(abs(first), 1.0)
+        return scale * min(max(square - first**2 + error**2, 0.0), 1.0), scale * error * math.hypot(0.5, slope)
+
+
+def private_variance(values: Any, owners: Owners, *, bounds: Any, stratified: bool = False, **options: Any) -> Estimate:
+    """Return the variance of a bounded column; see `Variance`.
+
+    **Meaning and bias.** Records weigh as much as the budget of their owner buys: it leans towards owners with large
+    budgets. Stratified, it is put together from what is found for each owner, and every record weighs the same. Values
+    beyond the bounds count as the nearer bound. Never negative: where noise is large beside it, it is too large.
+
+    **Guarantee.** Costs every owner at most `share` of its epsilon; see `inosgm.statistics.asking.ask` for this and
+    other options.
+
+    >>> owners = Owners(of_record=["a", "b"] * 500, epsilon={"a": 1.0, "b": 5.0}, delta=1e-5)
+    >>> estimate = private_variance([20.0, 20.0, 40.0, 40.0] * 250, owners, bounds=(0, 100), key=1)
+    >>> abs(estimate.value - 100) < 4 * estimate.standard_error
+    True
+    """
+    return ask(single(Variance), values, owners, bounds=bounds, stratified=stratified, **options)
