@@ -1,43 +1,52 @@
-"""Your own statistic in ten lines: the mean of the largest tumours, with a stricter budget for malignant ones.
+"""Your own statistic in ten lines: the typical size of the largest tumours, with a stricter budget for malignant ones.
 
-"Largest" is measured in sensitivity: the tail gives up the lower four fifths of it, in which the less strict owners,
-whose records have the larger sensitivity, take more room. So more than a fifth of the records remains.
+"Largest" is measured in weight: the tail gives up the lower four fifths of it, in which the less strict owner, whose
+records weigh more, takes more room.
 """
 
 import numpy as np
 from sklearn.datasets import load_breast_cancer
 
-from inosgm import INOSGM, HardTail, Ledger, Owners, certify, plan_scale
+from inosgm import HardTail, Ledger, Owners, certify, plan_scale
+from inosgm.statistics import Statistic
+from inosgm.statistics.asking import ask, single
+from inosgm.statistics.bounds import Bounds
 
-LARGEST = 2600.0  # a public bound on the area of a tumour, in square millimetres
 
+class LargestTypical(Statistic):
+    """The geometric mean of the largest values: a record contributes its logarithm, and the smallest are given up."""
 
-class LargestMean(INOSGM):
-    """Sums of (area, 1); a hard tail leaves only the largest areas, so their ratio is the mean of those."""
+    name = "largest-typical"
+
+    def __init__(self, plan, owners=None, *, bounds, level, **options):
+        self.logs = Bounds.of(np.log(bounds))
+        super().__init__(plan, owners, tail=HardTail(plan.tail_length(level)), **options)
 
     def contributions(self, batch):
-        """Return (area, 1), scaled so that no record is longer than the smallest sensitivity."""
-        return np.stack([batch, np.ones_like(batch)], axis=1) * self.plan.sensitivities.min() / np.sqrt(2)
+        """Return logarithms, from -1 at the lower bound to 1 at the upper one."""
+        return self.logs.shares(np.log(batch))
 
-    def scores(self, batch):
-        """Return the area."""
-        return batch
+    scores = contributions
+
+    def estimate(self):
+        """Return what the noisy sum of logarithms says."""
+        value = np.exp(self.logs.middle + self.logs.half * float(self.observed[0]) / self.total)
+        error = value * self.logs.half * self.noise / self.total
+        return self.estimated(value, error, "geometric mean of the largest fifth, by weight")
 
 
 def main() -> None:
-    """Release the mean of the upper fifth once, and show what it cost."""
+    """Have the certifier look for a leak, ask once, and show what it cost."""
     table = load_breast_cancer()
-    areas = np.clip(table.data[:, list(table.feature_names).index("mean area")] / LARGEST, 0, 1)
-    labels = table.target_names[table.target]
-    owners = Owners(of_record=labels, epsilon={"benign": 4.0, "malignant": 2.0}, delta=1e-5)
-    plan = plan_scale(owners, steps=1, expected_batch=500, clip_norm=1.0)
-    ledger = Ledger(owners=owners)
-    mechanism = LargestMean(plan, owners, tail=HardTail(plan.tail_length(0.8)), ledger=ledger, note="upper fifth")
-    made_up = np.random.default_rng(0).uniform(0, 1, areas.size)
-    assert certify(mechanism, made_up, evaluations=300).holds()
+    areas = table.data[:, list(table.feature_names).index("mean area")]
+    owners = Owners(of_record=table.target_names[table.target], epsilon={"benign": 4.0, "malignant": 2.0}, delta=1e-5)
+    public = {"bounds": (100.0, 2600.0), "level": 0.8}  # square millimetres
+    plan = plan_scale(owners, steps=1, expected_batch=owners.n_records, clip_norm=1.0)
+    made_up = np.random.default_rng(0).uniform(100, 2600, areas.size)
+    assert certify(LargestTypical(plan, owners, **public), made_up, evaluations=300).holds()
 
-    total, count = mechanism.release(areas).value
-    print(f"mean of the largest: {LARGEST * total / count:.0f} mm2 (private)")
+    ledger = Ledger(owners=owners)
+    print(ask(single(LargestTypical), areas, owners, ledger=ledger, **public))
     print(ledger.report())
 
 

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from inosgm import __version__, _cli_audit, _cli_jobs, _cli_training
+from inosgm import __version__, _cli_audit, _cli_jobs, _cli_stats, _cli_training
 
 if TYPE_CHECKING:
     from inosgm import Plan
@@ -128,6 +128,7 @@ app.add_typer(ledgers, name="ledger", help="What every owner has spent.")
 
 
 app.add_typer(_cli_jobs.jobs, name="jobs", help="Stores of jobs: what is done, running, failed and left.")
+app.add_typer(_cli_stats.stats, name="stats", help="Private statistics of a table, each owner with its own budget.")
 
 
 @ledgers.command()

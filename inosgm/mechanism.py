@@ -296,13 +296,9 @@ def clipped_ordered_sum(
 def _owner_indices(plan: Plan, owners: Owners | Sequence[str | int] | np.ndarray, *, sizes_vary: bool) -> np.ndarray:
     """Translate owner labels into positions in the plan, and see that the plan is about these records."""
     if isinstance(owners, Owners):
-        owners = np.array(owners.labels)[owners.of_record]
-    given = np.asarray(owners)
-    if given.dtype == object and {type(label) for label in given.flat} == {str}:  # text in a pandas table
-        given = given.astype(str)
-    if given.ndim != 1 or (given.dtype.kind not in "iuUT" and given.size):
-        raise ValueError(f"owners must be one label per record, text or whole numbers, got {given.dtype} {given.shape}")
-    distinct, inverse = np.unique(given, return_inverse=True)
+        distinct, inverse = np.array(owners.labels), owners.of_record
+    else:
+        distinct, inverse = np.unique(_labels(owners), return_inverse=True)
     position = {label: index for index, label in enumerate(plan.labels)}
     unknown = [label for label in distinct.tolist() if label not in position]
     if unknown:
@@ -312,7 +308,17 @@ def _owner_indices(plan: Plan, owners: Owners | Sequence[str | int] | np.ndarray
     places = np.array([position[label] for label in distinct.tolist()], dtype=np.int64)
     if not sizes_vary:
         require_sizes(plan, np.bincount(places[inverse], minlength=plan.sizes.size))
-    return places[inverse]
+    return np.asarray(places[inverse])
+
+
+def _labels(owners: Sequence[str | int] | np.ndarray) -> np.ndarray:
+    """Return labels as text or whole numbers."""
+    given = np.asarray(owners)
+    if given.dtype == object and {type(label) for label in given.flat} == {str}:  # text in a pandas table
+        given = given.astype(str)
+    if given.ndim != 1 or (given.dtype.kind not in "iuUT" and given.size):
+        raise ValueError(f"owners must be one label per record, text or whole numbers, got {given.dtype} {given.shape}")
+    return given
 
 
 def require_sizes(plan: Plan, counts: np.ndarray) -> None:

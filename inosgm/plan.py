@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
+from hashlib import blake2b
 from typing import Any, Self
 
 import numpy as np
@@ -310,6 +311,11 @@ class Plan:
             raise ValueError(f"step must be at most the {self.steps} steps of the plan, got {step}")
         ahead = Segment(self.sample_rates, self.noise_multipliers, np.full(self.sizes.size, step))
         return [*self.past, *([ahead] if step else [])]
+
+    @cached_property
+    def digest(self) -> str:
+        """What stands for everything in the plan."""
+        return blake2b(self.to_json().encode(), digest_size=16, person=b"inosgm plan").hexdigest()
 
     def to_json(self) -> str:
         """Return the plan as JSON text."""

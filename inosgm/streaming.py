@@ -228,12 +228,9 @@ class OrderedSum:
     @property
     def signature(self) -> str:
         """A digest of what parts of one sum have in common."""
-        public = f"{self.tail!r} {self.order!r} {self.cells} {self._coins}".encode()
-        state = blake2b(public, digest_size=16, person=b"inosgm sum")
-        state.update(self.sensitivities.tobytes())
-        if self.plan is not None:
-            state.update(self.plan.to_json().encode())
-        return state.hexdigest()
+        followed = self.sensitivities.tobytes().hex() if self.plan is None else self.plan.digest
+        public = f"{followed} {self.tail!r} {self.order!r} {self.cells} {self._coins}"
+        return blake2b(public.encode(), digest_size=16, person=b"inosgm sum").hexdigest()
 
     def to_bytes(self) -> bytes:
         """Return the sum as bytes, the same for the same records. NOT PRIVATE; the secret of coins is left out."""

@@ -134,7 +134,7 @@ class DatasetCrew:
                     batch_size=1,
                     fn_args=(self._reference, self._store.uri),
                     num_cpus=self._request.num_cpus,
-                    compute=TaskPoolStrategy(self._most),
+                    compute=TaskPoolStrategy(None if self._most is None else min(self._most, len(rows))),
                     runtime_env={"env_vars": environment(self._request)},
                 )
                 for row in dataset.iter_rows():

@@ -5,47 +5,69 @@ from hashlib import blake2b
 from typing import Any
 
 import numpy as np
+
+from examples.statistics_study import excess, opendp_peer
+from examples.statistics_study.questions import Question
+from examples.statistics_study.ways import (
+    INDIVIDUAL,
+    OPENDP,
+    OPENDP_CENTRED,
+    STRATIFIED,
+    STRICTEST,
+    WITHOUT_ORDER,
+)
+from inosgm import Owners, plan_scale, plan_uniform
+from inosgm.statistics import PROCEDURES
 from inosgm.statistics.asking import ask
 
-from examples.statistics_study import opendp_peer
-from examples.statistics_study.questions import Question
-from inosgm import Owners, plan_scale, plan_uniform
-
-INDIVIDUAL, STRATIFIED, STRICTEST = "individual budgets", "owner by owner", "strictest for all"
-OPENDP, OPENDP_CENTRED = "OpenDP", "OpenDP, centred"
-
-OURS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
-    INDIVIDUAL: (plan_scale, {}),
-    STRATIFIED: (plan_scale, {"stratified": True}),
-    STRICTEST: (plan_uniform, {}),
+OURS: dict[str, Callable[..., Any]] = {
+    INDIVIDUAL: plan_scale,
+    STRATIFIED: plan_scale,
+    STRICTEST: plan_uniform,
+    WITHOUT_ORDER: plan_scale,
 }
 PEERS = {
     (OPENDP, "sum"): opendp_peer.total,
+    (OPENDP, "count"): opendp_peer.total,
     (OPENDP, "mean"): opendp_peer.mean,
+    (OPENDP_CENTRED, "sum"): opendp_peer.centred_total,
+    (OPENDP_CENTRED, "count"): opendp_peer.centred_total,
     (OPENDP_CENTRED, "mean"): opendp_peer.centred_mean,
 }
 WAYS = (*OURS, OPENDP_CENTRED, OPENDP)
 
 
-def answers(question: Question, data: np.ndarray, owners: Owners, way: str, releases: int) -> np.ndarray | None:
-    """Return many releases of one statistic, one per row; None if this way does not answer the question.
+def answerable(question: Question, way: str) -> bool:
+    """Say whether one of our ways answers a question."""
+    if way == WITHOUT_ORDER:
+        return question.statistic == "upper-tail-mean"
+    return way in (INDIVIDUAL, STRICTEST) or (way == STRATIFIED and question.stratified)
+
+
+def answers(question: Question, data: np.ndarray, owners: Owners, way: str, releases: int) -> np.ndarray:
+    """Return many releases of one statistic by one of our ways, a row each.
 
     Noise is keyed by what is asked and how often it was asked before: reproducible, and so not private. That is right
-    for a study of public data only. The noise of OpenDP is its own, and new every time.
+    for a study of public data only.
     """
-    if way in OURS:
-        planner, more = OURS[way]
-        if more and not question.stratified:
-            return None
-        parameters = {**question.parameters, **more}
-        keys = [key_of(question, owners, way, number) for number in range(releases)]
-        found = [ask(question.statistic, data, owners, planner=planner, key=key, **parameters) for key in keys]
-        return np.array([question.read(data, estimate.value) for estimate in found])
+    procedure = excess.WITHOUT_ORDER if way == WITHOUT_ORDER else PROCEDURES[question.statistic]
+    parameters = {**question.parameters, **({"stratified": True} if way == STRATIFIED else {})}
+    keys = [key_of(question, owners, way, number) for number in range(releases)]
+    found = [ask(procedure, data, owners, planner=OURS[way], key=key, **parameters) for key in keys]
+    return np.array([question.read(data, question.answer(estimate)) for estimate in found])
+
+
+def by_peer(question: Question, data: np.ndarray, owners: Owners, way: str, releases: int) -> np.ndarray | None:
+    """Return many releases at the strictest budget by another library, a row each; None if it has no such answer.
+
+    Its noise is its own, and new every time.
+    """
     peer = PEERS.get((way, question.statistic))
     if peer is None or not opendp_peer.AVAILABLE:
         return None
-    epsilon, delta = owners.epsilon.min(), owners.delta.min()
-    return peer(data, question.parameters["bounds"], float(epsilon), float(delta)).releases(releases)[:, None]
+    strictest = float(owners.epsilon.min()), float(owners.delta.min())
+    bounds = question.parameters.get("bounds", (0.0, 1.0))  # a count has zeros and ones
+    return peer(data, bounds, *strictest).releases(releases)[:, None]
 
 
 def key_of(question: Question, owners: Owners, way: str, number: int) -> int:

@@ -9,9 +9,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from examples.statistics_study.answering import INDIVIDUAL, OPENDP, OPENDP_CENTRED, STRATIFIED, STRICTEST
 from examples.statistics_study.measuring import Row
 from examples.statistics_study.running import DEALT
+from examples.statistics_study.ways import INDIVIDUAL, OPENDP, OPENDP_CENTRED, STRATIFIED, STRICTEST
 
 LINES = {
     INDIVIDUAL: ("#0072B2", "-", "o"),

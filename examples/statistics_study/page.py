@@ -4,10 +4,11 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from examples.statistics_study.answering import INDIVIDUAL, STRICTEST, WAYS
+from examples.statistics_study.answering import WAYS
 from examples.statistics_study.measuring import Row
 from examples.statistics_study.running import DEALT
 from examples.statistics_study.tables import Table
+from examples.statistics_study.ways import INDIVIDUAL, STRICTEST
 from examples.study.pages import markdown
 
 
@@ -59,11 +60,11 @@ def gains(rows: Sequence[Row]) -> str:
 
 
 def _shown(row: Row | None) -> str:
-    """Show an error as a percentage, with its bias if that is more than chance."""
+    """Show an error as a percentage; of owners by groups with its bias, if that is more than chance."""
     if row is None:
         return ""
     chance = 3 * row.deviation / np.sqrt(row.releases)
-    bias = f" ({_percent(row.bias)})" if row.bias > chance else ""
+    bias = f" ({_percent(row.bias)})" if row.bias > chance and row.owners != DEALT else ""
     return f"{_percent(row.rmse)}{bias}"
 
 

@@ -2,7 +2,9 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from examples.statistics_study.answering import WAYS, answers
+import numpy as np
+
+from examples.statistics_study.answering import WAYS, answerable, answers, by_peer
 from examples.statistics_study.measuring import Row, measured
 from examples.statistics_study.questions import Question
 from examples.statistics_study.tables import Table
@@ -11,6 +13,8 @@ FACTORS = (0.25, 1.0, 4.0)
 """What all budgets are multiplied with."""
 
 DEALT = "dealt out"
+DEALS = 10
+"""How often labels are dealt out where owners have nothing to do with the values; releases are spread over them."""
 
 
 def run(
@@ -19,22 +23,33 @@ def run(
     """Yield the error of every way of answering, for owners by groups and for owners dealt out."""
     for question in questions:
         table = tables[question.table]
-        data = table.data(question.columns)
-        truth = question.read(data, question.truth(data))
-        for related in (True, False):
-            for factor in factors:
-                owners = table.owners(factor, related=related)
-                for way in WAYS:
-                    found = answers(question, data, owners, way, releases)
-                    if found is not None:
-                        yield measured(
-                            found,
-                            truth,
-                            question.scale(data, truth),
-                            table=table.name,
-                            owners=table.by if related else DEALT,
-                            factor=factor,
-                            statistic=question.statistic,
-                            of=question.of,
-                            way=way,
-                        )
+        for factor in factors:
+            yield from _rows(question, table, factor, releases)
+
+
+def _rows(question: Question, table: Table, factor: float, releases: int) -> Iterator[Row]:
+    """Yield what was found with one factor."""
+    data = table.data(question.columns)
+    clean = table.data(question.true_columns or question.columns)
+    truth = question.read(clean, question.truth(clean))
+    scale = question.scale(clean, truth)
+    by_groups, *dealt = (table.owners(factor, deal) for deal in (None, *range(min(DEALS, releases))))
+    for way in WAYS:
+        same = by_peer(question, data, by_groups, way, releases)  # a peer does not look at owners
+        for kind, dealings in ((table.by, [by_groups]), (DEALT, dealt)):
+            found = same
+            if found is None and answerable(question, way):
+                parts = [answers(question, data, owners, way, releases // len(dealings)) for owners in dealings]
+                found = np.concatenate(parts)
+            if found is not None:
+                yield measured(
+                    found,
+                    truth,
+                    scale,
+                    table=table.name,
+                    owners=kind,
+                    factor=factor,
+                    statistic=question.statistic,
+                    of=question.of,
+                    way=way,
+                )

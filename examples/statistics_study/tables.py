@@ -10,10 +10,12 @@ from pyarrow import csv
 from sklearn.datasets import load_breast_cancer, load_diabetes
 
 from inosgm import Owners
+from inosgm.datasets.embedded import TUMOUR_RANGES
+from inosgm.datasets.tables import within
 
 DELTA = 1e-6
-SHUFFLE = 7
-"""The seed that decides who owns what where owners have nothing to do with the values."""
+WRONG = "wage, 2 % in cents"
+"""Wages of which some were written down in another unit: the errors are ours, not those of the table."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,15 +36,15 @@ class Table:
     epsilon: Mapping[str, float]
     by: str
 
-    def owners(self, factor: float, *, related: bool) -> Owners:
+    def owners(self, factor: float, deal: int | None = None) -> Owners:
         """Return the owners with all budgets times a factor.
 
         Args:
             factor: What all budgets are multiplied with.
-            related: Whether the groups own their rows; or whether labels are dealt out anew, as many of each, so that
+            deal: None for owners by groups; a number for labels that are dealt out anew, as many of each, so that
                 owners have nothing to do with the values.
         """
-        labels = self.groups if related else np.random.default_rng(SHUFFLE).permutation(self.groups)
+        labels = self.groups if deal is None else np.random.default_rng(deal).permutation(self.groups)
         return Owners(of_record=labels, epsilon={k: factor * v for k, v in self.epsilon.items()}, delta=DELTA)
 
     def data(self, columns: tuple[str, ...]) -> np.ndarray:
@@ -65,7 +67,9 @@ def _read(root: str | os.PathLike[str], name: str) -> dict[str, np.ndarray]:
 def cps1988(root: str | os.PathLike[str]) -> Table:
     """Return weekly wages in US dollars: a few are very high."""
     columns = _read(root, "cps1988")
-    columns["log wage"] = np.log(columns["wage"])
+    wrong = np.random.default_rng(0).random(columns["wage"].size) < 0.02
+    columns[WRONG] = np.where(wrong, 100 * columns["wage"], columns["wage"])
+    columns |= {f"log {name}": np.log(columns[name]) for name in ("wage", WRONG)}
     epsilon = {"afam": 0.25, "cauc": 1.0}
     return Table(name="cps1988", columns=columns, groups=columns["ethnicity"], epsilon=epsilon, by="ethnicity")
 
@@ -73,6 +77,7 @@ def cps1988(root: str | os.PathLike[str]) -> Table:
 def nmes1988(root: str | os.PathLike[str]) -> Table:
     """Return visits to physicians and stays in hospitals of people over 65."""
     columns = _read(root, "nmes1988")
+    columns["any stay"] = (columns["hospital"] > 0).astype(np.float64)
     epsilon = {"poor": 0.25, "average": 1.0, "excellent": 2.0}
     return Table(name="nmes1988", columns=columns, groups=columns["health"], epsilon=epsilon, by="health")
 
@@ -80,14 +85,17 @@ def nmes1988(root: str | os.PathLike[str]) -> Table:
 def adult(root: str | os.PathLike[str]) -> Table:
     """Return hours of work, capital gains and ages; what is missing there is missing in columns of text only."""
     columns = _read(root, "adult")
+    columns["female"] = (columns["sex"] == "Female").astype(np.float64)
     epsilon = {"<=50K": 1.0, ">50K": 0.25}
     return Table(name="adult", columns=columns, groups=columns["income"], epsilon=epsilon, by="income")
 
 
 def breast_cancer() -> Table:
-    """Return measures of 569 tumours."""
+    """Return measures of 569 tumours; those without "mean" in their name with public ranges mapped to [-1, 1]."""
     bunch = load_breast_cancer()
     columns = dict(zip(map(str, bunch.feature_names), bunch.data.T, strict=True))
+    scaled = within(bunch.data, TUMOUR_RANGES).astype(np.float64).T
+    columns |= {name.removeprefix("mean "): column for name, column in zip(list(columns)[:10], scaled, strict=False)}
     groups = np.array([str(name) for name in bunch.target_names])[bunch.target]
     epsilon = {"benign": 4.0, "malignant": 1.0}
     return Table(name="breast cancer", columns=columns, groups=groups, epsilon=epsilon, by="diagnosis")

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from inosgm.orders import Ascending
-from inosgm.tails import Tail
+from inosgm.tails import LinearTail, Tail
 from inosgm.weights import importance_weights
 
 
@@ -39,6 +39,27 @@ def about_median(tail_of: Callable[[float], Tail]) -> Callable[[np.ndarray], flo
         return float(weights @ values / weights.sum())
 
     return truth
+
+
+def robust_mean(reach: float, fraction: float) -> Callable[[np.ndarray], float]:
+    """Return the mean of values moved to within so many distances of the quartiles of their middle.
+
+    The fraction that is farthest counts less and less.
+    """
+
+    def truth(values: np.ndarray) -> float:
+        lower, upper = np.quantile(values, [0.25, 0.75], method="inverted_cdf")
+        centre, radius = (lower + upper) / 2, reach * (upper - lower)
+        scores = np.abs(values - centre)
+        weights = importance_weights(scores, 1.0, LinearTail(fraction * values.size), order=Ascending())
+        return float(weights @ np.clip(values, centre - radius, centre + radius) / weights.sum())
+
+    return truth
+
+
+def top_heavy_sum(fraction: float) -> Callable[[np.ndarray], float]:
+    """Return the sum of values of which a fraction, from the smallest up, counts less."""
+    return lambda values: float(importance_weights(values, 1.0, LinearTail(fraction * values.size)) @ values)
 
 
 def projector(_: np.ndarray, components: Any) -> np.ndarray:

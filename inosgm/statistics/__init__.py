@@ -6,10 +6,21 @@ owner at most `share` of the epsilon that it grants, is charged to a `ledger` if
 """
 
 from inosgm.statistics.asking import Procedure, ask, single
+from inosgm.statistics.covariance import COMPONENTS, COVARIANCE, PCA, Covariance, private_covariance, private_pca
+from inosgm.statistics.durable import run_statistic
 from inosgm.statistics.estimate import Estimate
+from inosgm.statistics.federated import FederatedAverage
 from inosgm.statistics.histograms import GroupCounts, Histogram, private_group_counts, private_histogram
 from inosgm.statistics.means import Mean, private_mean
 from inosgm.statistics.quantiles import Quantile, private_quantile
+from inosgm.statistics.regression import (
+    REGRESSION,
+    TRIMMED_REGRESSION,
+    LeastTrimmedSquares,
+    LinearRegression,
+    private_regression,
+    private_trimmed_regression,
+)
 from inosgm.statistics.robust import (
     ROBUST,
     TRIMMED,
@@ -20,6 +31,7 @@ from inosgm.statistics.robust import (
 )
 from inosgm.statistics.statistic import Statistic
 from inosgm.statistics.sums import Count, Sum, private_count, private_sum
+from inosgm.statistics.tables import Table
 from inosgm.statistics.tails import TopHeavySum, UpperTailMean, private_top_heavy_sum, private_upper_tail_mean
 from inosgm.statistics.variance import Variance, private_variance
 
@@ -40,35 +52,50 @@ PROCEDURES: dict[str, Procedure] = {
     },
     TrimmedMean.name: TRIMMED,
     RobustMean.name: ROBUST,
+    Covariance.name: COVARIANCE,
+    PCA.name: COMPONENTS,
+    LinearRegression.name: REGRESSION,
+    LeastTrimmedSquares.name: TRIMMED_REGRESSION,
 }
 """How every question is answered, by name."""
 
 __all__ = [
+    "PCA",
     "PROCEDURES",
     "Count",
+    "Covariance",
     "Estimate",
+    "FederatedAverage",
     "GroupCounts",
     "Histogram",
+    "LeastTrimmedSquares",
+    "LinearRegression",
     "Mean",
     "Procedure",
     "Quantile",
     "RobustMean",
     "Statistic",
     "Sum",
+    "Table",
     "TopHeavySum",
     "TrimmedMean",
     "UpperTailMean",
     "Variance",
     "ask",
     "private_count",
+    "private_covariance",
     "private_group_counts",
     "private_histogram",
     "private_mean",
+    "private_pca",
     "private_quantile",
+    "private_regression",
     "private_robust_mean",
     "private_sum",
     "private_top_heavy_sum",
     "private_trimmed_mean",
+    "private_trimmed_regression",
     "private_upper_tail_mean",
     "private_variance",
+    "run_statistic",
 ]

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
+from os import PathLike
 from typing import Any
 
 from inosgm import _validate
@@ -148,6 +149,8 @@ def ask(
     data: Any,
     owners: Owners,
     *,
+    column: str | Sequence[str] | None = None,
+    owner: str | None = None,
     plan: Plan | None = None,
     share: float = 1.0,
     ledger: LedgerHook | None = None,
@@ -155,7 +158,7 @@ def ask(
     planner: Planner = plan_scale,
     **parameters: Any,
 ) -> Estimate:
-    """Answer a question about records in memory.
+    """Answer a question about records, in this process: in memory, or a batch of a file at a time.
 
     **Guarantee.** All stages together cost every owner at most `share` of the epsilon that it grants, at its delta, for
     one of its records added or removed. All plans are made, all records looked at, and everything seen to be
@@ -163,8 +166,12 @@ def ask(
 
     Args:
         procedure: How it is answered; see `PROCEDURES`.
-        data: The records.
+        data: The records: an array, a column, a pandas or pyarrow table, the path or URI of a CSV or Parquet file or of
+            a directory of them, or a `Table`.
         owners: Who holds which record, and grants what.
+        column: The column of a table that is asked about, or several.
+        owner: The column of a table that names the owner of each record; if not given, records belong to owners in the
+            order of `owners`.
         plan: A plan that is followed as it is, instead of a share; for questions of one stage.
         share: Which part of its epsilon every owner spends.
         ledger: Is charged before each release, and may refuse.
@@ -175,6 +182,13 @@ def ask(
     _validate.instance("owners", owners, Owners, "make them with Owners(of_record=..., epsilon=..., delta=...)")
     plans = plans_for(procedure, parameters, owners, plan=plan, share=share, planner=planner)
     require_affordable(ledger, plans)
+    from inosgm.statistics.tables import Table  # which takes arrow to import
+
+    if column is not None or owner is not None or isinstance(data, str | PathLike | Table):
+        from inosgm.statistics.summing import responding
+
+        table = data if isinstance(data, Table) else Table.of(data, columns=column, owner=owner)
+        return answer(procedure, parameters, plans, responding(table, owners, ledger=ledger, key=key))
 
     def respond(number: int, stage: Stage, plan: Plan) -> Estimate:
         statistic = stage.statistic(plan, owners, key=key_of_stage(key, number), ledger=ledger, **stage.parameters)

@@ -2,10 +2,12 @@
 
 import json
 import os
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import blake2b
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -30,7 +32,7 @@ from inosgm.statistics.asking import (
 from inosgm.statistics.estimate import Estimate
 from inosgm.statistics.statistic import Statistic
 from inosgm.statistics.tables import BadTable, Table
-from inosgm.statistics.task import FAN, RoundTask, code_of, merged
+from inosgm.statistics.task import FAN, SCRIPTS, RoundTask, code_of, merged
 from inosgm.streaming import OrderedSum
 
 ESTIMATE = "estimate.json"
@@ -95,9 +97,9 @@ def run_statistic(
         "parameters": json.loads(json.dumps(parameters)),
         "share": share,
         "planner": planner.__name__,
-        "plan": None if plan is None else _digest(plan),
+        "plan": None if plan is None else plan.digest,
         "data": store.fingerprint(_parts(table, owners)),
-        "code": code_of(next(procedure.stages(**parameters)).statistic),
+        "code": _code(next(procedure.stages(**parameters)).statistic),
     }
     try:
         known = store.claimed(STATISTIC)
@@ -185,9 +187,10 @@ class _Asking:
         """Get jobs done."""
         outcome = self.executor.run(task, specs, self.store, attempts=self.attempts, progress=self.progress)
         if outcome.failed:
+            why = next(iter(outcome.failed.values()))
             raise RuntimeError(
-                f"{len(outcome.failed)} of {len(specs)} jobs were given up ({next(iter(outcome.failed.values()))}), and "
-                f"nothing was released: `inosgm jobs status {self.store.uri}` says more; the same call tries again"
+                f"{len(outcome.failed)} of {len(specs)} jobs were given up ({why}), and nothing was released of them: "
+                f"`inosgm jobs status {self.store.uri}` says more; the same call tries again"
             )
         return [spec.id for spec in specs]
 
@@ -206,7 +209,7 @@ class _Asking:
             configuration={
                 "statistic": stage.statistic.name,
                 "parameters": dict(stage.parameters),
-                "plan": _digest(plan),
+                "plan": plan.digest,
                 "stage": number,
             },
             data_fingerprint=self.fingerprint,
@@ -252,8 +255,12 @@ def _parts(table: Table, owners: Owners) -> Iterator[Any]:
             yield np.ascontiguousarray(owners.of_range(start, min(start + step, table.rows)))
 
 
-def _digest(plan: Plan) -> str:
-    return blake2b(plan.to_json().encode(), digest_size=16).hexdigest()
+def _code(statistic: type[Statistic]) -> str:
+    """Return what stands for the code of a statistic, the script that is running included, if it is made there."""
+    file = getattr(sys.modules.get(statistic.__module__), "__file__", None)
+    if statistic.__module__ not in SCRIPTS or file is None:
+        return code_of(statistic)
+    return f"{code_of(statistic)}+{blake2b(Path(file).read_bytes(), digest_size=8).hexdigest()}"
 
 
 def _require_same(store: Store, known: Mapping[str, Any], asked: Mapping[str, Any]) -> None:

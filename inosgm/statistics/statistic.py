@@ -50,6 +50,9 @@ class Statistic(Streaming):
     name: ClassVar[str]
     """What it is called in configurations, in job stores and on the command line."""
 
+    of_labels: ClassVar[bool] = False
+    """Whether columns of files are read as labels, not as numbers."""
+
     _parameters: dict[str, Any]
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:

@@ -41,7 +41,7 @@ def summed(
     if unknown:
         raise ValueError(f"owners must be those of the plan, got {unknown[0]!r}, which it does not name")
     order = np.array([places[label] for label in owners.labels])
-    form = LABELS if getattr(statistic, "of_labels", False) else NUMBERS
+    form = LABELS if statistic.of_labels else NUMBERS
     total = statistic.partial()
     for fragment in table.fragments if fragments is None else fragments:
         for values, holders, first_id in table.read(fragment, owners, form):

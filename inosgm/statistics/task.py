@@ -21,6 +21,7 @@ from inosgm.statistics.tables import BadTable, Fragment, Table, Unreadable
 from inosgm.streaming import OrderedSum
 
 FRAGMENT, MERGE = "fragment", "merge"
+SCRIPTS = ("__main__", "__mp_main__")
 FAN = 16
 """How many sums a job merges."""
 
@@ -34,7 +35,7 @@ class RoundTask:
     A job is charged to nobody: nothing is released. NOT PRIVATE: sums hold the records of their tail.
 
     Args:
-        store: Where the jobs are, and the key of the stage, which decides who takes part where sample rates are below 1.
+        store: Where the jobs are, and the key of the stage, which decides who takes part where rates are below 1.
         stage: The job that has the key.
         statistic: What is asked, after the rounds that are released; workers make the same one.
         table: The records.
@@ -124,9 +125,12 @@ def merged(store: Store, jobs: Sequence[str]) -> OrderedSum:
 
 @lru_cache
 def code_of(statistic: type[Statistic]) -> str:
-    """Return what stands for the code of a statistic: this package, its own, and the version of numpy."""
+    """Return what stands for the code of a statistic: this package, its own, and the version of numpy.
+
+    A script has other names where workers run, and does not count here.
+    """
     package = statistic.__module__.partition(".")[0]
-    own = () if package in ("inosgm", "__main__") else (package,)
+    own = () if package in ("inosgm", *SCRIPTS) else (package,)
     return f"{inosgm.__version__}+{digest_of(('inosgm', *own), (np.__version__,))}"
 
 

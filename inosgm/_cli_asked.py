@@ -1,0 +1,246 @@
+"""A question of the command line: who grants what, what it will cost, the answer."""
+
+import csv
+import json
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from inosgm._cli_watched import Watched
+    from inosgm.jobs import Executor
+    from inosgm.ledger import Ledger
+    from inosgm.owners import Owners
+    from inosgm.statistics import Estimate
+    from inosgm.statistics.asking import Planner
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """What the command line asks.
+
+    Attributes:
+        question: The name of the question, one of `PROCEDURES`.
+        table: The file, directory or URI of the records.
+        columns: The columns that are asked about.
+        labels: Whether they hold labels, not numbers.
+        parameters: Of the question.
+        owners: The CSV of the owners.
+        owner: The column of the table that names the owner of every row.
+        delta: One delta for all owners.
+        ledger: The file that is charged.
+        share: Which part of every owner's epsilon it may cost.
+        method: Whether sensitivities differ (scale) or all are those of the strictest owner (uniform).
+        key: Makes the answer reproducible, and not private.
+        store: Where jobs are kept; None for this process alone.
+        attempts: How often a job may fail.
+        as_json: Print the answer as JSON.
+        quiet: Print nothing else.
+        output: A file for the answer, as JSON.
+    """
+
+    question: str
+    table: str
+    columns: tuple[str, ...]
+    labels: bool = False
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    owners: Path
+    owner: str | None = None
+    delta: float | None = None
+    ledger: Path | None = None
+    share: float = 1.0
+    method: str = "scale"
+    key: int | None = None
+    store: str | None = None
+    attempts: int = 5
+    as_json: bool = False
+    quiet: bool = False
+    output: Path | None = None
+
+
+def answer(asked: Asked, executor: "Executor") -> None:
+    """Say what a question costs, answer it and print the answer; end with 130 if interrupted.
+
+    Whatever is wrong is said before anything is charged.
+    """
+    from inosgm._cli_watched import Watched
+    from inosgm._refusals import BudgetExceeded
+
+    _require_places(asked)
+    table = Watched.of(asked.table, asked.columns, asked.owner)
+    granting, owners = _owners(asked, table)
+    table.check(owners)
+    ledger = _ledger(asked, granting)
+    _tell(asked, "\n".join(_cost(asked, owners, ledger)))
+    try:
+        estimate = _estimate(asked, table, owners, ledger, executor)
+    except BudgetExceeded as refusal:
+        refusal.add_note(f"--share says which part of every budget is asked for; this asked for {asked.share:g}")
+        raise
+    except KeyboardInterrupt:
+        typer.echo(f"interrupted: {_left(asked)}", err=True)
+        raise typer.Exit(130) from None
+    _show(asked, estimate)
+
+
+def _estimate(
+    asked: Asked, table: "Watched", owners: "Owners", ledger: "Ledger | None", executor: "Executor"
+) -> "Estimate":
+    from inosgm.statistics import PROCEDURES
+    from inosgm.statistics.asking import ask
+    from inosgm.statistics.durable import run_statistic
+
+    asking: dict[str, Any] = {
+        "share": asked.share,
+        "planner": _planner(asked.method),
+        "ledger": ledger,
+        "key": asked.key,
+        **_spelled(asked.parameters, table, owners),
+    }
+    if asked.store is None:
+        with table.watched(asked.quiet):
+            return ask(PROCEDURES[asked.question], table, owners, **asking)
+    jobs: dict[str, Any] = {"executor": executor, "attempts": asked.attempts, "progress": not asked.quiet}
+    return run_statistic(asked.question, table, owners, store=asked.store, **jobs, **asking)
+
+
+def _planner(method: str) -> "Planner":
+    from inosgm import planning
+
+    return {"scale": planning.plan_scale, "uniform": planning.plan_uniform}[method]
+
+
+def _spelled(parameters: Mapping[str, Any], table: "Watched", owners: "Owners") -> dict[str, Any]:
+    """Return parameters with categories as whole numbers, if these are what the table has: words are all text."""
+    from inosgm.statistics.tables import LABELS
+
+    if "categories" not in parameters:
+        return dict(parameters)
+    names = parameters["categories"]
+    whole = all(name.removeprefix("-").isdecimal() for name in names)
+    if whole and next(table.batches(owners, LABELS)).values.dtype.kind in "iu":
+        names = [int(name) for name in names]
+    return {**parameters, "categories": names}
+
+
+def _require_places(asked: Asked) -> None:
+    """Raise for an output that cannot be written, or would overwrite what is read."""
+    if asked.output is None:
+        return
+    for name, other in (("table", asked.table), ("--owners", asked.owners), ("--ledger", asked.ledger)):
+        if other is not None and asked.output.resolve() == Path(other).resolve():
+            raise ValueError(f"--output {asked.output} would overwrite the {name}: choose another file")
+    if not asked.output.parent.is_dir():
+        raise FileNotFoundError(f"--output {asked.output}: there is no directory {asked.output.parent}")
+
+
+def _owners(asked: Asked, table: "Watched") -> tuple["Owners", "Owners"]:
+    """Return all owners who grant something, and those of the table's records."""
+    from inosgm.owners import Owners
+
+    delta = "delta" if asked.delta is None else asked.delta
+    granting = Owners.from_csv(asked.owners, delta=delta)
+    if table.owner is None or "records" in _header(asked.owners):
+        return granting, granting
+    if granting.n_records > len(granting.labels):
+        raise ValueError(f"{asked.owners} must have one row per owner where --owner {table.owner} names those of rows")
+    _tell(asked, f"{asked.owners} has no column records: counting the rows of every owner, which are taken as public")
+    return granting, _counted(asked, table, granting)
+
+
+def _counted(asked: Asked, table: "Watched", granting: "Owners") -> "Owners":
+    """Return the owners of a table with the numbers of their records; those who have none are left out."""
+    import numpy as np
+
+    from inosgm.owners import Owners
+    from inosgm.statistics.tables import LABELS, NUMBERS
+
+    counts = np.zeros(len(granting.labels), dtype=np.int64)
+    with table.watched(asked.quiet):
+        for batch in table.batches(granting, LABELS if asked.labels else NUMBERS):
+            counts += np.bincount(batch.owners, minlength=counts.size)
+    held = np.flatnonzero(counts)
+    if held.size < counts.size:
+        _tell(asked, f"{counts.size - held.size} of {counts.size} owners have no row in the table, and pay nothing")
+    return Owners.from_table(
+        {
+            "owner": [granting.labels[place] for place in held],
+            "epsilon": granting.epsilon[held],
+            "delta": granting.delta[held],
+            "records": counts[held],
+        }
+    )
+
+
+def _header(path: Path) -> list[str]:
+    with path.open(encoding="utf-8-sig", newline="") as file:
+        return [name.strip() for name in next(csv.reader(file), [])]
+
+
+def _ledger(asked: Asked, owners: "Owners") -> "Ledger | None":
+    """Open the ledger, or make it, and say which."""
+    from inosgm.ledger import Ledger
+
+    if asked.ledger is None:
+        _tell(asked, "no --ledger: nobody will remember what this cost")
+        return None
+    if not os.path.exists(asked.ledger):
+        _tell(asked, f"there is no ledger {asked.ledger}: it is made, for these owners")
+    return Ledger(asked.ledger, owners=owners)
+
+
+def _cost(asked: Asked, owners: "Owners", ledger: "Ledger | None") -> Iterator[str]:
+    """Say what it costs whom, of very many owners for some."""
+    from inosgm._text import MOST, columns
+
+    once = ", once, however often the same command goes on with the store" if asked.store else ""
+    yield f"this may cost {100 * asked.share:.4g} % of every owner's epsilon{once}:"
+    left = None if ledger is None else ledger.remaining()
+    some = list(zip(owners.labels, owners.sizes.tolist(), owners.epsilon.tolist(), strict=True))[:MOST]
+    yield from columns(
+        ["owner", "records", "epsilon granted", *([] if left is None else ["left"]), "at most"],
+        [
+            [
+                str(label),
+                str(records),
+                f"{epsilon:.4g}",
+                *([] if left is None else [f"{left[label]:.4g}"]),
+                f"{asked.share * epsilon:.4g}",
+            ]
+            for label, records, epsilon in some
+        ],
+    )
+    if len(owners.labels) > MOST:
+        yield f"({len(owners.labels) - MOST} more owners)"
+    yield ""
+
+
+def _left(asked: Asked) -> str:
+    """Say how to go on after an interruption."""
+    if asked.store is not None:
+        return f"what is done is kept in {asked.store}, and the same command goes on with it"
+    charged = "" if asked.ledger is None else f"; what {asked.ledger} was charged stays charged"
+    return f"nothing is kept{charged}. With --store, the same command would go on"
+
+
+def _show(asked: Asked, estimate: "Estimate") -> None:
+    """Print an answer, and write it."""
+    from inosgm._cli_shown import shown
+    from inosgm._files import write_durably
+
+    about = {"question": asked.question, "table": asked.table, "columns": list(asked.columns), "share": asked.share}
+    content = json.dumps({**about, "parameters": dict(asked.parameters), **estimate.to_dict()})
+    typer.echo(content if asked.as_json else shown(estimate, asked.columns))
+    if asked.output is not None:
+        write_durably(asked.output, content.encode() + b"\n")
+        _tell(asked, f"written to {asked.output}")
+
+
+def _tell(asked: Asked, line: str) -> None:
+    """Say something that is no answer."""
+    if not asked.quiet:
+        typer.echo(line, err=asked.as_json)
