@@ -273,10 +273,10 @@ def test_what_noise_adds_to_a_variance_is_taken_off_and_it_is_never_negative():
     spread = np.where(np.arange(N) % 2, 6.5, -0.5)
     case = Case(Variance, dict(bounds=BOUNDS), spread, lambda w: variance(spread, w))
     noise = 0.1 * WEIGHTS.sum() / np.sqrt(2)
-    values = np.array([estimate.value for estimate in released(case, noise, 1000)])
-    assert abs(values.mean() - case.truth(WEIGHTS)) < stats.norm.isf(5e-7) * values.std() / np.sqrt(1000) < 25 * 0.1**2
+    values = np.array([estimate.value for estimate in released(case, noise, 800)])
+    assert abs(values.mean() - case.truth(WEIGHTS)) < stats.norm.isf(5e-7) * values.std() / np.sqrt(800) < 25 * 0.1**2
     constant = Case(Variance, dict(bounds=BOUNDS), np.full(N, 3.0), lambda w: 0.0)
-    values = [estimate.value for estimate in released(constant, noise, 100)]
+    values = [estimate.value for estimate in released(constant, noise, 50)]
     assert min(values) == 0 < max(values) <= 25
 
 
@@ -323,9 +323,9 @@ def test_nothing_breaks_its_promise_on_data_or_made_up(name):
     assert certify(case.made(1.0), evaluations=50).holds()
 
 
-@each_case
+@pytest.mark.parametrize("name", [name for name in CASES if CASES[name].by_owner is None or name == "mean by owner"])
 def test_the_audit_does_not_contradict(name, monkeypatch):
-    """False alarms: at most 1e-3 for each of 17 statistics."""
+    """False alarms: at most 1e-3 for each of 12 statistics."""
     monkeypatch.setattr(canaries, "EVALUATIONS", 100)
     case, rounds = CASES[name], min(CASES[name].steps, 2)
     parameters = {**case.parameters, **({"rounds": rounds} if case.steps > 1 else {})}
@@ -345,29 +345,23 @@ def test_the_audit_does_not_contradict(name, monkeypatch):
 
 
 class CentredOnTheBatch(RobustMean):
-    """Takes distances from the mean of the batch: so they depend on who else is in it."""
-
-    def scores(self, batch):
-        return np.abs(batch - (batch.mean() if batch.size else 0.0))
-
-
-class MovedByTheBatch(Mean):
-    """Subtracts the mean of the batch."""
+    """Takes the mean of the batch for its centre, which nobody released."""
 
     def contributions(self, batch):
         return super().contributions(batch - (batch.mean() if batch.size else 0.0))
 
+    def scores(self, batch):
+        return super().scores(batch - (batch.mean() if batch.size else 0.0))
 
-@pytest.mark.parametrize(
-    ("broken", "parameters"),
-    [(CentredOnTheBatch, dict(centre=0.4, radius=1.5, fraction=0.9)), (MovedByTheBatch, dict(bounds=(-4, 4)))],
-)
-def test_a_statistic_that_looks_at_the_batch_is_caught(broken, parameters):
+
+def test_a_statistic_that_looks_at_the_batch_is_caught(monkeypatch):
+    monkeypatch.setattr(canaries, "EVALUATIONS", 100)
     values = np.concatenate([np.linspace(-1, 1, 19), [30.0]])
     plan = Plan(sample_rates=[1], sensitivities=[1], sizes=[20], noise_scale=1.0, steps=1)
-    statistic = broken(plan, [0] * 20, **parameters)
-    assert certify(statistic, values, evaluations=500).ratio > 1.2
-    assert audit_mechanism(statistic, 0, runs=4000, data=values, confidence=0.999).contradicts
+    statistic = CentredOnTheBatch(plan, [0] * 20, centre=0.0, radius=1.5, fraction=0.3)
+    assert certify(statistic, values, evaluations=200).ratio > 3
+    assert audit_mechanism(statistic, 0, runs=2000, data=values, confidence=0.999).contradicts
+    assert certify(RobustMean(plan, [0] * 20, **statistic.parameters), values, evaluations=200).holds()
 
 
 @each_case
@@ -428,19 +422,19 @@ def test_with_sample_rates_below_one_it_is_unbiased(name):
     """False alarms: below 1e-4. Records weigh rate times sensitivity."""
     case, rates = CASES[name], np.array([0.9, 0.6, 0.8])
     plan = plan_of(0.3, rates=rates)
-    found = np.array([estimate.value for estimate in released(case, 0, plan=plan)])
+    found = np.array([estimate.value for estimate in released(case, 0, 100, plan=plan)])
     truth = case.truth(WEIGHTS * rates[PLACES])
     if name == "variance":  # the square of a sampled mean is larger on average, by its variance: known to be small
         assert found.mean() == pytest.approx(truth, abs=0.5)
     else:
-        z = (found.mean(axis=0) - truth) / found.std(axis=0) * np.sqrt(RELEASES)
+        z = (found.mean(axis=0) - truth) / found.std(axis=0) * np.sqrt(100)
         assert np.all(np.abs(z) < stats.norm.isf(5e-7))
 
 
 @pytest.mark.parametrize("name", ["upper-tail-mean", "top-heavy-sum", "trimmed-mean", "robust-mean", "quantile"])
 def test_ordered_ones_take_sample_rates_below_one(name):
     case = CASES[name]
-    found = released(case, 0, 100, plan=plan_of(0.3, case.steps, rates=(0.9, 0.9, 0.9)))
+    found = released(case, 0, 50, plan=plan_of(0.3, case.steps, rates=(0.9, 0.9, 0.9)))
     truth = case.truth(WEIGHTS)
     assert np.mean([e.value for e in found]) == pytest.approx(truth, rel=0.1, abs=0.1)
 
@@ -614,7 +608,7 @@ def test_all_stages_are_affordable_or_none_is_charged():
 numbers = st.lists(st.floats(-1.0, 1.0), min_size=N, max_size=N).map(np.array)
 
 
-@settings(max_examples=30)
+@settings(max_examples=20)
 @given(values=numbers, scale=st.floats(0.01, 100.0), shift=st.floats(-50.0, 50.0))
 def test_what_is_shifted_and_scaled_comes_out_shifted_and_scaled(values, scale, shift):
     for statistic, more in ((Mean, {}), (UpperTailMean, {"level": 0.8})):
@@ -625,7 +619,7 @@ def test_what_is_shifted_and_scaled_comes_out_shifted_and_scaled(values, scale, 
         assert there.standard_error == pytest.approx(scale * here.standard_error)
 
 
-@settings(max_examples=30)
+@settings(max_examples=20)
 @given(values=numbers, more=numbers)
 def test_larger_values_never_make_less_of_them(values, more):
     larger = np.minimum(values + np.abs(more), 1.0)
@@ -637,7 +631,7 @@ def test_larger_values_never_make_less_of_them(values, more):
         assert one <= other + 1e-8
 
 
-@settings(max_examples=30)
+@settings(max_examples=20)
 @given(values=numbers, seed=st.integers(0, 2**32 - 1))
 def test_records_of_an_owner_may_change_places(values, seed):
     generator, swapped = np.random.default_rng(seed), np.arange(N)
