@@ -125,6 +125,9 @@ QUESTIONS = {
 }
 
 
+Kept = Callable[[str | None, str], str | None]
+
+
 class Lists(TyperCommand):
     """A command with options that several values follow, as in `--bounds 0 5000`; text must come after the table."""
 
@@ -142,15 +145,16 @@ class Lists(TyperCommand):
         return super().parse_args(ctx, spread)
 
 
-def commands(executor: Callable[..., "Executor"]) -> typer.Typer:
+def commands(executor: Callable[..., "Executor"], kept: Kept = lambda store, name: store) -> typer.Typer:
     """Return the group of all commands.
 
     Args:
         executor: Makes who works out of the options that are about workers.
+        kept: Returns the store, from the one that is given and a name for one that is not.
     """
     group = typer.Typer(no_args_is_help=True)
     for name, question in QUESTIONS.items():
-        group.command(name, cls=Lists)(_command(name, question, executor))
+        group.command(name, cls=Lists)(_command(name, question, executor, kept))
     return group
 
 
@@ -164,12 +168,13 @@ def workers(processes: int | None, address: str | None, **ray: Any) -> "Executor
     return RayDataExecutor(address, **{name: value for name, value in ray.items() if value is not None})
 
 
-def _command(name: str, question: Question, executor: Callable[..., "Executor"]) -> Callable[..., None]:
+def _command(name: str, question: Question, executor: Callable[..., "Executor"], kept: Kept) -> Callable[..., None]:
     """Return the function of a command, with the signature that Typer reads options from."""
 
     def run(table: str, column: list[str], **given: Any) -> None:
         who = {option: given.pop(option) for option in ("processes", "address", "num_cpus", "max_concurrent")}
         attempts = given.pop("attempts")
+        given["store"] = kept(given["store"], "-".join([name, Path(table).stem, *column]))
         if given["store"] is None:
             refuse("goes with --store, which says where partial sums are kept", **who, attempts=attempts)
         own = {option: given.pop(option) for option in (*question.needs, *question.takes)}

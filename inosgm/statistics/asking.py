@@ -121,29 +121,29 @@ def plans_for(
 
 
 def require_affordable(ledger: LedgerHook | None, plans: Sequence[Plan], key: int | None = None) -> None:
-    """Raise if a ledger cannot pay for all releases of a question: the first must not be charged in vain.
+    """Raise if a ledger cannot pay for all rounds of all stages of a question: none must be charged in vain.
 
-    Releases with noise of the key that the ledger was charged for before are not charged again.
+    What was charged for rounds with the noise of this key is paid for: a question may be asked again.
 
     Raises:
         BudgetExceeded: naming an owner.
     """
     if not isinstance(ledger, Ledger) or sum(plan.steps for plan in plans) == 1:
         return
-    paid = Counter[str]()
-    for charge in ledger.history() if key is not None else ():
+    paid: Counter[str] = Counter()
+    for charge in ledger.history():
         paid[charge.job] += charge.steps
     trial = ledger.rehearsal()
-    for number, plan in enumerate(plans):
-        own = key_of_stage(key, number)
-        steps = plan.steps - (0 if own is None else paid[name_of_noise(own)])
-        if steps > 0:
+    for stage, plan in enumerate(plans):
+        noise = key_of_stage(key, stage)
+        left = plan.steps - (0 if noise is None else paid[name_of_noise(noise)])
+        if left > 0:
             trial.charge(
                 Cost(
                     labels=plan.labels,
                     sample_rates=plan.sample_rates,
                     noise_multipliers=plan.noise_multipliers,
-                    steps=steps,
+                    steps=left,
                 )
             )
 
