@@ -74,5 +74,5 @@ def _percent(value: float) -> str:
 
 def _range(ratios: Sequence[float]) -> str:
     """Show one ratio, or the least and the largest of several."""
-    low, high = min(ratios), max(ratios)
-    return f"{low:.2g}x" if len(ratios) == 1 else f"{low:.2g}x to {high:.2g}x"
+    low, high = min(ratios, default=0.0), max(ratios, default=0.0)
+    return "" if not ratios else f"{low:.2g}x" if len(ratios) == 1 else f"{low:.2g}x to {high:.2g}x"
