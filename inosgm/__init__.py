@@ -54,6 +54,25 @@ if TYPE_CHECKING:
     from inosgm.planning import plan_scale as plan_scale
     from inosgm.planning import plan_uniform as plan_uniform
     from inosgm.sgd import Trainer as Trainer
+    from inosgm.statistics import Estimate as Estimate
+    from inosgm.statistics import Statistic as Statistic
+    from inosgm.statistics import Table as Table
+    from inosgm.statistics import private_count as private_count
+    from inosgm.statistics import private_covariance as private_covariance
+    from inosgm.statistics import private_group_counts as private_group_counts
+    from inosgm.statistics import private_histogram as private_histogram
+    from inosgm.statistics import private_mean as private_mean
+    from inosgm.statistics import private_pca as private_pca
+    from inosgm.statistics import private_quantile as private_quantile
+    from inosgm.statistics import private_regression as private_regression
+    from inosgm.statistics import private_robust_mean as private_robust_mean
+    from inosgm.statistics import private_sum as private_sum
+    from inosgm.statistics import private_top_heavy_sum as private_top_heavy_sum
+    from inosgm.statistics import private_trimmed_mean as private_trimmed_mean
+    from inosgm.statistics import private_trimmed_regression as private_trimmed_regression
+    from inosgm.statistics import private_upper_tail_mean as private_upper_tail_mean
+    from inosgm.statistics import private_variance as private_variance
+    from inosgm.statistics import run_statistic as run_statistic
     from inosgm.streaming import OrderedSum as OrderedSum
     from inosgm.streaming import Streaming as Streaming
     from inosgm.tails import BetaTail as BetaTail
@@ -80,6 +99,27 @@ _ROOMS = {
     "owners": ["Owners"],
     "planning": ["AlreadySpent", "Plan", "plan_blend", "plan_sample", "plan_scale", "plan_uniform"],
     "sgd": ["Trainer"],
+    "statistics": [
+        "Estimate",
+        "Statistic",
+        "Table",
+        "private_count",
+        "private_covariance",
+        "private_group_counts",
+        "private_histogram",
+        "private_mean",
+        "private_pca",
+        "private_quantile",
+        "private_regression",
+        "private_robust_mean",
+        "private_sum",
+        "private_top_heavy_sum",
+        "private_trimmed_mean",
+        "private_trimmed_regression",
+        "private_upper_tail_mean",
+        "private_variance",
+        "run_statistic",
+    ],
     "streaming": ["OrderedSum", "Streaming"],
     "tails": ["BetaTail", "HardTail", "LinearTail", "NoTail", "StepTail", "TableTail", "Tail"],
     "weights": ["importance_weights", "ordered_sum"],

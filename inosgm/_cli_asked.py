@@ -4,7 +4,7 @@ import csv
 import json
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -67,13 +67,17 @@ def answer(asked: Asked, executor: "Executor") -> None:
 
     Whatever is wrong is said before anything is charged.
     """
+    from inosgm import _validate
     from inosgm._cli_watched import Watched
     from inosgm._refusals import BudgetExceeded
 
     _require_places(asked)
+    _validate.number("share", asked.share, above=0, most=1)
     table = Watched.of(asked.table, asked.columns, asked.owner)
     granting, owners = _owners(asked, table)
     table.check(owners)
+    asked = replace(asked, parameters=_spelled(asked.parameters, table, owners))
+    _require_parameters(asked, owners)
     ledger = _ledger(asked, granting)
     _tell(asked, "\n".join(_cost(asked, owners, ledger)))
     try:
@@ -99,7 +103,7 @@ def _estimate(
         "planner": _planner(asked.method),
         "ledger": ledger,
         "key": asked.key,
-        **_spelled(asked.parameters, table, owners),
+        **asked.parameters,
     }
     if asked.store is None:
         with table.watched(asked.quiet):
@@ -112,6 +116,26 @@ def _planner(method: str) -> "Planner":
     from inosgm import planning
 
     return {"scale": planning.plan_scale, "uniform": planning.plan_uniform}[method]
+
+
+def _require_parameters(asked: Asked, owners: "Owners") -> None:
+    """Raise for parameters that the question cannot take, by making its first statistic with a plan of no account."""
+    import numpy as np
+
+    from inosgm.plan import Plan
+    from inosgm.statistics import PROCEDURES
+
+    procedure, ones = PROCEDURES[asked.question], np.ones(len(owners.labels))
+    plan = Plan(
+        labels=owners.labels,
+        sizes=owners.sizes,
+        sample_rates=ones,
+        sensitivities=ones,
+        noise_scale=1.0,
+        steps=procedure.rounds(**asked.parameters)[0],
+    )
+    stage = next(procedure.stages(**asked.parameters))
+    stage.statistic(plan, **stage.parameters)
 
 
 def _spelled(parameters: Mapping[str, Any], table: "Watched", owners: "Owners") -> dict[str, Any]:

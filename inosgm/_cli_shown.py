@@ -25,20 +25,20 @@ def _table(estimate: Estimate, columns: Sequence[str]) -> list[str]:
     """Return a line for each number, or for each row of a matrix."""
     values, errors, details = np.asarray(estimate.value), np.asarray(estimate.standard_error), estimate.details
     if values.ndim > 1:
-        rows = [[name, *map(_short, row)] for name, row in zip(columns, values.tolist(), strict=True)]
-        return laid_out(["", *columns], rows)
-    header, more = ["", "value", "standard error"], [[] for _ in values]
+        return laid_out(
+            ["", *columns], [[name, *map(_short, row)] for name, row in zip(columns, values.tolist(), strict=True)]
+        )
+    header, directions = ["", "value", "standard error"], np.empty((values.size, 0))
     if "edges" in details:
-        edges = np.asarray(details["edges"]).tolist()
-        names = [f"{low:g} to {high:g}" for low, high in pairwise(edges)]
+        names = [f"{low:g} to {high:g}" for low, high in pairwise(np.asarray(details["edges"]).tolist())]
     elif "categories" in details:
         names = [str(name) for name in np.asarray(details["categories"]).tolist()]
     elif "components" in details:
         names = [f"component {number + 1}" for number in range(values.size)]
-        header, more = [*header, *columns], np.asarray(details["components"]).tolist()
+        header, directions = [*header, *columns], np.asarray(details["components"])
     else:
         names = ["intercept", *columns[:-1]]
-    rows = zip(names, values.tolist(), errors.tolist(), more, strict=True)
+    rows = zip(names, values.tolist(), errors.tolist(), directions.tolist(), strict=True)
     return laid_out(
         header, [[name, _short(value), f"{error:.2g}", *map(_short, rest)] for name, value, error, rest in rows]
     )

@@ -72,6 +72,7 @@ OPTIONS: dict[str, Any] = {
     "rounds": Annotated[int | None, typer.Option(min=1, help="How many releases share the budget.")],
     "components": Annotated[int | None, typer.Option(min=1, help="How many components; else all.")],
 }
+WORKERS = ("processes", "address", "num_cpus", "max_concurrent")
 NUMBERS = {"--bounds", "--target-bounds", "--edges"}
 WORDS = {"--column", "--columns", "--categories"}
 
@@ -125,6 +126,9 @@ QUESTIONS = {
 }
 
 
+Kept = Callable[[str | None, str], str | None]
+
+
 class Lists(TyperCommand):
     """A command with options that several values follow, as in `--bounds 0 5000`; text must come after the table."""
 
@@ -142,20 +146,23 @@ class Lists(TyperCommand):
         return super().parse_args(ctx, spread)
 
 
-def commands(executor: Callable[..., "Executor"]) -> typer.Typer:
+def commands(executor: Callable[..., "Executor"], kept: Kept = lambda store, name: store) -> typer.Typer:
     """Return the group of all commands.
 
     Args:
-        executor: Makes who works out of the options that are about workers.
+        executor: Says who works, given the options `WORKERS`.
+        kept: Returns the store, from the one that is given and a name for one that is not.
     """
-    group = typer.Typer(no_args_is_help=True)
+    group = typer.Typer(no_args_is_help=True, add_completion=False)
     for name, question in QUESTIONS.items():
-        group.command(name, cls=Lists)(_command(name, question, executor))
+        group.command(name, cls=Lists)(_command(name, question, executor, kept))
     return group
 
 
-def workers(processes: int | None, address: str | None, **ray: Any) -> "Executor":
+def workers(store: str | None, processes: int | None, address: str | None, **ray: Any) -> "Executor":
     """Return who works: this process, several, or a Ray."""
+    if store is None:
+        refuse("goes with --store, which says where partial sums are kept", processes=processes, address=address, **ray)
     if address is None:
         return executor_of(processes, None, **ray)
     refuse("does not go with --address, which has workers of its own", processes=processes)
@@ -164,14 +171,15 @@ def workers(processes: int | None, address: str | None, **ray: Any) -> "Executor
     return RayDataExecutor(address, **{name: value for name, value in ray.items() if value is not None})
 
 
-def _command(name: str, question: Question, executor: Callable[..., "Executor"]) -> Callable[..., None]:
+def _command(name: str, question: Question, executor: Callable[..., "Executor"], kept: Kept) -> Callable[..., None]:
     """Return the function of a command, with the signature that Typer reads options from."""
 
     def run(table: str, column: list[str], **given: Any) -> None:
-        who = {option: given.pop(option) for option in ("processes", "address", "num_cpus", "max_concurrent")}
+        who = executor(store=given["store"], **{option: given.pop(option) for option in WORKERS})
         attempts = given.pop("attempts")
+        given["store"] = kept(given["store"], "-".join([name, Path(table).stem, *column]))
         if given["store"] is None:
-            refuse("goes with --store, which says where partial sums are kept", **who, attempts=attempts)
+            refuse("goes with --store", attempts=attempts)
         own = {option: given.pop(option) for option in (*question.needs, *question.takes)}
         columns, parameters = _asked(question, column, own)
         asked = Asked(
@@ -183,7 +191,7 @@ def _command(name: str, question: Question, executor: Callable[..., "Executor"])
             attempts=attempts or 5,
             **given,
         )
-        answer(asked, executor(**who))
+        answer(asked, who)
 
     needed = {"column": COLUMN, **{option: OPTIONS[option] for option in question.needs}, "owners": COMMON["owners"]}
     taken = {**{option: OPTIONS[option] for option in question.takes}, **COMMON}
@@ -206,16 +214,22 @@ def _command(name: str, question: Question, executor: Callable[..., "Executor"])
 
 def _asked(question: Question, columns: list[str], own: dict[str, Any]) -> tuple[tuple[str, ...], dict[str, Any]]:
     """Return the columns of a question, the target last, and its parameters: those that were given."""
-    if not question.several and len(columns) != 1:
-        raise ValueError(f"--column must name one column, got {len(columns)}")
-    parameters = {option: value for option, value in own.items() if value is not None and value is not False}
+    target = [own["target"]] if "target" in own else []
+    names = (*columns, *target)
+    if len(names) == 1 if question.several else len(names) > 1:
+        raise ValueError(
+            f"--column must name {'several columns' if question.several else 'one column'}, got {len(names)}"
+        )
+    if len(set(names)) < len(names):
+        raise ValueError(f"--column must name every column once, got {', '.join(names)}")
+    given = {option: value for option, value in own.items() if value is not None and value is not False}
+    parameters = {option: value for option, value in given.items() if option != "target"}
     if "bounds" in parameters:
         pairs = _pairs("--bounds", parameters["bounds"], len(columns))
         parameters["bounds"] = pairs if question.several else pairs[0]
     if "target_bounds" in parameters:
         [parameters["target_bounds"]] = _pairs("--target-bounds", parameters["target_bounds"], 1)
-    target = [parameters.pop("target")] if "target" in parameters else []
-    return (*columns, *target), parameters
+    return names, parameters
 
 
 def _pairs(name: str, numbers: list[float], columns: int) -> list[tuple[float, float]]:

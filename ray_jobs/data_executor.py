@@ -179,6 +179,7 @@ def _quiet() -> Iterator[None]:
     """Keep Ray Data from telling on the terminal how far it has got, which the executor does; its log says all."""
     context = DataContext.get_current().copy()
     context.enable_progress_bars = context.print_on_execution_start = False
+    context.op_resource_reservation_enabled = False  # or else one job runs alone until its output has been seen
     shown = [part for part in logging.getLogger("ray.data").handlers if isinstance(part, logging.StreamHandler)]
     levels = [part.level for part in shown]
     try:

@@ -8,14 +8,17 @@ import pytest
 import ray
 from job_tasks import Walk, added, outcome_of, specs
 from table_statistics import KEY, QUESTIONS, Centre, Killed, UpperTail, columns, owners, plan
+from typer.testing import CliRunner
 
 from inosgm import Ledger
+from inosgm._cli_stats import stats
 from inosgm.jobs import SerialExecutor, Store
 from inosgm.statistics.asking import ask, single
 from inosgm.statistics.durable import run_statistic
 from inosgm.statistics.tables import BadTable, Table
 from inosgm.streaming import OrderedSum
-from ray_jobs import RayDataExecutor, RayExecutor
+from ray_jobs import RayDataExecutor, RayExecutor, statistics
+from ray_jobs._options import IN_JOB
 from ray_jobs.aggregate import OrderedAggregate
 
 pytestmark = [
@@ -76,6 +79,24 @@ def test_a_bad_fragment_is_told_with_its_place_and_nothing_is_charged(tmp_path, 
     with pytest.raises(BadTable, match=r"column 'wage' has a missing value at row 1234 of .*x\.csv"):
         run(UpperTail, table, tmp_path / "s", DATASETS, ledger=ledger)
     assert not ledger.history()
+
+
+def test_the_command_answers_as_the_one_without_ray(tmp_path, table, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "owners.csv").write_text("owner,epsilon,delta\na,20,1e-5\nb,40,1e-5\nc,60,1e-5\n")
+    asked = ["mean", "x.parquet", "--column", "wage", "--bounds", "0", "20", "--owners", "owners.csv", "--owner"]
+    asked += ["clinic", "--key", "7", "--json", "--quiet"]
+    here = CliRunner().invoke(stats, asked)
+    on_ray = CliRunner().invoke(statistics.app, [*asked, "--ledger", "ledger", "--max-concurrent", "2"])
+    assert (here.exit_code, on_ray.exit_code) == (0, 0), (here.exception, on_ray.exception)
+    assert here.stdout == on_ray.stdout
+    assert len(Ledger("ledger").history()) == 1
+    assert Store("runs/mean-x-wage").exists()
+    refused = CliRunner().invoke(statistics.app, [*asked, "--processes", "2"])
+    assert "--processes does not go with Ray" in str(refused.exception)
+    monkeypatch.setenv(IN_JOB, "{}")
+    refused = CliRunner().invoke(statistics.app, asked)
+    assert "--store must be a whole path or a URI in a submitted job" in str(refused.exception)
 
 
 class TestDatasets:

@@ -7,6 +7,7 @@ owner at most `share` of the epsilon that it grants, is charged to a `ledger` if
 
 from inosgm.statistics.asking import Procedure, ask, single
 from inosgm.statistics.covariance import COMPONENTS, COVARIANCE, PCA, Covariance, private_covariance, private_pca
+from inosgm.statistics.durable import run_statistic
 from inosgm.statistics.estimate import Estimate
 from inosgm.statistics.federated import FederatedAverage
 from inosgm.statistics.histograms import GroupCounts, Histogram, private_group_counts, private_histogram
@@ -30,6 +31,7 @@ from inosgm.statistics.robust import (
 )
 from inosgm.statistics.statistic import Statistic
 from inosgm.statistics.sums import Count, Sum, private_count, private_sum
+from inosgm.statistics.tables import Table
 from inosgm.statistics.tails import TopHeavySum, UpperTailMean, private_top_heavy_sum, private_upper_tail_mean
 from inosgm.statistics.variance import Variance, private_variance
 
@@ -74,6 +76,7 @@ __all__ = [
     "RobustMean",
     "Statistic",
     "Sum",
+    "Table",
     "TopHeavySum",
     "TrimmedMean",
     "UpperTailMean",
@@ -94,4 +97,5 @@ __all__ = [
     "private_trimmed_regression",
     "private_upper_tail_mean",
     "private_variance",
+    "run_statistic",
 ]

@@ -92,21 +92,30 @@ def _lines(file: File, size: int) -> Iterator[tuple[int, int, bool]]:
     with file.open() as stream:
         while read := stream.read(size):
             block = rest + read
-            codes = np.frombuffer(block, dtype=np.uint8)
-            ends, quoted = np.flatnonzero(codes == ord("\n")), b'"' in block
-            if quoted:
-                ends = ends[np.searchsorted(np.flatnonzero(codes == ord('"')), ends) % 2 == 0]
-            if ends.size:
-                lengths = np.diff(ends, prepend=-1) - 1
-                empty = (lengths == 0) | ((lengths == 1) & (codes[ends - 1] == ord("\r")))
-                position += int(ends[-1]) + 1
-                block = block[ends[-1] + 1 :]
-                yield position, int(ends.size - empty.sum()), quoted
-            rest = block
+            lines, end = _counted(block)
+            position += end
+            if end:
+                yield position, lines, b'"' in block[:end]
+            rest = block[end:]
             if len(rest) > LONGEST:
                 raise BadTable(f"{file.path} has no line end within {LONGEST >> 20} MB: is a quotation mark missing?")
     if rest.strip():
         yield position + len(rest), 1, b'"' in rest
+
+
+def _counted(block: bytes) -> tuple[int, int]:
+    """Return how many whole lines a block has that are not empty, and where the last one ends."""
+    odd = any(mark in block for mark in (b'"', b"\n\n", b"\n\r\n")) or block.startswith((b"\n", b"\r\n"))
+    if not odd:
+        return block.count(b"\n"), block.rfind(b"\n") + 1
+    codes = np.frombuffer(block, dtype=np.uint8)
+    ends = np.flatnonzero(codes == ord("\n"))
+    ends = ends[np.searchsorted(np.flatnonzero(codes == ord('"')), ends) % 2 == 0]
+    if not ends.size:
+        return 0, 0
+    lengths = np.diff(ends, prepend=-1) - 1
+    empty = (lengths == 0) | ((lengths == 1) & (codes[ends - 1] == ord("\r")))
+    return int(ends.size - empty.sum()), int(ends[-1]) + 1
 
 
 def _head(file: File) -> tuple[list[str], list[str]]:

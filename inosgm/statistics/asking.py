@@ -1,5 +1,6 @@
 """Asking: a question becomes one or more statistics, with plans for what it may cost, all made before anything is."""
 
+from collections import Counter
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
@@ -10,6 +11,7 @@ from inosgm import _validate
 from inosgm.accounting import Accountant, chosen
 from inosgm.cost import Cost, LedgerHook
 from inosgm.ledger import Ledger
+from inosgm.noise import name_of_noise
 from inosgm.owners import Owners
 from inosgm.plan import Plan
 from inosgm.planning import plan_scale
@@ -118,21 +120,30 @@ def plans_for(
     return tuple(plans)
 
 
-def require_affordable(ledger: LedgerHook | None, plans: Sequence[Plan]) -> None:
-    """Raise if a ledger cannot pay for all stages of a question: the first must not be charged in vain.
+def require_affordable(ledger: LedgerHook | None, plans: Sequence[Plan], key: int | None = None) -> None:
+    """Raise if a ledger cannot pay for all rounds of all stages of a question: none must be charged in vain.
+
+    What was charged for rounds with the noise of this key is paid for: a question may be asked again.
 
     Raises:
         BudgetExceeded: naming an owner.
     """
-    if isinstance(ledger, Ledger) and len(plans) > 1:
-        trial = ledger.rehearsal()
-        for plan in plans:
+    if not isinstance(ledger, Ledger) or sum(plan.steps for plan in plans) == 1:
+        return
+    paid: Counter[str] = Counter()
+    for charge in ledger.history():
+        paid[charge.job] += charge.steps
+    trial = ledger.rehearsal()
+    for stage, plan in enumerate(plans):
+        noise = key_of_stage(key, stage)
+        left = plan.steps - (0 if noise is None else paid[name_of_noise(noise)])
+        if left > 0:
             trial.charge(
                 Cost(
                     labels=plan.labels,
                     sample_rates=plan.sample_rates,
                     noise_multipliers=plan.noise_multipliers,
-                    steps=plan.steps,
+                    steps=left,
                 )
             )
 
@@ -181,7 +192,7 @@ def ask(
     """
     _validate.instance("owners", owners, Owners, "make them with Owners(of_record=..., epsilon=..., delta=...)")
     plans = plans_for(procedure, parameters, owners, plan=plan, share=share, planner=planner)
-    require_affordable(ledger, plans)
+    require_affordable(ledger, plans, key)
     from inosgm.statistics.tables import Table  # which takes arrow to import
 
     if column is not None or owner is not None or isinstance(data, str | PathLike | Table):

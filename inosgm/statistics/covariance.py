@@ -143,7 +143,8 @@ def _semidefinite(matrix: np.ndarray) -> tuple[np.ndarray, bool]:
     values, vectors = np.linalg.eigh(matrix)
     if values[0] >= 0:
         return matrix, False
-    return (vectors * np.maximum(values, 0.0)) @ vectors.T, True
+    root = vectors * np.sqrt(np.maximum(values, 0.0))
+    return root @ root.T, True
 
 
 def _errors_of_entries(moments: Moments) -> np.ndarray:

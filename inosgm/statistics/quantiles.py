@@ -35,8 +35,9 @@ class Quantile(Statistic):
     counted there. A wrong turn is never taken back.
 
     **Standard error.** Noise is on counts: by how much it moves the quantile depends on how densely values lie there,
-    which is not released. So it is half the distance between the closest tested values at which the count was off the
-    level by more than its standard error, on either side (a bound, if there is none): about right or too large.
+    which could be had for more budget only. It is estimated from the released counts themselves, by the slope between
+    the closest tested values at which they were clearly off the level, and is never less than half the last bracket.
+    That is rough: in trials the error was within it three times in four, and within twice as much nine times in ten.
     `details` has what is certain: an interval that holds the quantile with probability 0.95 over the noise, whatever
     the data (if sample rates are 1); the values that were tested, and the share of weight that was found up to each;
     and the standard error of those shares.
@@ -106,27 +107,31 @@ class Quantile(Statistic):
     def estimate(self) -> Estimate:
         """Return the middle of the last bracket."""
         scale = max(self.level, 1 - self.level) / self.total
-        beyond, error = scale * np.array([float(value) for value in self.observed]), scale * self.noise
-        lowest, highest = self._consistent(beyond, error)
-        rounds = len(self.observed)
-        sure = self._consistent(beyond, error * float(stats.norm.isf((1 - CONFIDENCE) / 2 / rounds)))
+        shares = self.level + scale * np.array([float(value) for value in self.observed])
+        error = scale * self.noise
+        (low, below), (high, above) = self._around(shares, 2 * error)
+        slope = (above - below) / (high - low)
+        surely = error * float(stats.norm.isf((1 - CONFIDENCE) / 2 / shares.size))
         return self.estimated(
             self.threshold,
-            (highest - lowest) / 2,
+            max(error / slope, (self.high - self.low) / 2),
             f"quantile at level {self.level:g}: the value up to which {self.level:g} of all weight lies; records weigh "
             "as much as the budget of their owner buys",
-            interval=np.array(sure),
+            interval=np.array([value for value, _ in self._around(shares, surely)]),
             tested=np.array(self.tested),
-            shares=self.level + beyond,
+            shares=shares,
             share_error=error,
         )
 
-    def _consistent(self, beyond: np.ndarray, margin: float) -> tuple[float, float]:
-        """Return the range of values that no count contradicts by more than a margin; never less than the bracket."""
-        tested = np.array(self.tested)
-        low = float(np.max(tested[beyond < -margin], initial=self.bounds.low))
-        high = float(np.min(tested[beyond > margin], initial=self.bounds.high))
-        return min(low, self.low), max(high, self.high)
+    def _around(self, shares: np.ndarray, margin: float) -> tuple[tuple[float, float], tuple[float, float]]:
+        """Return the closest tested values at which the share was off the level by more than a margin, and the shares.
+
+        Up to the lower bound there is nothing, up to the upper bound everything.
+        """
+        points = [(self.bounds.low, 0.0), *zip(self.tested, shares.tolist(), strict=True), (self.bounds.high, 1.0)]
+        below = [point for point in points if point[1] < self.level - margin]
+        above = [point for point in points if point[1] > self.level + margin]
+        return max(below, default=points[0]), min(above, default=points[-1])
 
 
 def private_quantile(

@@ -26,6 +26,10 @@ FAN = 16
 """How many sums a job merges."""
 
 
+class OtherCode(RuntimeError):
+    """A worker whose code is not that of the command that made a job."""
+
+
 class RoundTask:
     """Sums up one round of a statistic: a job for every fragment of a table, and jobs that merge what these came to.
 
@@ -73,11 +77,12 @@ class RoundTask:
         """Sum up a fragment, or merge sums.
 
         Raises:
-            RuntimeError: where code or round are not those of the spec.
+            OtherCode: where code is not that of the spec.
+            RuntimeError: for a job of another round.
             Unreadable: for a file that this worker cannot read.
         """
         if (here := code_of(self._statistic)) != spec.code_version:
-            raise RuntimeError(
+            raise OtherCode(
                 f"this worker has other code than the command that made the job, {here} and not {spec.code_version}: "
                 "install the same versions, and the same modules of your own, wherever jobs run"
             )
