@@ -12,12 +12,18 @@ import os
 import resource
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from benchmarks.timing import medians, report
+
+if TYPE_CHECKING:
+    from inosgm.jobs import Executor
 
 ROWS, CHUNK = 100_000_000, 1_000_000
 WIDE_ROWS, WIDE_CHUNK, WIDTH = 10_000_000, 50_000, 64
@@ -29,6 +35,11 @@ BLOCK = 16_384
 SENSITIVITIES = np.array([0.5, 1.0, 2.0])
 TAILS = (10_000, 1_000_000)
 """About how many records a tail holds."""
+
+FILES, FILE_ROWS = 8, 8_000_000
+"""What one core and two read; each file has 64 MB of values."""
+
+LABELS = ["a", "b", "c"]
 
 Chunk = tuple[np.ndarray, np.ndarray, np.ndarray, int]
 
@@ -178,6 +189,75 @@ def _against_sorting(rows: int) -> None:
         report(f"{rows:>10,} rows in memory: {what} / OrderedSum", seconds[name] / seconds["streamed"])
 
 
+def cores() -> None:
+    """One question about Parquet files, by this process alone, by two processes, and by two cores of Ray.
+
+    By the clock, so on a machine that others use it says little. Ray and its workers are there before the clock runs.
+    """
+    import ray
+
+    from inosgm.jobs import Executor, ProcessExecutor, SerialExecutor
+    from ray_jobs import RayDataExecutor
+
+    ray.init("local", num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+    executors: dict[str, Executor] = {
+        "one core": SerialExecutor(),
+        "two processes": ProcessExecutor(2),
+        "Ray, two cores": RayDataExecutor(),
+    }
+    with tempfile.TemporaryDirectory() as directory:
+        place = Path(directory)
+        sizes = _write(place / "table")
+        for question, more in (("mean", {}), ("top-heavy-sum", {"fraction": 0.01})):
+            ways = {
+                name: lambda executor=executor, question=question, more=more: _asked(
+                    place, sizes, executor, question, more
+                )
+                for name, executor in executors.items()
+            }
+            found = {name: way() for name, way in ways.items()}
+            assert len(set(found.values())) == 1, "the same bits on any executor"
+            seconds = medians(ways, rounds=3)
+            rows = sum(sizes)
+            print(
+                f"{question} of {rows:,} rows in {FILES} Parquet files: "
+                + ", ".join(f"{name} {rows / s / 1e6:.1f} million rows per second" for name, s in seconds.items())
+            )
+            for name in ("two processes", "Ray, two cores"):
+                asked = 1.7 if name == "Ray, two cores" else None
+                report(f"{question}: one core / {name}", seconds["one core"] / seconds[name], at_least=asked)
+    ray.shutdown()
+
+
+def _write(place: Path) -> list[int]:
+    """Write made-up values and owners to Parquet files; return how many records each owner has."""
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    place.mkdir()
+    sizes = np.zeros(len(SENSITIVITIES), dtype=np.int64)
+    for number, (values, _, owners, _) in enumerate(chunks(FILES * FILE_ROWS, FILE_ROWS)):
+        table = pa.table({"value": values, "owner": pa.DictionaryArray.from_arrays(owners.astype(np.int32), LABELS)})
+        parquet.write_table(table, place / f"{number:02}.parquet", row_group_size=FILE_ROWS // 4)
+        sizes += np.bincount(owners, minlength=sizes.size)
+    return sizes.tolist()
+
+
+def _asked(place: Path, sizes: list[int], executor: "Executor", question: str, more: dict[str, float]) -> float:
+    """Ask a question about the files, from looking at them to the estimate."""
+    from inosgm import Owners
+    from inosgm.statistics.durable import run_statistic
+    from inosgm.statistics.tables import Table
+
+    owners = Owners.from_table({"owner": LABELS, "epsilon": [0.5, 1.0, 2.0], "records": sizes}, delta=1e-6)
+    table = Table.of(place / "table", "value", "owner")
+    with tempfile.TemporaryDirectory(dir=place) as store:
+        estimate = run_statistic(
+            question, table, owners, store=store, executor=executor, key=1, progress=False, bounds=(-5, 5), **more
+        )
+    return float(estimate.value)
+
+
 def _plain(chunk: Chunk, block: int) -> float:
     """Sum values clipped to their owner's bound, and compare every score with a number: plain numpy."""
     values, scores, owners, _ = chunk
@@ -216,7 +296,14 @@ def _ratios(what: str, found: dict[str, float], ours: list[str], peers: list[str
             report(f"{what}: {name} / {peer}", found[name] / found[peer], at_most=asked)
 
 
-MEASUREMENTS = {"scalar": scalar, "wide": wide, "falling": falling, "sampled": sampled, "sorting": sorting}
+MEASUREMENTS = {
+    "scalar": scalar,
+    "wide": wide,
+    "falling": falling,
+    "sampled": sampled,
+    "sorting": sorting,
+    "cores": cores,
+}
 
 
 def main() -> None:

@@ -372,11 +372,22 @@ class Streaming(INOSGM):
             ids: The position of each record in the whole data, or that of the first if they are consecutive.
         """
         found = self.partial()
+        self.fill(found, batch, owners, ids)
+        return found
+
+    def fill(self, part: OrderedSum, batch: Any, owners: Array, ids: Array) -> None:
+        """Add records to a part of the next step's sum: faster than to make a part of them and merge it.
+
+        Args:
+            part: What `partial` returned, or a copy.
+            batch: As for `part`, like the others.
+            owners: The position of each record's owner in the plan.
+            ids: The position of each record in the whole data, or that of the first if they are consecutive.
+        """
         places = _whole("owners", owners)
         contributions, scores = self._of_owners(batch, places)
         rows, cells = _rows_of(contributions)
-        found.update(rows, scores, places, ids, cells=cells)
-        return found
+        part.update(rows, scores, places, ids, cells=cells)
 
     def _empty(self, step: int) -> OrderedSum:
         secret, order = self._chance(step)

@@ -43,7 +43,7 @@ def summed(
     for fragment in table.fragments if fragments is None else fragments:
         for values, holders, first_id in table.read(fragment, owners, form):
             _check(statistic, values, fragment, first_id)
-            total.merge(statistic.part(values, order[holders], first_id))
+            statistic.fill(total, values, order[holders], first_id)
             if stopping():
                 raise Stopped
     return total
