@@ -67,7 +67,6 @@ OPTIONS: dict[str, Any] = {
     "stratified": Annotated[bool, typer.Option("--stratified", help="A value for each owner, put together by size.")],
     "level": Annotated[float, typer.Option(help="Between 0 and 1: 0.9 is where the largest tenth begins.")],
     "fraction": Annotated[float | None, typer.Option(help="Which part of all weight is given up; see the guide.")],
-    "trim": Annotated[float | None, typer.Option(help="Which part of all weight is given up, at most a half.")],
     "reach": Annotated[float | None, typer.Option(help="How many distances between quartiles a value counts.")],
     "rounds": Annotated[int | None, typer.Option(min=1, help="How many releases share the budget.")],
     "components": Annotated[int | None, typer.Option(min=1, help="How many components; else all.")],
@@ -121,7 +120,7 @@ QUESTIONS = {
     "trimmed-regression": Question(
         "Least squares of the records that fit best.",
         needs=["bounds", "target", "target_bounds"],
-        takes=["trim", "rounds"],
+        takes=["fraction", "rounds"],
         several=True,
     ),
 }

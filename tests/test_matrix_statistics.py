@@ -31,7 +31,7 @@ MATRICES = {
     Covariance: dict(bounds=[*BOUNDS, TARGET]),
     PCA: dict(bounds=[*BOUNDS, TARGET], components=2),
     LinearRegression: dict(bounds=BOUNDS, target_bounds=TARGET),
-    LeastTrimmedSquares: dict(bounds=BOUNDS, target_bounds=TARGET, trim=0.3, rounds=3),
+    LeastTrimmedSquares: dict(bounds=BOUNDS, target_bounds=TARGET, fraction=0.3, rounds=3),
 }
 ALL = {**MATRICES, FederatedAverage: dict(clip_norm=2.0, fraction=0.5, rounds=2)}
 
@@ -127,7 +127,7 @@ def test_regression_is_weighted_least_squares_in_original_units():
 def test_without_trimming_least_trimmed_squares_is_least_squares():
     plan = plan_of(400, steps=2)
     statistic = LeastTrimmedSquares(
-        plan, owners_of(400), bounds=BOUNDS, target_bounds=TARGET, trim=0.0, rounds=2, key=1
+        plan, owners_of(400), bounds=BOUNDS, target_bounds=TARGET, fraction=0.0, rounds=2, key=1
     )
     np.testing.assert_allclose(statistic.run(table()).value, least_squares(table(), weights_of(400)), rtol=1e-5)
 
@@ -136,7 +136,7 @@ def test_least_trimmed_squares_are_least_squares_of_the_records_that_fitted_best
     values = table(100)
     plan = Plan(sample_rates=[1], sensitivities=[1], sizes=[100], noise_scale=1e-8, steps=5)
     statistic = LeastTrimmedSquares(
-        plan, np.zeros(100, dtype=int), bounds=BOUNDS, target_bounds=TARGET, trim=0.2, rounds=5, key=1
+        plan, np.zeros(100, dtype=int), bounds=BOUNDS, target_bounds=TARGET, fraction=0.2, rounds=5, key=1
     )
     found, expected = statistic.run(values).value, np.array([0.0, 0.0, 0.0])  # the middle of the target
     for _ in range(5):
@@ -365,7 +365,10 @@ QUESTIONS = {
     private_covariance: ("covariance", dict(bounds=[*BOUNDS, TARGET])),
     private_pca: ("pca", dict(bounds=[*BOUNDS, TARGET], components=1)),
     private_regression: ("regression", dict(bounds=BOUNDS, target_bounds=TARGET)),
-    private_trimmed_regression: ("trimmed-regression", dict(bounds=BOUNDS, target_bounds=TARGET, trim=0.1, rounds=2)),
+    private_trimmed_regression: (
+        "trimmed-regression",
+        dict(bounds=BOUNDS, target_bounds=TARGET, fraction=0.1, rounds=2),
+    ),
 }
 
 
@@ -437,8 +440,8 @@ def test_bad_input_is_refused_with_nothing_charged(question, bad):
         (private_pca, {"components": 0}),
         (private_regression, {"target_bounds": (1, 1)}),
         (private_regression, {"target_bounds": None}),
-        (private_trimmed_regression, {"trim": 0.6}),
-        (private_trimmed_regression, {"trim": -0.1}),
+        (private_trimmed_regression, {"fraction": 0.6}),
+        (private_trimmed_regression, {"fraction": -0.1}),
         (private_trimmed_regression, {"rounds": 0}),
     ],
 )

@@ -98,9 +98,9 @@ ASKED = {
     ),
     "regression": ("--column age --bounds 18 65 --target wage --target-bounds 0 5000", ["age", "wage"], LINE),
     "trimmed-regression": (
-        "--column age --bounds 18 65 --target wage --target-bounds 0 5000 --trim 0.1 --rounds 2",
+        "--column age --bounds 18 65 --target wage --target-bounds 0 5000 --fraction 0.1 --rounds 2",
         ["age", "wage"],
-        {**LINE, "trim": 0.1, "rounds": 2},
+        {**LINE, "fraction": 0.1, "rounds": 2},
     ),
 }
 

@@ -90,17 +90,17 @@ class LeastTrimmedSquares(LinearRegression):
     """Least squares of the records that fit best: a few rounds, each without those that fitted worst in the one before.
 
     Records are ordered by their absolute residual under the coefficients that the round before released, and the
-    worst, which have the fraction `trim` of all sensitivity, are given up. The first round orders them by the
+    worst, which have a `fraction` of all sensitivity, are given up. The first round orders them by the
     distance of the target from the middle of its bounds.
 
     **What it estimates.** Least trimmed squares, in which a record of owner n weighs as much as its sensitivity C_n:
-    records with less than a fraction `trim` of all sensitivity may be arbitrary without moving it far. Rounds find a
+    records with less than a `fraction` of all sensitivity may be arbitrary without moving it far. Rounds find a
     local optimum, and noise keeps them from settling. The estimate is that of the last round: those before are about
     other records. `residual_variance` is that of the records left, which is too small by design.
 
     **Bias.** That of `LinearRegression`. Good records are trimmed as well, which does not bias coefficients if errors
     are symmetric. A round keeps a part of the error that coefficients had before (with normal errors and no outliers,
-    56 % at trim 0.2, 86 % at trim 0.5): little trimming needs few rounds. The first round shrinks coefficients, so
+    56 % at a fraction of 0.2, 86 % at 0.5): little trimming needs few rounds. The first round shrinks coefficients, so
     what is left of that after the last is a bias. Standard errors include what noise of earlier rounds leaves, taking
     errors for normal.
 
@@ -112,13 +112,13 @@ class LeastTrimmedSquares(LinearRegression):
         owners: As for `Statistic`.
         bounds: The smallest and the largest value that counts, for each feature.
         target_bounds: Those of the target.
-        trim: Which fraction of all sensitivity is given up, at most a half.
+        fraction: In [0, 0.5]: how much of all sensitivity is given up.
         rounds: How many releases.
         options: As for `Statistic`.
 
     >>> plan = Plan(sample_rates=[1], sensitivities=[1], sizes=[5], noise_scale=1e-4, steps=4)
     >>> table = [[0.0, 1.0], [1.0, 3.0], [2.0, 5.0], [4.0, 9.0], [3.0, 0.0]]
-    >>> statistic = LeastTrimmedSquares(plan, [0] * 5, bounds=[(0, 5)], target_bounds=(0, 10), trim=0.2, key=1)
+    >>> statistic = LeastTrimmedSquares(plan, [0] * 5, bounds=[(0, 5)], target_bounds=(0, 10), fraction=0.2, key=1)
     >>> statistic.run(table).value.round(2)
     array([1., 2.])
     """
@@ -132,18 +132,18 @@ class LeastTrimmedSquares(LinearRegression):
         *,
         bounds: Any,
         target_bounds: Any,
-        trim: float = 0.2,
+        fraction: float = 0.2,
         rounds: int = 4,
         **options: Any,
     ) -> None:
-        self.trim = _validate.number("trim", trim, least=0, most=0.5)
+        self.fraction = _validate.number("fraction", fraction, least=0, most=0.5)
         self._scaled = np.zeros(len(Box.of(bounds).columns) + 1)
         super().__init__(
             plan,
             owners,
             bounds=bounds,
             target_bounds=target_bounds,
-            tail=HardTail(plan.tail_length(self.trim)),
+            tail=HardTail(plan.tail_length(self.fraction)),
             order=Ascending(),
             **options,
         )
@@ -170,19 +170,19 @@ class LeastTrimmedSquares(LinearRegression):
 
     def estimate(self) -> Estimate:
         """Return the intercept and the coefficients of the last round."""
-        kept = _kept(self.trim) ** (2 * np.arange(self.plan.steps))
+        kept = _kept(self.fraction) ** (2 * np.arange(self.plan.steps))
         return self._fitted(
             "least trimmed squares, in which records weigh as much as the budget of their owner buys",
             float(np.sqrt(kept.sum())),
         )
 
 
-def _kept(trim: float) -> float:
+def _kept(fraction: float) -> float:
     """Return which part of an error of the coefficients is left after a round that trims normal residuals."""
-    if not trim:
+    if not fraction:
         return 0.0
-    cut = special.ndtri(1 - trim / 2)
-    return float(2 * cut * np.exp(-(cut**2) / 2) / np.sqrt(2 * np.pi) / (1 - trim))
+    cut = special.ndtri(1 - fraction / 2)
+    return float(2 * cut * np.exp(-(cut**2) / 2) / np.sqrt(2 * np.pi) / (1 - fraction))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -281,11 +281,18 @@ def private_regression(values: Any, owners: Owners, *, bounds: Any, target_bound
 
 
 def private_trimmed_regression(
-    values: Any, owners: Owners, *, bounds: Any, target_bounds: Any, trim: float = 0.2, rounds: int = 4, **options: Any
+    values: Any,
+    owners: Owners,
+    *,
+    bounds: Any,
+    target_bounds: Any,
+    fraction: float = 0.2,
+    rounds: int = 4,
+    **options: Any,
 ) -> Estimate:
     """Return the intercept and the coefficients of least trimmed squares; see `LeastTrimmedSquares`, and `asking.ask`.
 
-    The target is the last column. Nearly a fraction `trim` of records may be arbitrary; records weigh as much as the
+    The target is the last column. Nearly a `fraction` of records may be arbitrary; records weigh as much as the
     budget of their owner buys, and values beyond bounds count as the nearer bound. All rounds together cost every owner
     at most the share of its epsilon that is asked for, for one of its records added or removed.
 
@@ -301,7 +308,7 @@ def private_trimmed_regression(
         owners,
         bounds=bounds,
         target_bounds=target_bounds,
-        trim=trim,
+        fraction=fraction,
         rounds=rounds,
         **options,
     )
