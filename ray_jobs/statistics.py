@@ -8,7 +8,7 @@ from ray_jobs._options import kept
 from ray_jobs.data_executor import RayDataExecutor
 
 
-def workers(store: str | None, processes: int | None, **ray: Any) -> RayDataExecutor:
+def workers(processes: int | None, **ray: Any) -> RayDataExecutor:
     """Return who works: a Ray, wherever it is found."""
     refuse("does not go with Ray, which has workers of its own: --max-concurrent", processes=processes)
     return RayDataExecutor(**{name: value for name, value in ray.items() if value is not None})
