@@ -72,6 +72,7 @@ OPTIONS: dict[str, Any] = {
     "rounds": Annotated[int | None, typer.Option(min=1, help="How many releases share the budget.")],
     "components": Annotated[int | None, typer.Option(min=1, help="How many components; else all.")],
 }
+Kept = Callable[[str | None, str], str | None]
 WORKERS = ("processes", "address", "num_cpus", "max_concurrent")
 NUMBERS = {"--bounds", "--target-bounds", "--edges"}
 WORDS = {"--column", "--columns", "--categories"}
@@ -126,9 +127,6 @@ QUESTIONS = {
 }
 
 
-Kept = Callable[[str | None, str], str | None]
-
-
 class Lists(TyperCommand):
     """A command with options that several values follow, as in `--bounds 0 5000`; text must come after the table."""
 
@@ -159,10 +157,8 @@ def commands(executor: Callable[..., "Executor"], kept: Kept = lambda store, nam
     return group
 
 
-def workers(store: str | None, processes: int | None, address: str | None, **ray: Any) -> "Executor":
+def workers(processes: int | None, address: str | None, **ray: Any) -> "Executor":
     """Return who works: this process, several, or a Ray."""
-    if store is None:
-        refuse("goes with --store, which says where partial sums are kept", processes=processes, address=address, **ray)
     if address is None:
         return executor_of(processes, None, **ray)
     refuse("does not go with --address, which has workers of its own", processes=processes)
@@ -175,11 +171,11 @@ def _command(name: str, question: Question, executor: Callable[..., "Executor"],
     """Return the function of a command, with the signature that Typer reads options from."""
 
     def run(table: str, column: list[str], **given: Any) -> None:
-        who = executor(store=given["store"], **{option: given.pop(option) for option in WORKERS})
+        who = {option: given.pop(option) for option in WORKERS}
         attempts = given.pop("attempts")
         given["store"] = kept(given["store"], "-".join([name, Path(table).stem, *column]))
         if given["store"] is None:
-            refuse("goes with --store", attempts=attempts)
+            refuse("goes with --store, which says where partial sums are kept", **who, attempts=attempts)
         own = {option: given.pop(option) for option in (*question.needs, *question.takes)}
         columns, parameters = _asked(question, column, own)
         asked = Asked(
@@ -191,7 +187,7 @@ def _command(name: str, question: Question, executor: Callable[..., "Executor"],
             attempts=attempts or 5,
             **given,
         )
-        answer(asked, who)
+        answer(asked, executor(**who))
 
     needed = {"column": COLUMN, **{option: OPTIONS[option] for option in question.needs}, "owners": COMMON["owners"]}
     taken = {**{option: OPTIONS[option] for option in question.takes}, **COMMON}

@@ -194,9 +194,10 @@ class OrderedSum:
         records = self._settled()
         total, parts = self._whole.copy(), np.zeros(self._whole.low.size, dtype=np.int64)
         if records is not None:
-            weights = self._weights(records.owners)
+            thresholds = np.concatenate([[0], np.cumsum(self._grid.spans[records.owners].astype(np.int64))])
             for begin in range(0, len(records), BLOCK):
-                some, rho = records.at(slice(begin, begin + BLOCK)), weights[begin : begin + BLOCK]
+                some = records.at(slice(begin, begin + BLOCK))
+                rho = self._weights(thresholds[begin : begin + BLOCK + 1])
                 whole, rest = split(some.rows * (rho[:, None] if some.rows.ndim > 1 else rho))
                 total.add(self._sums(whole, some.cells))
                 parts += self._sums(rest, some.cells).astype(np.int64)
@@ -306,13 +307,11 @@ class OrderedSum:
         self._evict(self._kept.settle())
         return self._kept.records
 
-    def _weights(self, owners: np.ndarray) -> np.ndarray:
-        """Return the weights of the tail, from the least important record up, by exact thresholds."""
-        spans = self._grid.spans[owners]
-        thresholds = np.concatenate([[0], np.cumsum(spans.astype(np.int64))])
+    def _weights(self, thresholds: np.ndarray) -> np.ndarray:
+        """Return the weights of records between exact thresholds, in units."""
         high = thresholds.astype(np.float64)
         low = (thresholds - high.astype(np.int64)).astype(np.float64)
-        unit = self._grid.unit
+        unit, spans = self._grid.unit, np.diff(thresholds).astype(np.float64)
         return np.asarray(self.tail.pieces.means(high * unit, low * unit, spans * unit))
 
 

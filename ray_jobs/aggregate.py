@@ -30,7 +30,8 @@ class OrderedAggregate(AggregateFnV2[bytes, bytes]):
         columns: The column of the values, or several.
         owner: The column that names the owner of each record, as the plan does.
         ids: The column with a whole number for each record that no other record has.
-        key: The key of the statistic; not needed where all records take part and nothing is ordered at random.
+        key: The key of the statistic, which Ray sends to workers; not needed where all records take part and nothing is
+            ordered at random.
 
     Raises:
         ValueError: for another key than that of the statistic.

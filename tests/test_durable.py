@@ -9,11 +9,12 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from table_statistics import KEY, QUESTIONS, Centre, Killed, UpperTail, columns, owners, plan
+from table_statistics import KEY, QUESTIONS, ROWS, Centre, Killed, UpperTail, columns, owners, plan
 
-from inosgm import BudgetExceeded, Ledger
+from inosgm import BudgetExceeded, Ledger, Plan
 from inosgm.jobs import ProcessExecutor, Result, SerialExecutor, Store
 from inosgm.jobs.purpose import STUDY
+from inosgm.statistics import PROCEDURES
 from inosgm.statistics.asking import ask, single
 from inosgm.statistics.durable import run_statistic
 from inosgm.statistics.tables import BadTable, Table
@@ -44,6 +45,11 @@ def run(question, data, store, **more):
     return run_statistic(question, data, owners(), store=store, **made)
 
 
+def in_memory(tmp_path, name=""):
+    """A store that takes no time."""
+    return Store(f"memory://{tmp_path.name}-{name}")
+
+
 def at_once(question, **more):
     """What comes out in memory, with the same key."""
     steps, parameters = QUESTIONS[question]
@@ -60,7 +66,8 @@ def paid(ledger):
 
 
 def partials(store):
-    return list(Path(Store(store).uri).rglob("arrays.npz"))
+    store = store if isinstance(store, Store) else Store(store)
+    return [job for job, state in store.states().items() if state.arrays]
 
 
 @pytest.mark.parametrize("question", QUESTIONS)
@@ -76,17 +83,19 @@ def test_in_memory_in_batches_and_as_jobs_the_same_bits_come_out(tmp_path, place
     for number, table in enumerate(tables):
         asked = ask(single(question), table, owners(), plan=followed, key=KEY, **parameters)
         assert same(asked, expected)
-        assert same(run(question, table, tmp_path / f"store-{number}", plan=followed), expected)
-        assert not partials(tmp_path / f"store-{number}")
+        store = in_memory(tmp_path, number)
+        assert same(run(question, table, store, plan=followed), expected)
+        assert not partials(store)
 
 
 def test_many_fragments_are_merged_in_a_tree(tmp_path, place):
     table = table_of(place, 0.001)
     assert len(table.fragments) == FAN + 14
-    assert same(run(UpperTail, table, tmp_path / "s"), at_once(UpperTail))
-    kinds = [spec.kind for spec in Store(tmp_path / "s").specs().values()]
+    store = in_memory(tmp_path)
+    assert same(run(UpperTail, table, store), at_once(UpperTail))
+    kinds = [spec.kind for spec in store.specs().values()]
     assert kinds.count("merge") == 2
-    assert not partials(tmp_path / "s")
+    assert not partials(store)
 
 
 def test_processes_come_to_the_same_bits_though_one_is_killed(tmp_path, place):
@@ -149,7 +158,7 @@ def test_a_fragment_that_comes_late_leaves_nothing(tmp_path, place):
     (job, *_) = [job for job, spec in store.specs().items() if spec.kind == "fragment"]
     store.begin(job, 2)
     assert not store.commit(job, 2, Result(arrays={"sum": np.zeros(3, dtype=np.uint8)}))
-    assert not partials(store.uri)
+    assert not partials(store)
     assert same(run(UpperTail, table_of(place), store), at_once(UpperTail))
 
 
@@ -269,12 +278,56 @@ def test_a_ledger_that_refuses_is_heard_and_the_call_goes_on_later(tmp_path, pla
     assert same(run(UpperTail, table_of(place), tmp_path / "s", ledger=ledger), at_once(UpperTail))
 
 
-def test_questions_have_names(tmp_path, place):
-    found = run_statistic(
-        "mean", table_of(place), owners(), store=tmp_path / "s", key=KEY, bounds=(0, 20), progress=False
-    )
-    from inosgm.statistics import private_mean
+WIDE = {"columns": ["wage", "age"], "bounds": [(0, 20), (18, 90)]}
+LINE = {"columns": ["wage", "age"], "bounds": [(0, 20)], "target_bounds": (18, 90)}
+ASKED = {
+    "sum": {"bounds": (0, 20)},
+    "count": {"columns": "smokes"},
+    "mean": {"bounds": (0, 20), "stratified": True},
+    "variance": {"bounds": (0, 20)},
+    "upper-tail-mean": {"bounds": (0, 20), "level": 0.9},
+    "top-heavy-sum": {"bounds": (0, 20)},
+    "quantile": {"bounds": (0, 20), "level": 0.5, "rounds": 3},
+    "histogram": {"edges": [0, 1, 2, 20]},
+    "group-counts": {"columns": "town", "categories": ["Bonn", "Ulm"]},
+    "trimmed-mean": {"bounds": (0, 20), "rounds": 2},
+    "robust-mean": {"bounds": (0, 20), "rounds": 2},
+    "covariance": WIDE,
+    "pca": WIDE,
+    "regression": LINE,
+    "trimmed-regression": {**LINE, "rounds": 2},
+}
 
-    assert same(found, private_mean(columns()["wage"], owners(), bounds=(0, 20), key=KEY))
+
+@pytest.mark.parametrize("question", PROCEDURES)
+def test_every_question_has_the_same_answer_of_fragments(tmp_path, question):
+    rng = np.random.default_rng(2)
+    records = pd.DataFrame(columns()).assign(
+        age=rng.uniform(18, 90, ROWS), smokes=rng.random(ROWS) < 0.3, town=rng.choice(["Bonn", "Ulm"], ROWS)
+    )
+    path = tmp_path / "x.parquet"
+    pq.write_table(pa.Table.from_pandas(records), path, row_group_size=1000)
+    asked = {"columns": "wage", **ASKED[question]}
+    names = asked.pop("columns")
+    table = Table.of(path, names, "clinic", megabytes=0.001)
+    assert len(table.fragments) == 3
+    ledger, store = Ledger(owners=owners()), in_memory(tmp_path)
+    found = run_statistic(question, table, owners(), store=store, key=KEY, ledger=ledger, progress=False, **asked)
+    assert same(found, ask(PROCEDURES[question], records[names].to_numpy(), owners(), key=KEY, **asked))
+    rounds = PROCEDURES[question].rounds(**asked)
+    assert sorted(paid(ledger)) == sorted((step, step + 1) for steps in rounds for step in range(steps))
+    assert not partials(store)
+
+
+def test_what_cannot_be_asked_is_refused_before_a_store_is_begun(tmp_path, place):
+    store = tmp_path / "s"
+    with pytest.raises(ValueError, match="bounds must be the smaller number first"):
+        run_statistic("mean", table_of(place), owners(), store=store, bounds=(5, 1))
+    with pytest.raises(ValueError, match="plan must have 1 steps"):
+        run(UpperTail, table_of(place), store, plan=plan(2))
+    other = Plan(sample_rates=[1], sensitivities=[1], sizes=[ROWS], noise_scale=1, steps=1, labels=["a"])
+    with pytest.raises(ValueError, match="owners must be those of the plan, got 'b'"):
+        run(UpperTail, table_of(place), store, plan=other)
+    assert same(run(UpperTail, table_of(place), store), at_once(UpperTail))
     with pytest.raises(ValueError, match=r"question must be one of .*mean"):
         run_statistic("meen", table_of(place), owners(), store=tmp_path / "t")

@@ -162,6 +162,13 @@ def test_a_ledger_is_made_used_and_refuses(here, tmp_path):
     assert Ledger("ledger").head() == head
 
 
+def test_a_question_of_many_rounds_is_refused_before_its_first(here):
+    invoke(*MEAN, "--ledger", "ledger", "--share", 0.5)
+    quantile = ["quantile", *MEAN[1:], "--level", 0.5, "--ledger", "ledger"]
+    assert isinstance(refused(*quantile), BudgetExceeded)
+    assert len(Ledger("ledger").history()) == 1
+
+
 def test_owners_in_every_form_are_the_same_owners(here, tmp_path):
     labels = here["firm"].to_pylist()
     sizes = {name: labels.count(name) for name in ("acme", "bolt")}

@@ -213,7 +213,7 @@ class TestRefusals:
         where = "position 123" if kind == "pandas" else f"row 123 of {place}"
         assert self.refusal(place) == f"{what} at {where}"
 
-    @pytest.mark.parametrize("text", ["x777", "7 777", "NA", "1,777", "2024-01-01", "0x777"])
+    @pytest.mark.parametrize("text", ["x777", "7 777", "NA", "1,777", "2024-01-01", "0x777", "7_77"])
     def test_text_among_numbers(self, tmp_path, text):
         bad = frame().astype({"wage": object})
         bad.loc[123, "wage"] = text

@@ -163,6 +163,7 @@ def _readable(field: str, kind: pa.DataType) -> bool:
     if kind == pa.bool_():
         return field.strip().lower() in (*BOOLEANS, "0", "1", "")
     try:
-        return bool(np.isscalar(float(field or 0)))
+        float(field or 0)
     except ValueError:
         return False
+    return "_" not in field  # which Python reads

@@ -31,6 +31,7 @@ from inosgm.statistics.asking import (
 )
 from inosgm.statistics.estimate import Estimate
 from inosgm.statistics.statistic import Statistic
+from inosgm.statistics.summing import places_of
 from inosgm.statistics.tables import BadTable, Table
 from inosgm.statistics.task import FAN, SCRIPTS, RoundTask, code_of, merged
 from inosgm.streaming import OrderedSum
@@ -89,6 +90,7 @@ def run_statistic(
         Interrupted: after Ctrl-C; the same call goes on.
     """
     procedure = _procedure(question)
+    first = next(procedure.stages(**parameters))
     table.check(owners)
     store = store if isinstance(store, Store) else Store(store)
     require_purpose(store, STATISTIC)
@@ -99,13 +101,16 @@ def run_statistic(
         "planner": planner.__name__,
         "plan": None if plan is None else plan.digest,
         "data": store.fingerprint(_parts(table, owners)),
-        "code": _code(next(procedure.stages(**parameters)).statistic),
+        "code": _code(first.statistic),
     }
     try:
         known = store.claimed(STATISTIC)
     except FileNotFoundError:
         plans = plans_for(procedure, parameters, owners, plan=plan, share=share, planner=planner)
         require_affordable(ledger, plans)
+        first.statistic(plans[0], **first.parameters)  # raises for parameters that cannot be
+        for each in plans:
+            places_of(owners, each)
         claim_purpose(store, STATISTIC)
         known = store.claim(STATISTIC, {"asked": asked, "plans": [json.loads(each.to_json()) for each in plans]})
     _require_same(store, known["asked"], asked)

@@ -6,6 +6,7 @@ import numpy as np
 
 from inosgm.cost import LedgerHook
 from inosgm.jobs.task import Stopped
+from inosgm.mechanism import require_sizes
 from inosgm.owners import Owners
 from inosgm.plan import Plan
 from inosgm.statistics.asking import Respond, Stage, key_of_stage
@@ -36,11 +37,7 @@ def summed(
         BadTable: for records that cannot be used.
         Stopped: if it was asked to stop.
     """
-    places = {label: place for place, label in enumerate(statistic.plan.labels)}
-    unknown = [label for label in owners.labels if label not in places]
-    if unknown:
-        raise ValueError(f"owners must be those of the plan, got {unknown[0]!r}, which it does not name")
-    order = np.array([places[label] for label in owners.labels])
+    order = places_of(owners, statistic.plan)
     form = LABELS if statistic.of_labels else NUMBERS
     total = statistic.partial()
     for fragment in table.fragments if fragments is None else fragments:
@@ -50,6 +47,23 @@ def summed(
             if stopping():
                 raise Stopped
     return total
+
+
+def places_of(owners: Owners, plan: Plan) -> np.ndarray:
+    """Return the position in a plan of each owner.
+
+    Raises:
+        ValueError: for owners that the plan does not name, or whose numbers of records are not those of the plan.
+    """
+    places = {label: place for place, label in enumerate(plan.labels)}
+    unknown = [label for label in owners.labels if label not in places]
+    if unknown:
+        raise ValueError(f"owners must be those of the plan, got {unknown[0]!r}, which it does not name")
+    order = np.array([places[label] for label in owners.labels])
+    counts = np.zeros(len(places), dtype=np.int64)
+    counts[order] = owners.sizes
+    require_sizes(plan, counts)
+    return order
 
 
 def responding(table: Table, owners: Owners, *, ledger: LedgerHook | None = None, key: int | None = None) -> Respond:
