@@ -10,7 +10,7 @@ from examples.statistics_study import measuring
 from examples.statistics_study.figures import draw_budgets, draw_ratios
 from examples.statistics_study.page import texts
 from examples.statistics_study.questions import QUESTIONS
-from examples.statistics_study.running import run
+from examples.statistics_study.running import run, run_all
 from examples.statistics_study.tables import EMBEDDED, FILED, load
 from examples.study.pages import fill
 
@@ -23,14 +23,18 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--data-dir", default=os.environ.get("INOSGM_DATA"), help="the data directory")
     parser.add_argument("--tables", nargs="+", choices=[*FILED, *EMBEDDED], default=[*FILED, *EMBEDDED])
     parser.add_argument("--releases", type=int, default=200, help="how often every question is asked in every way")
+    parser.add_argument("--processes", type=int, default=0, help="how many questions at once; 0 for this process alone")
     parser.add_argument("--out", type=Path, default=Path("runs/statistics"), help="where numbers and figures go")
     parser.add_argument("--pages", type=Path, help=f"also put them into this directory, and tables into its {PAGE}")
     options = parser.parse_args(arguments)
-    begin = time.process_time()
     tables = load(options.tables, options.data_dir)
-    asked = [question for question in QUESTIONS if question.table in tables]
-    rows = list(run(asked, tables, releases=options.releases))
-    minutes = (time.process_time() - begin) / 60
+    if options.processes:
+        done = run_all(options.tables, options.data_dir, releases=options.releases, processes=options.processes)
+        rows, seconds = done
+    else:
+        begin = time.process_time()
+        asked = [question for question in QUESTIONS if question.table in tables]
+        rows, seconds = list(run(asked, tables, releases=options.releases)), time.process_time() - begin
     strictest = {name: min(table.epsilon.values()) for name, table in tables.items()}
     for directory in filter(None, (options.out, options.pages)):
         directory.mkdir(parents=True, exist_ok=True)
@@ -39,7 +43,7 @@ def main(arguments: list[str] | None = None) -> None:
         draw_ratios(rows, directory / "statistics-ratios.svg")
         draw_budgets(rows, strictest, directory / "statistics-budgets.svg")
     print("\n\n".join(f"## {title}\n\n{text}" for title, text in texts(rows, tables).items()))
-    print(f"\n{len(rows)} rows of {options.releases} releases each, {minutes:.1f} minutes of processor time")
+    print(f"\n{len(rows)} rows of {options.releases} releases each, {seconds / 60:.1f} minutes of processor time")
     page = options.pages / PAGE if options.pages else None
     if page and page.exists():
         page.write_text(fill(page.read_text(encoding="utf-8"), texts(rows, tables)), encoding="utf-8")

@@ -1,6 +1,6 @@
 """The ways of answering a question: ours, with individual budgets and without, and what a user would do instead."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from hashlib import blake2b
 from typing import Any
 
@@ -16,9 +16,9 @@ from examples.statistics_study.ways import (
     STRICTEST,
     WITHOUT_ORDER,
 )
-from inosgm import Owners, plan_scale, plan_uniform
-from inosgm.statistics import PROCEDURES
-from inosgm.statistics.asking import ask
+from inosgm import Owners, Plan, plan_scale, plan_uniform
+from inosgm.statistics import PROCEDURES, Estimate
+from inosgm.statistics.asking import Procedure, ask, plans_for
 
 OURS: dict[str, Callable[..., Any]] = {
     INDIVIDUAL: plan_scale,
@@ -53,8 +53,32 @@ def answers(question: Question, data: np.ndarray, owners: Owners, way: str, rele
     procedure = excess.WITHOUT_ORDER if way == WITHOUT_ORDER else PROCEDURES[question.statistic]
     parameters = {**question.parameters, **({"stratified": True} if way == STRATIFIED else {})}
     keys = [key_of(question, owners, way, number) for number in range(releases)]
-    found = [ask(procedure, data, owners, planner=OURS[way], key=key, **parameters) for key in keys]
+    if procedure.rounds(**parameters) == (1,):
+        found = _released(procedure, parameters, data, owners, OURS[way], keys)
+    else:
+        found = [ask(procedure, data, owners, planner=OURS[way], key=key, **parameters) for key in keys]
     return np.array([question.read(data, question.answer(estimate)) for estimate in found])
+
+
+def _released(
+    procedure: Procedure,
+    parameters: Mapping[str, Any],
+    data: np.ndarray,
+    owners: Owners,
+    planner: Callable[..., Plan],
+    keys: Sequence[int],
+) -> list[Estimate]:
+    """Release a statistic of one round with many keys, as `ask` would: the sum, in which everybody is, is made once."""
+    (plan,) = plans_for(procedure, parameters, owners, planner=planner)
+    stage = next(procedure.stages(**parameters))
+    stage.statistic(plan, **stage.parameters).check(data)
+    whole = stage.statistic(plan, **stage.parameters).part(data, owners.of_record, 0)
+    found = []
+    for key in keys:
+        statistic = stage.statistic(plan, key=key, **stage.parameters)
+        statistic.observe(statistic.release(whole).value)
+        found.append(statistic.estimate())
+    return found
 
 
 def by_peer(question: Question, data: np.ndarray, owners: Owners, way: str, releases: int) -> np.ndarray | None:

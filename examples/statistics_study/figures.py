@@ -61,7 +61,7 @@ def draw_ratios(rows: Sequence[Row], file: Path) -> None:
     """Draw for every question what the error at the strictest budget becomes with individual ones; factor 1."""
     found = {(row.question, row.owners != DEALT, row.way): row.rmse for row in rows if row.factor == 1}
     questions = list(dict.fromkeys(row.question for row in rows))[::-1]
-    figure = Figure(figsize=(7.5, 0.9 + 0.19 * len(questions)), layout="constrained")
+    figure = Figure(figsize=(8.5, 1.1 + 0.19 * len(questions)), layout="constrained")
     axes = figure.subplots()
     axes.axvline(1, color="black", linewidth=0.8)
     for place, question in enumerate(questions):
@@ -73,7 +73,7 @@ def draw_ratios(rows: Sequence[Row], file: Path) -> None:
     names = [f"{statistic}: {table}, {of}" for table, statistic, of in questions]
     axes.set_yticks(range(len(questions)), names, fontsize=7)
     axes.set_ylim(-0.7, len(questions) - 0.3)
-    axes.set_xlabel("error with individual budgets / error with the strictest budget for all")
+    figure.supxlabel("error with individual budgets / error with the strictest budget for all", fontsize=10)
     axes.grid(alpha=0.25)
     axes.spines[["top", "right"]].set_visible(False)
     handles = [
@@ -94,6 +94,9 @@ def _panel(axes: Axes, rows: Sequence[Row], strictest: float) -> None:
             look: dict[str, Any] = {"linestyle": style, "marker": mark, "markersize": 4, "linewidth": 1.5}
             axes.plot(x, y, color=colour, **look)
     axes.set(xscale="log", yscale="log")
+    budgets = sorted({strictest * row.factor for row in rows})
+    axes.set_xticks(budgets, [f"{budget:g}" for budget in budgets])
+    axes.xaxis.minorticks_off()
     axes.grid(alpha=0.25)
     axes.spines[["top", "right"]].set_visible(False)
 

@@ -8,7 +8,7 @@ from examples.statistics_study.answering import WAYS
 from examples.statistics_study.measuring import Row
 from examples.statistics_study.running import DEALT
 from examples.statistics_study.tables import Table
-from examples.statistics_study.ways import INDIVIDUAL, STRICTEST
+from examples.statistics_study.ways import INDIVIDUAL, STRICTEST, WITHOUT_ORDER
 from examples.study.pages import markdown
 
 
@@ -19,6 +19,7 @@ def texts(rows: Sequence[Row], tables: Mapping[str, Table]) -> dict[str, str]:
         "errors": errors(rows, related=True),
         "errors dealt out": errors(rows, related=False),
         "gains": gains(rows),
+        "order": order(rows),
     }
 
 
@@ -56,6 +57,25 @@ def gains(rows: Sequence[Row]) -> str:
                 ratios = [found[*k[:3], STRICTEST] / found[k] for k in keys if k[3] == INDIVIDUAL]
                 cells.append(_range(ratios))
         lines.append([statistic, *cells])
+    return markdown(lines)
+
+
+ORDERED = ("mean", "trimmed-mean", "robust-mean", "quantile", "upper-tail-mean", "top-heavy-sum")
+
+
+def order(rows: Sequence[Row]) -> str:
+    """Show what statistics with and without an order come to, and their errors, in the units of the column."""
+    dealt = [row for row in rows if row.owners == DEALT and row.factor == 1 and row.statistic in ORDERED]
+    skewed = {(row.table, row.of.split(", level")[0]) for row in dealt if row.statistic in ORDERED[1:]}
+    ways = (INDIVIDUAL, WITHOUT_ORDER, STRICTEST)
+    lines = [["of", "statistic", "true", *ways]]
+    for table, column in sorted(skewed):
+        for question in dict.fromkeys(row.question for row in dealt):
+            if question[0] != table or question[2].split(", level")[0] != column:
+                continue
+            by_way = {row.way: row for row in dealt if row.question == question}
+            shown = [f"{row.rmse * row.scale:,.3g}" if (row := by_way.get(way)) else "" for way in ways]
+            lines.append([f"{table}, {question[2]}", question[1], f"{by_way[INDIVIDUAL].scale:,.5g}", *shown])
     return markdown(lines)
 
 

@@ -1,13 +1,17 @@
 """Ask every question of every table, in every way, at every budget."""
 
+import time
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from itertools import repeat
+from multiprocessing import get_context
 
 import numpy as np
 
 from examples.statistics_study.answering import WAYS, answerable, answers, by_peer
 from examples.statistics_study.measuring import Row, measured
-from examples.statistics_study.questions import Question
-from examples.statistics_study.tables import Table
+from examples.statistics_study.questions import QUESTIONS, Question
+from examples.statistics_study.tables import Table, load
 
 FACTORS = (0.25, 1.0, 4.0)
 """What all budgets are multiplied with."""
@@ -27,6 +31,22 @@ def run(
     for question in questions:
         for factor in factors if question.quick else (1.0,):
             yield from _rows(question, tables[question.table], factor, releases)
+
+
+def run_all(names: Sequence[str], root: str | None, *, releases: int, processes: int) -> tuple[list[Row], float]:
+    """Ask all questions about some tables, some at a time; return the rows in order, and the processor time taken."""
+    places = [place for place, question in enumerate(QUESTIONS) if question.table in names]
+    with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
+        done = list(pool.map(_asked, places, repeat(root), repeat(releases)))
+    return [row for rows, _ in done for row in rows], sum(seconds for _, seconds in done)
+
+
+def _asked(place: int, root: str | None, releases: int) -> tuple[list[Row], float]:
+    """Ask one question, in a process of its own."""
+    begin = time.process_time()
+    question = QUESTIONS[place]
+    rows = list(run([question], load([question.table], root), releases=releases))
+    return rows, time.process_time() - begin
 
 
 def _rows(question: Question, table: Table, factor: float, releases: int) -> Iterator[Row]:
