@@ -53,6 +53,9 @@ class Batch:
 
 
 RowSum = Callable[[np.ndarray, Batch, np.ndarray], Array]
+_MOST = 1 << 16
+"""No batch is chosen to have more records than about so many."""
+
 _SIZES = np.array([1, 2, 3, 5, 9, 17, 18, 24, 33, 48, 65, 97, 130])
 
 
@@ -211,9 +214,13 @@ class OnData:
             raise ValueError(
                 f"data must hold one record per owner entry: got {self._size} for {mechanism._owners.size}"
             )
+        sensitivities = mechanism.plan.sensitivities[mechanism._owners]
+        self._filling = min(mechanism._tail.length / float(sensitivities.mean()), _MOST)
 
     def start(self, generator: np.random.Generator) -> tuple[np.ndarray, int]:
         n = min(int(generator.choice(_SIZES)), self._size)
+        if self._filling and generator.random() < 0.5:  # else a long tail would hold every batch whole
+            n = min(int(self._filling * generator.uniform(0.8, 1.6)) + 2, self._size)
         rows = np.sort(generator.choice(self._size, size=n, replace=False))
         return rows, int(generator.choice(rows))
 

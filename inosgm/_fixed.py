@@ -17,6 +17,9 @@ _PART = 17
 
 _LIMB = 32
 
+_ROUNDING = 2.0**-48
+"""What rounding of weights and sums comes to, relative to everything that is summed; some ten times what it can be."""
+
 
 @dataclass(frozen=True, eq=False)
 class Grid:
@@ -34,14 +37,26 @@ class Grid:
     spans: np.ndarray
 
     @classmethod
-    def of(cls, sensitivities: np.ndarray) -> Self:
+    def of(cls, sensitivities: np.ndarray, sizes: np.ndarray | None = None) -> Self:
         """Choose the unit by the largest sensitivity.
 
+        Args:
+            sensitivities: One per owner.
+            sizes: How many records each owner has, if that is known. Sums of so many are rounded once to float64, and
+                so are weights: sensitivities are made smaller by that much, so that rounding exceeds none.
+
         Raises:
-            ValueError: if the smallest is less than a unit.
+            ValueError: if the smallest is less than a unit, or is lost in the rounding of a sum.
         """
         unit = math.ldexp(1.0, math.frexp(float(sensitivities.max()))[1] - BITS)
-        spans = np.floor(sensitivities / unit)
+        sizes = np.zeros(sensitivities.size) if sizes is None else sizes
+        room = _ROUNDING * float(sizes @ sensitivities)
+        if room > 0.1 * sensitivities.min():
+            raise ValueError(
+                f"sensitivities must not be lost in the rounding of a sum of {int(sizes.sum())} records, got "
+                f"{sensitivities.min():g} beside {sensitivities.max():g}: let owners differ less, or ask them apart"
+            )
+        spans = np.floor((sensitivities - room) / unit)
         if not spans.min() >= 1:
             raise ValueError(
                 f"sensitivities must differ by less than a factor of 2^{BITS} in a streaming sum, got "
@@ -72,7 +87,7 @@ class Grid:
     def rows(self, values: np.ndarray, spans: np.ndarray | float) -> np.ndarray:
         """Return contributions of several numbers each, likewise: none is longer than its span."""
         with np.errstate(over="ignore", invalid="ignore"):
-            whole = values * (1 / self.unit)
+            whole = np.ascontiguousarray(values) * (1 / self.unit)  # so that squares add up in one order only
             squares = np.einsum("ij,ij->i", whole, whole)
         # a norm is off by less than a rounding per term, and so is what is cut: nothing comes out too long
         limits = spans * (1 - (values.shape[1] + 8) * 2.0**-52)

@@ -87,7 +87,7 @@ class Kept:
             key = self._order.deciding(found.scores, found.ids, self._costs[found.owners])
             self._cut = _cut_of(key, spans, self._begins)
             above = key < self._cut
-            if 4 * np.count_nonzero(above) < len(found):
+            if spans[~above].sum() > 1.25 * self._begins:  # ties
                 return self.settle()
             found, gone = found.at(np.flatnonzero(~above)), found.at(np.flatnonzero(above))
         self.records, self._waiting = None, [found]

@@ -63,7 +63,7 @@ def read(
         plan = None if header["plan"] is None else Plan.from_json(json.dumps(header["plan"]))
         tail, order = _made(header["tail"], tails, Tail), _made(header["order"], orders, Order)
         return plan, arrays.pop("sensitivities"), tail, order, header, arrays
-    except (ValueError, KeyError, TypeError, AttributeError, zipfile.BadZipFile) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, EOFError, MemoryError, zipfile.BadZipFile) as error:
         raise ValueError(f"these bytes are not an ordered sum: {error}") from None
 
 

@@ -27,7 +27,10 @@ from inosgm.tails import NoTail, Tail
 from inosgm.weights import checked_scores
 
 _WIDE = 1 << 17  # numbers that are worked on at once: they stay in the cache
-_LONGEST = 1 << 62
+_LONGEST = 1 << 60  # several tails, which wait to be merged, are still whole numbers of 63 bits
+
+_TOSSED: set[str] = set()
+"""Digests of the coins of sums that were released here."""
 
 
 class OrderedSum:
@@ -80,9 +83,11 @@ class OrderedSum:
         self.sensitivities = plan.sensitivities if isinstance(plan, Plan) else _sensitivities(plan)
         self.tail, self.order, self.cells = tail, order, _validate.count("cells", cells, least=1)
         self._limits = limits_of(plan.sample_rates) if isinstance(plan, Plan) else None
+        if secret not in (None, b"") and len(secret or b"") != 16:
+            raise ValueError(f"secret must be 16 bytes, got {len(secret or b'')}")
         self._secret = b"" if self._limits is None else secrets.token_bytes(16) if secret is None else secret
         self._coins = blake2b(self._secret, digest_size=16, person=b"inosgm coins").hexdigest()
-        self._grid = Grid.of(self.sensitivities)
+        self._grid = Grid.of(self.sensitivities, None if self.plan is None else self.plan.sizes)
         self._span = self._grid.spans[0] if (self._grid.spans == self._grid.spans[0]).all() else None
         begins = math.ceil(tail.length / self._grid.unit)
         if begins >= _LONGEST:
@@ -92,7 +97,7 @@ class OrderedSum:
         self._counts = np.zeros(self.sensitivities.size, dtype=np.int64)
         self._shape: tuple[int, ...] | None = None
         self._whole = WholeSum(0)
-        self._released = False
+        self._lent = False
 
     @property
     def counts(self) -> np.ndarray:
@@ -219,9 +224,11 @@ class OrderedSum:
         """
         if self.plan is None or self.plan.steps != 1:
             raise ValueError("release needs a plan of one step: for more, take the parts of a Streaming mechanism")
-        if self._released and self._limits is not None:
-            raise RuntimeError("this sum was released before, and its coins may be used once: make another")
-        self._released = True
+        if self._limits is not None and (self._lent or not self._secret or self._coins in _TOSSED):
+            raise RuntimeError(
+                "the coins of this sum may be used once, and it was released before, read from bytes, or made by a "
+                "Streaming mechanism: let that release it, or make another"
+            )
         return _Adopted(self.plan, None, tail=self.tail, order=self.order, key=key, ledger=ledger, note=note).release(
             self
         )
@@ -244,21 +251,56 @@ class OrderedSum:
 
     @classmethod
     def from_bytes(cls, content: bytes) -> Self:
-        """Read a sum. Where coins are tossed it can be merged and released, and takes no more records.
+        """Read a sum. Where coins are tossed it can be merged, and takes no more records.
+
+        What can be checked is: nobody's contribution in the tail is longer than allowed. Whoever made the part is
+        trusted for its sums.
 
         Raises:
             ValueError: for bytes that are something else.
         """
         plan, sensitivities, tail, order, about, arrays = _sum_file.read(content)
-        found = cls(sensitivities if plan is None else plan, tail, order, cells=about["cells"], secret=b"")
-        found._coins = about["coins"]
-        if about["shape"] is not None:
-            found._begin(tuple(about["shape"]))
-            found._counts, found._whole.high, found._whole.low = arrays["counts"], arrays["high"], arrays["low"]
-        if "scores" in arrays:
-            names = ("scores", "ids", "owners", "rows", "cells")
-            found._evict(found._kept.take(Records(*(arrays[name] for name in names))))
+        try:
+            found = cls(sensitivities if plan is None else plan, tail, order, cells=about["cells"], secret=b"")
+            found._coins = str(about["coins"])
+            if about["shape"] is not None:
+                found._load(tuple(_validate.count("shape", size) for size in about["shape"]), arrays)
+        except (ValueError, TypeError, KeyError, IndexError) as error:
+            raise ValueError(f"these bytes are not an ordered sum: {error}") from None
         return found
+
+    def _load(self, shape: tuple[int, ...], arrays: dict[str, np.ndarray]) -> None:
+        """Take over arrays that were read, if they can be those of a sum: whoever wrote them may be wrong, or lie.
+
+        Raises:
+            ValueError: if not.
+        """
+        size = self.cells * math.prod(shape)
+        high, low, counts = (arrays[name] for name in ("high", "low", "counts"))
+        sums = high.dtype == low.dtype == counts.dtype == np.int64 and high.shape == low.shape == (size,)
+        if not sums or counts.shape != self._counts.shape or (counts < 0).any() or (low < 0).any() or (low >> 32).any():
+            raise ValueError("its sums are of another kind")
+        self._begin(shape)
+        self._counts, self._whole.high, self._whole.low = counts, high, low
+        if "scores" not in arrays:
+            return
+        records = Records(*(arrays[name] for name in ("scores", "ids", "owners", "rows", "cells")))
+        n = len(records)
+        whole = all(column.dtype == np.int64 for column in (records.ids, records.owners, records.cells))
+        wide = records.rows.shape == ((n, math.prod(shape)) if shape else (n,))
+        if not whole or not wide or not records.scores.dtype == records.rows.dtype == np.float64:
+            raise ValueError("its tail is of another kind")
+        if any(column.shape != (n,) for column in (records.scores, records.ids, records.owners, records.cells)):
+            raise ValueError("its tail has columns of different lengths")
+        _counted("owners", records.owners, self._counts.size)
+        _counted("cells", records.cells, self.cells)
+        spans = self._grid.spans[records.owners]
+        squares = (records.rows.reshape(n, -1) ** 2).sum(axis=1)
+        if not (np.isfinite(records.rows).all() and (records.rows == np.trunc(records.rows)).all()):
+            raise ValueError("its tail holds something else than whole numbers")
+        if (squares > spans**2 * (1 + 1e-9)).any():
+            raise ValueError("its tail holds contributions that are longer than the sensitivity of their owner")
+        self._evict(self._kept.take(records))
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, OrderedSum) and self.to_bytes() == other.to_bytes()
@@ -391,7 +433,9 @@ class Streaming(INOSGM):
 
     def _empty(self, step: int) -> OrderedSum:
         secret, order = self._chance(step)
-        return OrderedSum(self._plan, self._tail, self._order.at(step, order), cells=self._cells, secret=secret)
+        found = OrderedSum(self._plan, self._tail, self._order.at(step, order), cells=self._cells, secret=secret)
+        found._lent = True
+        return found
 
     def _chance(self, step: int) -> tuple[bytes, int]:
         """Return the secrets of the coins and of the order of a step: all parts of it share them."""
@@ -421,6 +465,7 @@ class Streaming(INOSGM):
 
     def _sum(self, data: Any, positions: np.ndarray, step: int) -> np.ndarray:
         if isinstance(data, OrderedSum):
+            _TOSSED.add(data._coins)
             return data.exact()
         contributions, scores = self._measured(data, positions, step)
         rows, cells = _rows_of(contributions)

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from table_statistics import KEY, QUESTIONS, ROWS, Centre, Killed, UpperTail, columns, owners, plan
 
-from inosgm import BudgetExceeded, Ledger, Plan
+from inosgm import BudgetExceeded, JobMismatch, Ledger, Plan
 from inosgm.jobs import ProcessExecutor, Result, SerialExecutor, Store
 from inosgm.jobs.purpose import STUDY
 from inosgm.statistics import PROCEDURES
@@ -100,10 +100,10 @@ def test_many_fragments_are_merged_in_a_tree(tmp_path, place):
 
 def test_processes_come_to_the_same_bits_though_one_is_killed(tmp_path, place):
     parameters = {"most": 5.0, "flag": str(tmp_path / "flag")}
-    expected = at_once(UpperTail)
-    more = {"plan": plan(1), "key": KEY, "progress": False, **parameters}
-    found = run_statistic(Killed, table_of(place), owners(), store=tmp_path / "s", executor=ProcessExecutor(2), **more)
-    assert same(found, expected)
+    more = {"plan": plan(1), "key": KEY, **parameters}
+    store, executor = tmp_path / "s", ProcessExecutor(2)
+    found = run_statistic(Killed, table_of(place), owners(), store=store, executor=executor, progress=False, **more)
+    assert same(found, ask(single(Killed), columns()["wage"], owners(), **more))
     states = Store(tmp_path / "s").states().values()
     assert sum("died" in state.attempts.values() for state in states) == 1
     assert not partials(tmp_path / "s")
@@ -121,7 +121,7 @@ def test_a_driver_that_dies_with_a_value_in_its_hands_repeats_it(tmp_path, place
     key = Store(store).key(stage)
     more = {"plan": plan(3), "progress": False, "rounds": 3, "start": 0.5}
     found = run_statistic(Centre, table_of(place), owners(), store=store, ledger=ledger, **more)
-    assert same(found, at_once(Centre, key=key))
+    assert same(found, Centre(plan(3), owners(), key=key, rounds=3, start=0.5).run(columns()["wage"]))
     assert paid(ledger) == [(0, 1), (1, 2), (2, 3)]
     with pytest.raises(FileNotFoundError):
         Store(store).key(stage)
@@ -143,12 +143,14 @@ def test_the_same_call_returns_what_came_out_and_charges_nothing(tmp_path, place
 
 
 def test_two_questions_never_share_noise(tmp_path, place, ledger):
-    """With one key for two stores the ledger sees that the noise of a step is added to another sum, or to the same."""
+    """With one key the ledger sees that the noise of a step is added to another sum, or to the same once more."""
     run(UpperTail, table_of(place), tmp_path / "s", ledger=ledger)
     run(UpperTail, table_of(place, 0.02), tmp_path / "t", ledger=ledger)
     assert paid(ledger) == [(0, 1)]
-    with pytest.raises(Exception, match="noise"):
-        run(UpperTail, table_of(place), tmp_path / "u", ledger=ledger, most=2.0)
+    with pytest.raises(JobMismatch, match="noise"):
+        run(UpperTail, Table.of(columns()["wage"] + 1), tmp_path / "u", ledger=ledger)
+    run(UpperTail, table_of(place), tmp_path / "v", ledger=ledger, most=2.0)  # has noise of its own
+    assert paid(ledger) == [(0, 1), (0, 1)]
 
 
 def test_a_fragment_that_comes_late_leaves_nothing(tmp_path, place):

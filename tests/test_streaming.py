@@ -24,6 +24,7 @@ from inosgm import (
     Plan,
     RandomOrder,
     StepTail,
+    _sum_file,
     certify,
     ordered_sum,
 )
@@ -218,9 +219,13 @@ def test_a_sum_made_by_hand_is_released_once_where_coins_were_tossed():
     plan = plan_of([0.5], [1.0], [100])
     found = OrderedSum(plan, HardTail(3.0))
     found.update(np.ones(100), np.arange(100.0), 0, 0)
+    copies = [copy.deepcopy(found), OrderedSum.from_bytes(found.to_bytes()), found]
     found.release(key=1)
-    with pytest.raises(RuntimeError, match="coins may be used once"):
-        found.release(key=2)
+    for again in copies:
+        with pytest.raises(RuntimeError, match="coins of this sum may be used once"):
+            again.release(key=2)
+    with pytest.raises(RuntimeError, match="made by a Streaming mechanism"):
+        Values(plan).part(np.ones(100), np.zeros(100, int), 0).release()
     with pytest.raises(ValueError, match="a plan of one step"):
         OrderedSum([1.0]).release()
 
@@ -292,6 +297,64 @@ def test_rows_are_cut_to_their_span_exactly(entries, width):
     assert all(abs(int(number)) <= span for number, span in zip(numbers, spans[owners], strict=True))
 
 
+def test_what_is_read_is_checked_as_if_somebody_lied():
+    found = OrderedSum([1.0, 2.0], LinearTail(9.0), cells=2)
+    found.update(np.ones((5, 2)), np.arange(5.0), [0, 1, 0, 1, 0], 0, cells=[0, 1, 1, 0, 0])
+    plan, sensitivities, tail, order, about, arrays = _sum_file.read(found.to_bytes())
+    header = {name: about[name] for name in ("cells", "shape", "coins")}
+
+    def read(header=header, **changed):
+        return OrderedSum.from_bytes(_sum_file.written(plan, sensitivities, tail, order, header, {**arrays, **changed}))
+
+    assert read() == found
+    lies = [
+        {"rows": arrays["rows"] * 2.0**20},
+        {"rows": arrays["rows"] * np.nan},
+        {"rows": arrays["rows"] + 0.5},
+        {"rows": arrays["rows"][:, :1]},
+        {"owners": arrays["owners"] - 1},
+        {"owners": arrays["owners"] + 1},
+        {"cells": arrays["cells"] + 1},
+        {"cells": arrays["cells"].astype(float)},
+        {"ids": arrays["ids"][1:]},
+        {"low": arrays["low"] + 2**40},
+        {"high": arrays["high"][:1]},
+        {"counts": -arrays["counts"]},
+        {"header": {**header, "cells": 10**12}},
+        {"header": {**header, "shape": [-1]}},
+        {"header": {**header, "shape": "x"}},
+    ]
+    for lie in lies:
+        with pytest.raises(ValueError, match="not an ordered sum"):
+            read(**lie)
+    for content in (b"", b"PK", found.to_bytes()[:-30], pickle.dumps(found)):
+        with pytest.raises(ValueError, match="not an ordered sum"):
+            OrderedSum.from_bytes(content)
+
+
+def test_rounding_of_the_sum_never_exceeds_a_small_sensitivity():
+    """Alone, a record of the small owner moves a sum of a million others by its own sensitivity at most."""
+    plan = plan_of([1.0, 1.0], [1.0, 2e-7], [300_000, 1])
+    generator = np.random.default_rng(0)
+    values = generator.uniform(0.5, 1, 300_000)
+    for extra in (5.0, -5.0):
+        without, with_record = OrderedSum(plan), OrderedSum(plan)
+        for found in (without, with_record):
+            found.update(values, np.zeros(300_000), 0, 0)
+        with_record.update([extra], [0.0], 1, 300_000)
+        assert abs(Fraction(float(with_record.exact())) - Fraction(float(without.exact()))) <= Fraction(2e-7)
+    with pytest.raises(ValueError, match="lost in the rounding"):
+        OrderedSum(plan_of([1.0, 1.0], [1.0, 1e-9], [300_000, 1]))
+
+
+def test_the_layout_of_memory_does_not_matter():
+    rows = np.random.default_rng(0).normal(size=(300, 200))
+    whole = [OrderedSum([0.1, 3.0], LinearTail(20.0)) for _ in range(2)]
+    for found, table in zip(whole, (rows, np.asfortranarray(rows)), strict=True):
+        found.update(table, rows[:, 0], np.arange(300) % 2, 0)
+    assert whole[0] == whole[1]
+
+
 def test_sensitivities_that_differ_too_much_are_refused():
     with pytest.raises(ValueError, match=rf"factor of 2\^{BITS}"):
         OrderedSum([1.0, 1e-13])
@@ -338,4 +401,4 @@ def test_the_sampler_draws_what_parts_toss():
     drawn = HashedSampler(plan.sample_rates, owners).draw(np.random.default_rng(0))
     assert np.all(np.diff(drawn) > 0)
     part = mechanism.part(np.ones(300), owners, 0)
-    assert part.exact() == mechanism._sampler.draw(streams(9, 0)[0]).size
+    assert part.exact() == pytest.approx(mechanism._sampler.draw(streams(9, 0)[0]).size)

@@ -65,6 +65,14 @@ class LocalRecords:
         with self._explained(name), suppress(FileNotFoundError):
             os.unlink(self._path(name))
 
+    def clear(self, under: str) -> None:
+        """Delete drafts."""
+        with self._explained(under):
+            for name in self._walk(f"{checked(under)}/"):
+                if _file(name).startswith(DRAFT):
+                    with suppress(FileNotFoundError):
+                        os.unlink(f"{self.uri}/{name}")
+
     def probe(self) -> None:
         """Create records twice, in turn and at once; then remove what writers that stopped have left long ago."""
         prove_exclusive(self)
@@ -75,7 +83,7 @@ class LocalRecords:
         return f"{self.uri}/{checked(name)}"
 
     def _write(self, name: str, content: bytes, secret: bool, place: Callable[[str, str], None]) -> None:
-        """Write a draft and place it; write another if it was swept because this process slept for a day."""
+        """Write a draft and place it; write another if it was swept: this process slept for a day, or came too late."""
         path = self._path(name)
         with self._explained(name):
             while True:

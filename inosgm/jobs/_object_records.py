@@ -89,6 +89,9 @@ class ObjectRecords:
         with self._explained(name), suppress(FileNotFoundError):
             self._files.rm_file(path)
 
+    def clear(self, under: str) -> None:
+        """Do nothing: an object is there whole, or not at all."""
+
     def probe(self) -> None:
         """Create records twice, in turn and at once."""
         prove_exclusive(self)

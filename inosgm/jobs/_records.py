@@ -28,6 +28,9 @@ class Records(Protocol):
     def remove(self, name: str) -> None:
         """Delete a record, if there is one."""
 
+    def clear(self, under: str) -> None:
+        """Delete what writers that were killed have left below a path, and no record; one that lives writes again."""
+
     def probe(self) -> None:
         """Raise if records cannot be made here, or are not created exclusively; clear away what was left long ago."""
 

@@ -351,6 +351,7 @@ class Store:
         for name in self._records.names(f"jobs/{job}/attempts"):
             if name.rpartition("/")[2] == "arrays.npz":
                 self._records.remove(name)
+        self._records.clear(f"jobs/{job}/attempts")
 
     def done(self, job: str) -> bool:
         """Say whether a job has a result."""

@@ -1,9 +1,11 @@
 """Asking: a question becomes one or more statistics, with plans for what it may cost, all made before anything is."""
 
+import json
 from collections import Counter
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
+from inspect import signature
 from os import PathLike
 from typing import Any
 
@@ -37,14 +39,24 @@ class Procedure:
     """How a question is answered: by statistics in turn.
 
     Attributes:
+        name: What the question is called.
         stages: Takes the parameters of the question; yields stages, is sent their estimates, and returns the answer.
         rounds: Takes the same parameters, and returns how many releases each stage takes.
         shares: After each stage, which part of the budget may be spent; the last is 1.
+        asked_by: Whose defaults parameters have, if not those of `stages`.
     """
 
+    name: str
     stages: Callable[..., Stages]
     rounds: Callable[..., tuple[int, ...]]
     shares: tuple[float, ...] = (1.0,)
+    asked_by: Callable[..., Any] | None = None
+
+    @property
+    def defaults(self) -> dict[str, Any]:
+        """What parameters are if they are left out."""
+        parameters = signature(self.asked_by or self.stages).parameters.values()
+        return {each.name: each.default for each in parameters if each.default is not each.empty}
 
 
 def single(statistic: type[Statistic]) -> Procedure:
@@ -53,7 +65,10 @@ def single(statistic: type[Statistic]) -> Procedure:
     def stages(**parameters: Any) -> Stages:
         return (yield Stage(statistic, parameters))
 
-    return Procedure(stages, lambda **parameters: (statistic.rounds_of(**parameters),))
+    def rounds(**parameters: Any) -> tuple[int, ...]:
+        return (statistic.rounds_of(**parameters),)
+
+    return Procedure(statistic.name, stages, rounds, asked_by=statistic.__init__)
 
 
 Respond = Callable[[int, Stage, Plan], Estimate]
@@ -120,10 +135,10 @@ def plans_for(
     return tuple(plans)
 
 
-def require_affordable(ledger: LedgerHook | None, plans: Sequence[Plan], key: int | None = None) -> None:
+def require_affordable(ledger: LedgerHook | None, plans: Sequence[Plan], keys: Sequence[int | None]) -> None:
     """Raise if a ledger cannot pay for all rounds of all stages of a question: none must be charged in vain.
 
-    What was charged for rounds with the noise of this key is paid for: a question may be asked again.
+    What was charged for rounds with the noise of these keys is paid for: a question may be asked again.
 
     Raises:
         BudgetExceeded: naming an owner.
@@ -134,9 +149,8 @@ def require_affordable(ledger: LedgerHook | None, plans: Sequence[Plan], key: in
     for charge in ledger.history():
         paid[charge.job] += charge.steps
     trial = ledger.rehearsal()
-    for stage, plan in enumerate(plans):
-        noise = key_of_stage(key, stage)
-        left = plan.steps - (0 if noise is None else paid[name_of_noise(noise)])
+    for plan, key in zip(plans, keys, strict=True):
+        left = plan.steps - (0 if key is None else paid[name_of_noise(key)])
         if left > 0:
             trial.charge(
                 Cost(
@@ -148,11 +162,31 @@ def require_affordable(ledger: LedgerHook | None, plans: Sequence[Plan], key: in
             )
 
 
-def key_of_stage(key: int | None, stage: int) -> int | None:
-    """Return the key of a stage: no two stages may share noise."""
-    if key is None or stage == 0:
-        return key
-    return int.from_bytes(blake2b(f"{key} {stage}".encode(), digest_size=16, person=b"inosgm stage").digest())
+def keys_for(
+    key: int | None, procedure: Procedure, parameters: Mapping[str, Any], plans: Sequence[Plan]
+) -> tuple[int | None, ...]:
+    """Return the key of every stage: no two stages, questions or plans share noise, even with one key."""
+    if key is None:
+        return tuple(None for _ in plans)
+    asked = json.dumps([key, procedure.name, _spelled({**procedure.defaults, **parameters})], sort_keys=True)
+    return tuple(
+        int.from_bytes(
+            blake2b(f"{asked} {stage} {plan.digest}".encode(), digest_size=16, person=b"inosgm stage").digest()
+        )
+        for stage, plan in enumerate(plans)
+    )
+
+
+def _spelled(value: Any) -> Any:
+    """Return a parameter as JSON has it, the same for 1 and 1.0, for lists, tuples and arrays."""
+    if isinstance(value, Mapping):
+        return {str(name): _spelled(part) for name, part in value.items()}
+    value = value.tolist() if hasattr(value, "tolist") else value
+    if isinstance(value, list | tuple):
+        return [_spelled(part) for part in value]
+    if value is None or isinstance(value, bool | str):
+        return value
+    return float(value) if isinstance(value, int | float) else repr(value)
 
 
 def ask(
@@ -192,17 +226,18 @@ def ask(
     """
     _validate.instance("owners", owners, Owners, "make them with Owners(of_record=..., epsilon=..., delta=...)")
     plans = plans_for(procedure, parameters, owners, plan=plan, share=share, planner=planner)
-    require_affordable(ledger, plans, key)
+    keys = keys_for(key, procedure, parameters, plans)
+    require_affordable(ledger, plans, keys)
     from inosgm.statistics.tables import Table  # which takes arrow to import
 
     if column is not None or owner is not None or isinstance(data, str | PathLike | Table):
         from inosgm.statistics.summing import responding
 
         table = data if isinstance(data, Table) else Table.of(data, columns=column, owner=owner)
-        return answer(procedure, parameters, plans, responding(table, owners, ledger=ledger, key=key))
+        return answer(procedure, parameters, plans, responding(table, owners, ledger=ledger, keys=keys))
 
     def respond(number: int, stage: Stage, plan: Plan) -> Estimate:
-        statistic = stage.statistic(plan, owners, key=key_of_stage(key, number), ledger=ledger, **stage.parameters)
+        statistic = stage.statistic(plan, owners, key=keys[number], ledger=ledger, **stage.parameters)
         return statistic.run(data)
 
     return answer(procedure, parameters, plans, respond)

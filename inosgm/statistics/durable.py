@@ -5,7 +5,7 @@ import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ from inosgm.statistics.asking import (
     Procedure,
     Stage,
     answer,
-    key_of_stage,
+    keys_for,
     plans_for,
     require_affordable,
     single,
@@ -107,7 +107,7 @@ def run_statistic(
         known = store.claimed(STATISTIC)
     except FileNotFoundError:
         plans = plans_for(procedure, parameters, owners, plan=plan, share=share, planner=planner)
-        require_affordable(ledger, plans)
+        require_affordable(ledger, plans, keys_for(key, procedure, parameters, plans))
         first.statistic(plans[0], **first.parameters)  # raises for parameters that cannot be
         for each in plans:
             places_of(owners, each)
@@ -121,7 +121,7 @@ def run_statistic(
         owners=owners,
         executor=SerialExecutor() if executor is None else executor,
         ledger=ledger,
-        key=key,
+        keys=keys_for(key, procedure, parameters, followed),
         fingerprint=asked["data"],
         attempts=attempts,
         progress=progress,
@@ -140,7 +140,7 @@ class _Asking:
     owners: Owners
     executor: Executor
     ledger: Ledger | None
-    key: int | None
+    keys: Sequence[int | None]
     fingerprint: str
     attempts: int
     progress: bool
@@ -152,18 +152,19 @@ class _Asking:
         if len(values) == plan.steps:
             estimate = stage.statistic(plan, **stage.parameters).after(values).estimate()
         else:
-            job = self.store.add(spec, key_of_stage(self.key, number))
-            statistic = stage.statistic(plan, key=self.store.key(job), ledger=self.ledger, **stage.parameters)
+            job = self.store.add(spec, self.keys[number])
+            books = _Books(self.store, job, plan, self.ledger)
+            statistic = stage.statistic(plan, key=self.store.key(job), ledger=books, **stage.parameters)
             statistic.after(values)
             while statistic.released < plan.steps:
                 self._release(number, spec, statistic)
             estimate = statistic.estimate()
-        self._finish(spec.id, estimate)
+        self._finish(spec.id, estimate, plan.steps)
         return estimate
 
     def _release(self, number: int, spec: JobSpec, statistic: Statistic) -> None:
         """Release the next round, unless somebody else has just done it."""
-        name, plan = f"released-{number}-{statistic.released}.json", statistic.plan
+        name = f"released-{number}-{statistic.released}.json"
         task = RoundTask(self.store, spec, statistic, self.table, self.owners)
         try:
             total = self._sum(task)
@@ -171,12 +172,9 @@ class _Asking:
             statistic.after([np.asarray(self.store.claimed(name)["value"])])
             return
         value = np.asarray(statistic.release(total).value)
-        rates, multipliers = plan.sample_rates, plan.noise_multipliers
-        cost = Cost(labels=plan.labels, sample_rates=rates, noise_multipliers=multipliers, steps=plan.steps)
-        self.store.charge(spec.id, cost)
         known = self.store.claim(name, {"value": value.tolist()})
         statistic.observe(np.asarray(known["value"], dtype=np.float64))
-        self._forget()
+        self._forget(spec.id, statistic.released)
 
     def _sum(self, task: RoundTask) -> OrderedSum:
         """Return the whole sum of a round, of parts that jobs make. NOT PRIVATE."""
@@ -222,20 +220,40 @@ class _Asking:
             index=number,
         )
 
-    def _finish(self, job: str, estimate: Estimate) -> None:
+    def _finish(self, job: str, estimate: Estimate, rounds: int) -> None:
         """Write down what a stage came to, which deletes its key, and whatever holds records."""
         if not self.store.done(job):
             with suppress(FileExistsError):
                 self.store.begin(job, 1)
             self.store.commit(job, 1, Result(values=estimate.to_dict()))
         self.store.tidy(job)
-        self._forget()
+        self._forget(job, rounds)
 
-    def _forget(self) -> None:
-        """Delete all partial sums: what they were for is released."""
+    def _forget(self, stage: str, rounds: int) -> None:
+        """Delete the partial sums of rounds that are released, and no others: somebody may be at the next round."""
         for job, state in self.store.states().items():
             if state.done and state.arrays:
-                self.store.forget(job)
+                about = self.store.spec(job).configuration
+                if about.get("stage") == stage and about["round"] < rounds:
+                    self.store.forget(job)
+
+
+class _Books:
+    """Where a stage is charged: the ledger, if there is one, and then the store, for the whole plan at once."""
+
+    def __init__(self, store: Store, job: str, plan: Plan, ledger: Ledger | None) -> None:
+        self._store, self._job, self._plan, self._ledger = store, job, plan, ledger
+
+    def charge(self, cost: Cost) -> None:
+        """Charge rounds, or raise."""
+        if self._ledger is not None:
+            self._ledger.charge(cost)
+        self._store.charge(self._job, replace(cost, job=self._job, step=0, steps=self._plan.steps))
+
+    def bind(self, job: str, step: int, digest: str) -> None:
+        """Note what noise is added to, or raise."""
+        if self._ledger is not None:
+            self._ledger.bind(job, step, digest)
 
 
 def _procedure(question: str | type[Statistic]) -> Procedure:

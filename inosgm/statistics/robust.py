@@ -190,8 +190,8 @@ def _rounds(quantiles: int) -> Any:
     return rounds
 
 
-TRIMMED = Procedure(_trimmed_stages, _rounds(1), (CENTRING, 1.0))
-ROBUST = Procedure(_robust_stages, _rounds(2), (CENTRING, SPREADING, 1.0))
+TRIMMED = Procedure(TrimmedMean.name, _trimmed_stages, _rounds(1), (CENTRING, 1.0))
+ROBUST = Procedure(RobustMean.name, _robust_stages, _rounds(2), (CENTRING, SPREADING, 1.0))
 
 
 def private_trimmed_mean(

@@ -136,7 +136,7 @@ class Statistic(Streaming):
     @property
     def sensitivities(self) -> np.ndarray:
         """C of every owner, in fixed point: what a contribution of 1 adds to a sum."""
-        return Grid.of(self._plan.sensitivities).sensitivities
+        return Grid.of(self._plan.sensitivities, self._plan.sizes).sensitivities
 
     @property
     def totals(self) -> np.ndarray:

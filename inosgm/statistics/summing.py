@@ -1,6 +1,6 @@
 """The sum of a statistic's next round over the rows of a table, batch by batch."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
@@ -9,7 +9,7 @@ from inosgm.jobs.task import Stopped
 from inosgm.mechanism import require_sizes
 from inosgm.owners import Owners
 from inosgm.plan import Plan
-from inosgm.statistics.asking import Respond, Stage, key_of_stage
+from inosgm.statistics.asking import Respond, Stage
 from inosgm.statistics.estimate import Estimate
 from inosgm.statistics.statistic import Statistic
 from inosgm.statistics.tables import LABELS, NUMBERS, BadTable, Fragment, Table
@@ -66,12 +66,12 @@ def places_of(owners: Owners, plan: Plan) -> np.ndarray:
     return order
 
 
-def responding(table: Table, owners: Owners, *, ledger: LedgerHook | None = None, key: int | None = None) -> Respond:
-    """Return what answers stages of a question in this process, a batch at a time."""
+def responding(table: Table, owners: Owners, *, ledger: LedgerHook | None, keys: Sequence[int | None]) -> Respond:
+    """Return what answers stages of a question, with a key for each, in this process, a batch at a time."""
     table.check(owners)
 
     def respond(number: int, stage: Stage, plan: Plan) -> Estimate:
-        statistic = stage.statistic(plan, key=key_of_stage(key, number), ledger=ledger, **stage.parameters)
+        statistic = stage.statistic(plan, key=keys[number], ledger=ledger, **stage.parameters)
         for _ in range(plan.steps):
             statistic.observe(statistic.release(summed(statistic, table, owners)).value)
         return statistic.estimate()
