@@ -36,7 +36,7 @@ SENSITIVITIES = np.array([0.5, 1.0, 2.0])
 TAILS = (10_000, 1_000_000)
 """About how many records a tail holds."""
 
-FILES, FILE_ROWS = 8, 8_000_000
+FILES, FILE_ROWS = 16, 8_000_000
 """What one core and two read; each file has 64 MB of values."""
 
 LABELS = ["a", "b", "c"]
@@ -208,7 +208,7 @@ def cores() -> None:
     with tempfile.TemporaryDirectory() as directory:
         place = Path(directory)
         sizes = _write(place / "table")
-        for question, more in (("mean", {}), ("top-heavy-sum", {"fraction": 0.01})):
+        for question, more in (("mean", {}), ("top-heavy-sum", {"fraction": 0.001})):
             ways = {
                 name: lambda executor=executor, question=question, more=more: _asked(
                     place, sizes, executor, question, more
