@@ -31,6 +31,8 @@ def _table(estimate: Estimate, columns: Sequence[str]) -> list[str]:
     header, directions = ["", "value", "standard error"], np.empty((values.size, 0))
     if "edges" in details:
         names = [f"{low:g} to {high:g}" for low, high in pairwise(np.asarray(details["edges"]).tolist())]
+        if len(names) > 1:  # values beyond the edges are in there
+            names[0], names[-1] = "below " + names[0].split()[-1], names[-1].split()[0] + " and more"
     elif "categories" in details:
         names = [str(name) for name in np.asarray(details["categories"]).tolist()]
     elif "components" in details:

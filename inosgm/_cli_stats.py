@@ -40,7 +40,7 @@ COMMON: dict[str, Any] = {
     "method": Annotated[Method, typer.Option(help="A sensitivity for each owner (scale), or the strictest for all.")],
     "key": Annotated[int | None, typer.Option(help="Make the answer reproducible (and not private).")],
     "as_json": Annotated[bool, typer.Option("--json", help="Print the answer as JSON.")],
-    "quiet": Annotated[bool, typer.Option("--quiet", help="No costs and no progress, only the answer.")],
+    "quiet": Annotated[bool, typer.Option("--quiet", help="No costs before, and no progress: only the answer.")],
     "output": Annotated[Path | None, typer.Option(help="Write the answer to this file, as JSON.")],
     "store": Annotated[
         str | None, typer.Option(help="For large tables: keep partial sums here, a path or a URI such as s3://...")

@@ -40,9 +40,13 @@ class Certificate:
     evaluations: int
     """How many pairs of batches were tried."""
 
+    def exceeds(self, tolerance: float = 1e-6) -> bool:
+        """Say whether a ratio above 1 + tolerance was found."""
+        return self.ratio > 1 + tolerance
+
     def holds(self, tolerance: float = 1e-6) -> bool:
         """Say whether no ratio above 1 + tolerance was found; not so if nothing ever moved, which tells nothing."""
-        return 0 < self.ratio <= 1 + tolerance
+        return self.ratio > 0 and not self.exceeds(tolerance)
 
 
 def certify(mechanism: INOSGM | Sum, data: Any = None, *, evaluations: int = 4000, seed: int = 0) -> Certificate:

@@ -171,9 +171,9 @@ def certify(
     for choice in next(iter(mechanisms.values())):
         table.add_column(choice, overflow="fold", justify="right")
     for tail, row in rows.items():
-        cells = [f"{found.ratio - 1:+.0e}" if found.holds() else f"[bold red]{found.ratio:.3g}[/]" for found in row]
+        cells = [f"[bold red]{found.ratio:.3g}[/]" if found.exceeds() else f"{found.ratio - 1:+.0e}" for found in row]
         table.add_row(tail, *cells)
-    broken = sum(not found.holds() for row in rows.values() for found in row)
+    broken = sum(found.exceeds() for row in rows.values() for found in row)
     verdict = f"{broken} mechanisms exceed their sensitivity" if broken else "no sensitivity exceeded"
     console = Console()
     console.print(table)

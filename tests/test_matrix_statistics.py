@@ -415,7 +415,7 @@ BAD = {
     "a column too few": (table(200)[:, :2], {}, ValueError, "3 numbers per record"),
     "one column": (table(200)[:, 0], {}, ValueError, "3 numbers per record"),
     "bounds reversed": (table(200), {"bounds": [(-4, 6), (30, 10), (0, 1)]}, ValueError, "smaller number first"),
-    "bounds of one column": (table(200), {"bounds": (-4, 6)}, ValueError, "two numbers"),
+    "bounds of one column": (table(200), {"bounds": (-4, 6)}, ValueError, "a pair of numbers for each column"),
     "no bounds": (table(200), {"bounds": []}, ValueError, "each column"),
     "bounds in words": (table(200), {"bounds": "low"}, ValueError, "each column"),
 }

@@ -299,6 +299,10 @@ def test_a_quantile_lies_in_its_interval_and_errs_about_as_it_says():
     assert np.mean(np.abs(errors) <= said) > 0.6
     assert np.mean(np.abs(errors) <= 2 * said) > 0.85
     assert 0.5 < said.mean() / np.sqrt((errors**2).mean()) < 2
+    far = Case(Quantile, dict(bounds=BOUNDS, level=0.995, rounds=10), VALUES, lambda w: 0.0, steps=10)
+    extreme = weighted_quantile(CLIPPED, WEIGHTS, 0.995)
+    off = [abs(e.value - extreme) / e.standard_error for e in released(far, 4.0)]
+    assert max(off) < 8  # hardly any record lies beyond it, and it says so
     shares = np.array([[e.details["shares"][0], e.details["share_error"]] for e in found])
     share = WEIGHTS[CLIPPED <= 3.0].sum() / WEIGHTS.sum()
     z = (shares[:, 0] - share) / shares[:, 1]

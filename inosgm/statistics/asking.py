@@ -43,20 +43,21 @@ class Procedure:
         stages: Takes the parameters of the question; yields stages, is sent their estimates, and returns the answer.
         rounds: Takes the same parameters, and returns how many releases each stage takes.
         shares: After each stage, which part of the budget may be spent; the last is 1.
-        asked_by: Whose defaults parameters have, if not those of `stages`.
+        statistic: The only one, whose parameters these are.
     """
 
     name: str
     stages: Callable[..., Stages]
     rounds: Callable[..., tuple[int, ...]]
     shares: tuple[float, ...] = (1.0,)
-    asked_by: Callable[..., Any] | None = None
+    statistic: type[Statistic] | None = None
 
     @property
-    def defaults(self) -> dict[str, Any]:
-        """What parameters are if they are left out."""
-        parameters = signature(self.asked_by or self.stages).parameters.values()
-        return {each.name: each.default for each in parameters if each.default is not each.empty}
+    def parameters(self) -> dict[str, Any]:
+        """The names of its parameters, and what they are if left out."""
+        functions = [self.stages] if self.statistic is None else _constructors(self.statistic)
+        found = [each for function in functions for each in signature(function).parameters.values()]
+        return {each.name: each.default for each in found if each.kind is each.KEYWORD_ONLY}
 
 
 def single(statistic: type[Statistic]) -> Procedure:
@@ -68,7 +69,13 @@ def single(statistic: type[Statistic]) -> Procedure:
     def rounds(**parameters: Any) -> tuple[int, ...]:
         return (statistic.rounds_of(**parameters),)
 
-    return Procedure(statistic.name, stages, rounds, asked_by=statistic.__init__)
+    return Procedure(statistic.name, stages, rounds, statistic=statistic)
+
+
+def _constructors(statistic: type[Statistic]) -> list[Callable[..., Any]]:
+    """Return what takes the parameters of a statistic, that of the class itself last."""
+    kinds = [kind for kind in reversed(statistic.__mro__) if issubclass(kind, Statistic) and kind is not Statistic]
+    return [kind.__init__ for kind in kinds if "__init__" in vars(kind)]
 
 
 Respond = Callable[[int, Stage, Plan], Estimate]
@@ -168,7 +175,7 @@ def keys_for(
     """Return the key of every stage: no two stages, questions or plans share noise, even with one key."""
     if key is None:
         return tuple(None for _ in plans)
-    asked = json.dumps([key, procedure.name, _spelled({**procedure.defaults, **parameters})], sort_keys=True)
+    asked = json.dumps([key, procedure.name, _spelled({**procedure.parameters, **parameters})], sort_keys=True)
     return tuple(
         int.from_bytes(
             blake2b(f"{asked} {stage} {plan.digest}".encode(), digest_size=16, person=b"inosgm stage").digest()
@@ -225,6 +232,16 @@ def ask(
         parameters: Of the question.
     """
     _validate.instance("owners", owners, Owners, "make them with Owners(of_record=..., epsilon=..., delta=...)")
+    if not callable(planner):
+        raise TypeError(f"planner must be a function such as plan_scale or plan_uniform, got {planner!r}")
+    unknown = sorted(set(parameters) - set(procedure.parameters))
+    if unknown:
+        raise TypeError(
+            f"{procedure.name} has no parameter {unknown[0]!r}, only {', '.join(procedure.parameters)} and the options "
+            "of `ask`: column, owner, plan, share, ledger, key, planner"
+        )
+    if hasattr(data, "iloc") and hasattr(data, "columns") and column is None:
+        raise TypeError("column must name the column of the table that is asked about, or several")
     plans = plans_for(procedure, parameters, owners, plan=plan, share=share, planner=planner)
     keys = keys_for(key, procedure, parameters, plans)
     require_affordable(ledger, plans, keys)

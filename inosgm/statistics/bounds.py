@@ -70,8 +70,8 @@ def require_numbers(values: Any, name: str = "values", columns: int | None = Non
     bad = ~np.isfinite(array) if columns is None else ~np.isfinite(array).all(axis=1)
     if bad.any():
         raise ValueError(
-            f"{name} must be finite numbers, and {int(bad.sum())} of {array.shape[0]} records are missing or infinite "
-            f"(the first at position {int(np.argmax(bad))}): fill them in, or leave these records out"
+            f"{name} must be finite numbers, got a missing or infinite one at position {int(np.argmax(bad))}: fill it "
+            "in, or leave such records out"
         )
 
 

@@ -32,6 +32,7 @@ class Estimate:
         standard_error: Of the noise alone, in the shape of the value; sampling of the data, clipping to bounds and the
             bias of a weighted estimate are not in it.
         estimand: What was estimated, in words.
+        weights: How much a record of each owner weighs, 1 on average over all records; None if all weigh the same.
         cost: The epsilon that it cost each owner at its delta, by label; None if the plan knows no budgets.
         by_owner: The value of each owner's own records, if it was asked for.
         details: What else was released or is public, such as the edges of a histogram.
@@ -40,6 +41,7 @@ class Estimate:
     value: Number
     standard_error: Number
     estimand: str
+    weights: Mapping[Label, float] | None = None
     cost: Mapping[Label, float] | None = None
     by_owner: Mapping[Label, OwnerValue] | None = None
     details: Mapping[str, Any] = field(default_factory=dict)
@@ -50,6 +52,9 @@ class Estimate:
             "value": _plain(self.value),
             "standard_error": _plain(self.standard_error),
             "estimand": self.estimand,
+            "weights": None
+            if self.weights is None
+            else [{"owner": label, "weight": weight} for label, weight in self.weights.items()],
             "cost": None
             if self.cost is None
             else [{"owner": label, "epsilon": epsilon} for label, epsilon in self.cost.items()],
@@ -65,11 +70,12 @@ class Estimate:
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "Estimate":
         """Read what `to_dict` returned."""
-        cost, rows = values["cost"], values["by_owner"]
+        cost, rows, weights = values["cost"], values["by_owner"], values["weights"]
         return cls(
             value=_number(values["value"]),
             standard_error=_number(values["standard_error"]),
             estimand=values["estimand"],
+            weights=None if weights is None else {row["owner"]: row["weight"] for row in weights},
             cost=None if cost is None else {row["owner"]: row["epsilon"] for row in cost},
             by_owner=None
             if rows is None
@@ -94,17 +100,23 @@ class Estimate:
         """Return a line for each owner, of very many for some."""
         if self.cost is None:
             return []
-        own = self.by_owner or {}
+        own, weights = self.by_owner or {}, self.weights or {}
         scalars = all(np.ndim(row.value) == 0 for row in own.values())
         rows = [
             [
                 str(label),
                 f"{epsilon:.4g}",
+                *([f"{weights[label]:.3g}"] if weights else []),
                 *([f"{own[label].value:.6g}", f"{own[label].standard_error:.2g}"] if own and scalars else []),
             ]
             for label, epsilon in list(self.cost.items())[:MOST]
         ]
-        header = ["owner", "epsilon spent", *(["value", "standard error"] if own and scalars else [])]
+        header = [
+            "owner",
+            "epsilon spent",
+            *(["weight"] if weights else []),
+            *(["value", "standard error"] if own and scalars else []),
+        ]
         hidden = len(self.cost) - MOST
         return [*columns(header, rows), *[f"({hidden} more owners)"] * (hidden > 0)]
 

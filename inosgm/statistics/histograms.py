@@ -188,9 +188,8 @@ class GroupCounts(_Counts):
         unknown = cells == self.categories.size
         if self.other is None and unknown.any():
             raise ValueError(
-                f"values must be categories ({_validate.some(self.categories.tolist())}), and {int(unknown.sum())} of "
-                f"{cells.size} records are not (the first at position {int(np.argmax(unknown))}): name all categories, "
-                "or count the others together"
+                f"values must be categories ({_validate.some(self.categories.tolist())}), got another one at position "
+                f"{int(np.argmax(unknown))}: name all categories, or count the others together"
             )
 
     def contributions(self, batch: Any) -> Cells:
@@ -252,8 +251,8 @@ def _labels(values: Any, *, text: bool) -> np.ndarray:
         if not bad.any():
             return array.astype(np.str_ if text else np.int64)
         raise ValueError(
-            f"values must be labels, and {int(bad.sum())} of {array.size} records are missing or of another kind than "
-            f"the categories (the first at position {int(np.argmax(bad))}): fill them in, or leave these records out"
+            "values must be labels of the kind of the categories, got a missing or another one at position "
+            f"{int(np.argmax(bad))}: fill it in, or leave such records out"
         )
     raise TypeError(f"values must be {'text' if text else 'whole numbers'}, as the categories are, got {array.dtype}")
 

@@ -34,6 +34,8 @@ class Box:
         """
         if not isinstance(bounds, Sequence | np.ndarray) or not len(bounds) or isinstance(bounds, str):
             raise ValueError(f"bounds must be a pair of numbers for each column, got {bounds!r}")
+        if not all(isinstance(pair, Sequence | np.ndarray | Bounds) for pair in bounds):
+            raise ValueError(f"bounds must be a list with a pair of numbers for each column, got {bounds!r}")
         return cls(tuple(Bounds.of(pair) for pair in bounds))
 
     @property

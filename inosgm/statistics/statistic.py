@@ -20,6 +20,9 @@ from inosgm.tails import NoTail, Tail
 
 _OPTIONS = ("key", "ledger", "note")
 
+WEIGHED = "weigh as much as the budget of their owner buys"
+"""What estimands say of records whose owners have different sensitivities."""
+
 
 class Statistic(Streaming):
     """A private statistic of records in memory, in chunks, or on a cluster.
@@ -165,11 +168,18 @@ class Statistic(Streaming):
         by_owner: dict[Any, OwnerValue] | None = None,
         **details: Any,
     ) -> Estimate:
-        """Return an estimate with what this plan costs."""
+        """Return an estimate with what records weigh and what this plan costs.
+
+        An estimand that says of records that they `WEIGHED` says otherwise where all weigh the same.
+        """
+        weights = self._plan.sample_rates * self._plan.sensitivities
+        weights = weights * self._plan.sizes.sum() / (weights @ self._plan.sizes)
+        alike = by_owner is not None or bool((weights == weights[0]).all())
         return Estimate(
             value=value,
             standard_error=standard_error,
-            estimand=estimand,
+            estimand=estimand.replace(WEIGHED, "weigh the same") if alike else estimand,
+            weights=None if alike else dict(zip(self._plan.labels, weights.tolist(), strict=True)),
             cost=cost_of([self._plan]),
             by_owner=by_owner,
             details=details,

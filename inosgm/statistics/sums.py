@@ -101,8 +101,8 @@ class Count(Sum):
         bad = (values != 0) & (values != 1)
         if bad.any():
             raise ValueError(
-                f"values must be 0 or 1, true or false, and {int(bad.sum())} of {values.size} records have something "
-                f"else (the first at position {int(np.argmax(bad))}): compare the column with something first"
+                f"values must be 0 or 1, true or false, got something else at position {int(np.argmax(bad))}: compare "
+                "the column with something first, or count groups (group-counts)"
             )
 
 

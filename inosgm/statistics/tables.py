@@ -104,7 +104,8 @@ class Table:
         """
         if self.rows != owners.n_records:
             raise BadTable(
-                f"the table must have a row per record of its owners, got {self.rows} for {owners.n_records}"
+                f"the table must have a row per record of its owners, got {self.rows} rows for {owners.n_records} "
+                "records: is this the table of these owners, and does `owner` (--owner) name the column of labels?"
             )
 
     def read(self, fragment: Fragment, owners: Owners, form: Form = NUMBERS) -> Iterator[Batch]:
