@@ -14,11 +14,11 @@ from table_statistics import KEY, QUESTIONS, ROWS, Centre, Killed, UpperTail, co
 from inosgm import BudgetExceeded, JobMismatch, Ledger, Plan
 from inosgm.jobs import ProcessExecutor, Result, SerialExecutor, Store
 from inosgm.jobs.purpose import STUDY
-from inosgm.statistics import PROCEDURES
-from inosgm.statistics.asking import ask, single
+from inosgm.statistics import PROCEDURES, durable
+from inosgm.statistics.asking import ask, keys_for, single
 from inosgm.statistics.durable import run_statistic
 from inosgm.statistics.tables import BadTable, Table
-from inosgm.statistics.task import FAN
+from inosgm.statistics.task import FAN, merged
 
 SCRIPT = Path(__file__).with_name("table_statistics.py")
 
@@ -333,3 +333,46 @@ def test_what_cannot_be_asked_is_refused_before_a_store_is_begun(tmp_path, place
     assert same(run(UpperTail, table_of(place), store), at_once(UpperTail))
     with pytest.raises(ValueError, match=r"question must be one of .*mean"):
         run_statistic("meen", table_of(place), owners(), store=tmp_path / "t")
+
+
+def test_a_question_that_dies_in_its_second_stage_goes_on(tmp_path, place, ledger, monkeypatch):
+    """What the first stage has left is deleted, and nothing that the second one still needs."""
+    asked = {"bounds": (0.0, 20.0), "rounds": 2, "key": KEY}
+    calls = []
+
+    def dies(store, jobs):
+        calls.append(jobs)
+        if len(calls) == 3:  # two rounds of the median are released, all fragments of the mean are summed up
+            raise RuntimeError("died")
+        return merged(store, jobs)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(durable, "merged", dies)
+        with pytest.raises(RuntimeError, match="died"):
+            run_statistic("trimmed-mean", table_of(place), owners(), store=tmp_path / "s", ledger=ledger, **asked)
+    assert len(ledger.history()) == 2
+    found = run_statistic("trimmed-mean", table_of(place), owners(), store=tmp_path / "s", ledger=ledger, **asked)
+    expected = ask(PROCEDURES["trimmed-mean"], columns()["wage"], owners(), **asked)
+    assert same(found, expected)
+    assert len(ledger.history()) == 3
+    assert not partials(tmp_path / "s")
+
+
+def test_what_a_killed_writer_leaves_goes_with_the_sum(tmp_path, place):
+    run(UpperTail, table_of(place), tmp_path / "s")
+    (attempt, *_) = (tmp_path / "s" / "jobs").glob("*/attempts/1")
+    draft = attempt / ".draft-0123"
+    draft.write_bytes(b"records")
+    Store(tmp_path / "s").forget(attempt.parts[-3])
+    assert not draft.exists()
+
+
+def test_one_key_gives_every_question_noise_of_its_own():
+    plans = [plan(1), plan(1, (1, 1, 1))]
+    names = ("mean", "sum")
+    asked = [{"bounds": (0, 1)}, {"bounds": (0, 2)}, {"bounds": (0, 1), "stratified": True}]
+    keys = {keys_for(KEY, PROCEDURES[n], p, [made])[0] for n in names for p in asked for made in plans}
+    assert len(keys) == 12
+    spelled = [{"bounds": [0.0, 1.0], "stratified": False}, {"bounds": np.array([0, 1])}, {"bounds": (0, 1)}]
+    assert len({keys_for(KEY, PROCEDURES["mean"], each, plans) for each in spelled}) == 1
+    assert len(set(keys_for(KEY, PROCEDURES["robust-mean"], asked[0], [plan(2), plan(2), plan(1)]))) == 3

@@ -13,6 +13,7 @@ import torch
 from seeds_worker import SEEDS, config
 
 from inosgm import BudgetExceeded, Ledger, Owners, runs
+from inosgm._code import digest_of
 from inosgm.accounting import ACCOUNTANTS
 from inosgm.config import FileOwners
 from inosgm.jobs import Executor, Outcome, ProcessExecutor, Stopped, Store
@@ -310,7 +311,7 @@ def test_code_of_ones_own_is_part_of_a_job(tmp_path, monkeypatch, task):
     with pytest.raises(RuntimeError, match="this worker has other code than the command that made the job"):
         task.run(spec, MemoryAttempt(task, spec))
     with pytest.raises(ValueError, match="there is no module 'nowhere'"):
-        code._sources("nowhere")
+        digest_of(["nowhere"], [])
 
 
 def test_runs_of_seeds_are_private_unless_a_key_is_given(tmp_path):

@@ -18,7 +18,7 @@ from examples.statistics_study.ways import (
 )
 from inosgm import Owners, Plan, plan_scale, plan_uniform
 from inosgm.statistics import PROCEDURES, Estimate
-from inosgm.statistics.asking import Procedure, ask, plans_for
+from inosgm.statistics.asking import Procedure, ask, keys_for, plans_for
 
 OURS: dict[str, Callable[..., Any]] = {
     INDIVIDUAL: plan_scale,
@@ -75,7 +75,8 @@ def _released(
     whole = stage.statistic(plan, **stage.parameters).part(data, owners.of_record, 0)
     found = []
     for key in keys:
-        statistic = stage.statistic(plan, key=key, **stage.parameters)
+        (noise,) = keys_for(key, procedure, parameters, [plan])
+        statistic = stage.statistic(plan, key=noise, **stage.parameters)
         statistic.observe(statistic.release(whole).value)
         found.append(statistic.estimate())
     return found

@@ -47,4 +47,6 @@ def _stages(*, bounds: Any, level: float) -> Stages:
     return (yield Stage(MeanExcess, {"bounds": bounds, "level": level, "threshold": float(quantile.value)}))
 
 
-WITHOUT_ORDER = Procedure(_stages, lambda **parameters: (Quantile.rounds_of(), 1), (QUARTER, 1.0))
+WITHOUT_ORDER = Procedure(
+    "mean-above-a-quantile", _stages, lambda **parameters: (Quantile.rounds_of(), 1), (QUARTER, 1.0)
+)
