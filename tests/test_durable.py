@@ -14,11 +14,11 @@ from table_statistics import KEY, QUESTIONS, ROWS, Centre, Killed, UpperTail, co
 from inosgm import BudgetExceeded, JobMismatch, Ledger, Plan
 from inosgm.jobs import ProcessExecutor, Result, SerialExecutor, Store
 from inosgm.jobs.purpose import STUDY
-from inosgm.statistics import PROCEDURES, durable
+from inosgm.statistics import PROCEDURES, durable, task
 from inosgm.statistics.asking import ask, keys_for, single
 from inosgm.statistics.durable import run_statistic
 from inosgm.statistics.tables import BadTable, Table
-from inosgm.statistics.task import FAN, merged
+from inosgm.statistics.task import merged
 
 SCRIPT = Path(__file__).with_name("table_statistics.py")
 
@@ -88,9 +88,11 @@ def test_in_memory_in_batches_and_as_jobs_the_same_bits_come_out(tmp_path, place
         assert not partials(store)
 
 
-def test_many_fragments_are_merged_in_a_tree(tmp_path, place):
+def test_many_fragments_are_merged_in_a_tree(tmp_path, place, monkeypatch):
+    for room in (durable, task):
+        monkeypatch.setattr(room, "FAN", 16)
     table = table_of(place, 0.001)
-    assert len(table.fragments) == FAN + 14
+    assert len(table.fragments) == 30
     store = in_memory(tmp_path)
     assert same(run(UpperTail, table, store), at_once(UpperTail))
     kinds = [spec.kind for spec in store.specs().values()]

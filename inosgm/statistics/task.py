@@ -22,7 +22,7 @@ from inosgm.streaming import OrderedSum
 
 FRAGMENT, MERGE = "fragment", "merge"
 SCRIPTS = ("__main__", "__mp_main__")
-FAN = 16
+FAN = 32
 """How many sums a job merges."""
 
 
