@@ -43,14 +43,15 @@ class Grid:
         Args:
             sensitivities: One per owner.
             sizes: How many records each owner has, if that is known. Sums of so many are rounded once to float64, and
-                so are weights: sensitivities are made smaller by that much, so that rounding exceeds none.
+                so are weights, and weighted contributions are cut to 2^-17 units: sensitivities are made smaller by all
+                that, so that rounding exceeds none.
 
         Raises:
             ValueError: if the smallest is less than a unit, or is lost in the rounding of a sum.
         """
         unit = math.ldexp(1.0, math.frexp(float(sensitivities.max()))[1] - BITS)
         sizes = np.zeros(sensitivities.size) if sizes is None else sizes
-        room = _ROUNDING * float(sizes @ sensitivities)
+        room = _ROUNDING * float(sizes @ sensitivities) + math.ldexp(float(sizes.sum()) * unit, -_PART)
         if room > 0.1 * sensitivities.min():
             raise ValueError(
                 f"sensitivities must not be lost in the rounding of a sum of {int(sizes.sum())} records, got "

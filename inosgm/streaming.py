@@ -302,6 +302,10 @@ class OrderedSum:
             raise ValueError("its tail holds contributions that are longer than the sensitivity of their owner")
         self._evict(self._kept.take(records))
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave the secret of coins out once there are records: copies of an empty sum are filled, others merged."""
+        return {**vars(self), "_secret": self._secret if self._shape is None else b""}
+
     def __eq__(self, other: object) -> bool:
         return isinstance(other, OrderedSum) and self.to_bytes() == other.to_bytes()
 

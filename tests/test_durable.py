@@ -253,7 +253,7 @@ def test_a_file_that_cannot_be_read_is_tried_again(tmp_path, place, ledger):
 
 def test_a_store_is_for_one_question(tmp_path, place, ledger):
     table = table_of(place)
-    run(UpperTail, table, tmp_path / "s")
+    run(UpperTail, table, tmp_path / "s", ledger=ledger)
     for changes, what in (
         ({"most": 4.0}, "parameters"),
         ({"plan": plan(1, (1, 1, 1))}, "plan"),
@@ -268,7 +268,9 @@ def test_a_store_is_for_one_question(tmp_path, place, ledger):
     Store(tmp_path / "t").claim(STUDY, {})
     with pytest.raises(ValueError, match="holds training runs"):
         run(UpperTail, table, tmp_path / "t", ledger=ledger)
-    assert not ledger.history()
+    with pytest.raises(ValueError, match="differs in ledger"):
+        run(UpperTail, table, tmp_path / "s")
+    assert len(ledger.history()) == 1
 
 
 def test_a_ledger_that_refuses_is_heard_and_the_call_goes_on_later(tmp_path, place):

@@ -402,3 +402,17 @@ def test_the_sampler_draws_what_parts_toss():
     assert np.all(np.diff(drawn) > 0)
     part = mechanism.part(np.ones(300), owners, 0)
     assert part.exact() == pytest.approx(mechanism._sampler.draw(streams(9, 0)[0]).size)
+
+
+def test_what_weights_cut_off_must_not_exceed_a_sensitivity_of_few_units():
+    unit = 2.0**-BITS
+    with pytest.raises(ValueError, match="lost in the rounding"):
+        OrderedSum(plan_of([1.0, 1.0], [4.01 * unit, 0.75], [2**20 + 1, 1]), LinearTail(2**22 * unit))
+
+
+def test_a_filled_copy_tosses_no_more_coins():
+    plan = plan_of([0.5], [1.0], [100])
+    filled_one = OrderedSum(plan)
+    filled_one.update(np.ones(50), np.zeros(50), 0, 0)
+    with pytest.raises(ValueError, match="leave out the secret"):
+        pickle.loads(pickle.dumps(filled_one)).update(np.ones(1), np.zeros(1), 0, 50)

@@ -59,6 +59,15 @@ class Procedure:
         found = [each for function in functions for each in signature(function).parameters.values()]
         return {each.name: each.default for each in found if each.kind is each.KEYWORD_ONLY}
 
+    def require(self, parameters: Mapping[str, Any]) -> None:
+        """Raise for a parameter that it does not have."""
+        unknown = sorted(set(parameters) - set(self.parameters))
+        if unknown:
+            raise TypeError(
+                f"{self.name} has no parameter {unknown[0]!r}, only {', '.join(self.parameters)} and the options of "
+                "`ask`: column, owner, plan, share, ledger, key, planner"
+            )
+
 
 def single(statistic: type[Statistic]) -> Procedure:
     """Return the procedure that is one statistic."""
@@ -172,10 +181,15 @@ def require_affordable(ledger: LedgerHook | None, plans: Sequence[Plan], keys: S
 def keys_for(
     key: int | None, procedure: Procedure, parameters: Mapping[str, Any], plans: Sequence[Plan]
 ) -> tuple[int | None, ...]:
-    """Return the key of every stage: no two stages, questions or plans share noise, even with one key."""
+    """Return the key of every stage: no two stages, questions or plans share noise, even with one key.
+
+    It knows nothing of the records: one question about two columns or tables needs two keys, or a ledger that refuses.
+    """
     if key is None:
         return tuple(None for _ in plans)
-    asked = json.dumps([key, procedure.name, _spelled({**procedure.parameters, **parameters})], sort_keys=True)
+    kind = procedure.statistic
+    who = procedure.name if kind is None else f"{kind.__module__}.{kind.__qualname__}"
+    asked = json.dumps([key, who, _spelled({**procedure.parameters, **parameters})], sort_keys=True)
     return tuple(
         int.from_bytes(
             blake2b(f"{asked} {stage} {plan.digest}".encode(), digest_size=16, person=b"inosgm stage").digest()
@@ -193,6 +207,8 @@ def _spelled(value: Any) -> Any:
         return [_spelled(part) for part in value]
     if value is None or isinstance(value, bool | str):
         return value
+    if isinstance(value, int) and abs(value) > 1 << 53:
+        return str(value)
     return float(value) if isinstance(value, int | float) else repr(value)
 
 
@@ -234,12 +250,7 @@ def ask(
     _validate.instance("owners", owners, Owners, "make them with Owners(of_record=..., epsilon=..., delta=...)")
     if not callable(planner):
         raise TypeError(f"planner must be a function such as plan_scale or plan_uniform, got {planner!r}")
-    unknown = sorted(set(parameters) - set(procedure.parameters))
-    if unknown:
-        raise TypeError(
-            f"{procedure.name} has no parameter {unknown[0]!r}, only {', '.join(procedure.parameters)} and the options "
-            "of `ask`: column, owner, plan, share, ledger, key, planner"
-        )
+    procedure.require(parameters)
     if hasattr(data, "iloc") and hasattr(data, "columns") and column is None:
         raise TypeError("column must name the column of the table that is asked about, or several")
     plans = plans_for(procedure, parameters, owners, plan=plan, share=share, planner=planner)

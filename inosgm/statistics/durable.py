@@ -90,6 +90,7 @@ def run_statistic(
         Interrupted: after Ctrl-C; the same call goes on.
     """
     procedure = _procedure(question)
+    procedure.require(parameters)
     first = next(procedure.stages(**parameters))
     table.check(owners)
     store = store if isinstance(store, Store) else Store(store)
@@ -99,6 +100,8 @@ def run_statistic(
         "parameters": json.loads(json.dumps(parameters)),
         "share": share,
         "planner": planner.__name__,
+        "key": None if key is None else store.fingerprint([str(key).encode()]),
+        "ledger": ledger is not None,
         "plan": None if plan is None else plan.digest,
         "data": store.fingerprint(_parts(table, owners)),
         "code": _code(first.statistic),

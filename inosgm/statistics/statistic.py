@@ -2,6 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -136,7 +137,7 @@ class Statistic(Streaming):
         self._released = self._charged = len(self.observed)
         return self
 
-    @property
+    @cached_property
     def sensitivities(self) -> np.ndarray:
         """C of every owner, in fixed point: what a contribution of 1 adds to a sum."""
         return Grid.of(self._plan.sensitivities, self._plan.sizes).sensitivities
@@ -172,9 +173,9 @@ class Statistic(Streaming):
 
         An estimand that says of records that they `WEIGHED` says otherwise where all weigh the same.
         """
-        weights = self._plan.sample_rates * self._plan.sensitivities
+        weights = self._plan.sample_rates * self.sensitivities
         weights = weights * self._plan.sizes.sum() / (weights @ self._plan.sizes)
-        alike = by_owner is not None or bool((weights == weights[0]).all())
+        alike = by_owner is not None or np.allclose(weights, weights[0], rtol=1e-9)
         return Estimate(
             value=value,
             standard_error=standard_error,
@@ -187,7 +188,7 @@ class Statistic(Streaming):
 
     def _of_owners(self, batch: Any, owners: np.ndarray) -> tuple[Contributions, Array]:
         contributions = as_contributions(self.contributions(batch))
-        scale = self._plan.sensitivities[owners]
+        scale = self.sensitivities[owners]
         if isinstance(contributions, Cells):
             rows, cells = contributions.rows, contributions.cells
         elif isinstance(contributions, Dense):

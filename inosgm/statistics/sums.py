@@ -11,6 +11,7 @@ from inosgm.statistics.asking import ask, single
 from inosgm.statistics.bounds import numbers, require_numbers
 from inosgm.statistics.estimate import Estimate
 from inosgm.statistics.means import Mean, owner_values
+from inosgm.statistics.statistic import WEIGHED
 
 
 class Sum(Mean):
@@ -48,8 +49,8 @@ class Sum(Mean):
         rows = mean.by_owner
         if rows is None:
             estimand = (
-                f"{self.name}: the number of records times the mean in which records weigh as much as the budget of "
-                "their owner buys"
+                f"{self.name}: the number of records times the mean in which records "
+                f"{WEIGHED if mean.weights else 'weigh the same'}"
             )
             own = None
         else:
