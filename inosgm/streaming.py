@@ -344,8 +344,10 @@ class OrderedSum:
 
     def _evict(self, records: Records | None) -> None:
         """Add records to the full-weight sum for ever."""
-        for begin in range(0, 0 if records is None else len(records), BLOCK):
-            some = records.at(slice(begin, begin + BLOCK))  # type: ignore[union-attr]
+        if records is None:
+            return
+        for begin in range(0, len(records), BLOCK):
+            some = records.at(slice(begin, begin + BLOCK))
             self._whole.add(self._sums(some.rows, some.cells))
 
     def _settled(self) -> Records | None:

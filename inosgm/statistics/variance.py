@@ -6,15 +6,12 @@ from typing import Any
 import numpy as np
 
 from inosgm.owners import Owners
-from inosgm.plan import Plan
 from inosgm.statistics.asking import ask, single
-from inosgm.statistics.bounds import Bounds, require_numbers
 from inosgm.statistics.estimate import Estimate
-from inosgm.statistics.means import owner_means, owner_values
-from inosgm.statistics.statistic import Statistic
+from inosgm.statistics.means import Mean, owner_means, owner_values
 
 
-class Variance(Statistic):
+class Variance(Mean):
     """The variance of numbers within public bounds: the mean squared distance from their mean.
 
     A record contributes (z, 2 z^2 - 1) / sqrt(2), z its distance from the middle of the bounds in halves of the range:
@@ -40,6 +37,7 @@ class Variance(Statistic):
         stratified: Estimate a variance for each owner.
         options: As for `Statistic`.
 
+    >>> from inosgm import Plan
     >>> plan = Plan(sample_rates=[1], sensitivities=[1], sizes=[4], noise_scale=0.001, steps=1)
     >>> estimate = Variance(plan, [0, 0, 0, 0], bounds=(0, 10), key=1).run([1.0, 2.0, 3.0, 14.0])
     >>> round(estimate.value, 1), round(estimate.details["mean"], 1)
@@ -47,16 +45,6 @@ class Variance(Statistic):
     """
 
     name = "variance"
-
-    def __init__(
-        self, plan: Plan, owners: Owners | Any = None, *, bounds: Any, stratified: bool = False, **options: Any
-    ) -> None:
-        self.bounds, self.stratified = Bounds.of(bounds), stratified
-        super().__init__(plan, owners, by_owner=stratified, **options)
-
-    def check(self, batch: Any) -> None:
-        """Raise for anything but finite numbers."""
-        require_numbers(batch)
 
     def contributions(self, batch: Any) -> np.ndarray:
         """Return distances from the middle of the bounds and their squares, both centred."""
