@@ -46,7 +46,7 @@ def summary(
 
     place = Store(store)
     if holds_sweep(place):
-        from ray_jobs.standings import standings
+        from inosgm.runs.standings import standings
 
         if figure is not None:
             raise ValueError(f"--figure is about one configuration, and {store} holds a sweep: leave it out")

@@ -1,7 +1,7 @@
 """What values a key of a configuration may take in a search, and how they are drawn."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -184,3 +184,23 @@ def _require_order(low: float, high: float) -> None:
     """Raise if there is nothing between two numbers."""
     if low >= high:
         raise ValueError(f"low must be below high, got {low!r} and {high!r}")
+
+
+def samples_of(search: Mapping[str, Domain], samples: int, seed: int) -> list[dict[str, Any]]:
+    """Draw values of some keys: the first few do not depend on how many are drawn.
+
+    Args:
+        search: What each key may be.
+        samples: How many times to draw.
+        seed: What is drawn is a function of it, of the keys and of their domains.
+
+    >>> samples_of({"optimizer.lr": LogUniform(0.01, 10), "plan.steps": Integers(10, 20)}, 2, seed=0)
+    [{'optimizer.lr': 0.0246, 'plan.steps': 19}, {'optimizer.lr': 0.362, 'plan.steps': 18}]
+    """
+    samples = _validate.count("samples", samples, least=1)
+    drawn = []
+    for place in range(samples):
+        generator = np.random.default_rng([seed, place, *b"search"])
+        values = {path: search[path].draw(generator) for path in sorted(search)}
+        drawn.append({path: values[path] for path in search})
+    return drawn

@@ -13,8 +13,8 @@ from inosgm.config import TrainingConfig
 from inosgm.jobs import JobSpec, Store, interrupts
 from inosgm.ledger import Ledger
 from inosgm.runs.seeds import Study
+from inosgm.runs.standings import Metric
 from ray_jobs.domains import Choice, Domain, Integers, LogUniform, Uniform, rounded
-from ray_jobs.standings import Metric
 from ray_jobs.trials import Told
 
 CHOSEN = "point-{}.json"

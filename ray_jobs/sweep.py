@@ -12,9 +12,9 @@ from inosgm._cli_seeds import end, interruptible, refuse
 from inosgm._cli_training import DataOption, File, QuietOption, SeedOption, SetOption, configuration
 from inosgm.config import TrainingConfig
 from inosgm.jobs import Executor, Store
+from inosgm.runs.standings import TABLE, Metric, Sweep
 from ray_jobs._options import Address, Attempts, Concurrent, Cpus, Gpus, StoreUri, kept, ray_executor
 from ray_jobs.domains import Domain, domain_from, values_from
-from ray_jobs.standings import TABLE, Metric, Sweep
 from ray_jobs.sweeping import SweepStudy
 from ray_jobs.tuning import Asha
 

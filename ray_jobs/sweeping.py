@@ -7,12 +7,12 @@ from typing import Any
 from inosgm import _validate
 from inosgm.config import TrainingConfig
 from inosgm.jobs import Executor, Interrupted, Outcome, Store
+from inosgm.runs.grid import Point, grid_of, points_of
 from inosgm.runs.seeds import Study
-from ray_jobs.domains import Domain
+from inosgm.runs.standings import TABLE, Metric, Sweep, standings, stopped_early
+from ray_jobs.domains import Domain, samples_of
 from ray_jobs.executor import RayExecutor
-from ray_jobs.grid import Point, grid_of, points_of, samples_of
 from ray_jobs.searchers import Given, Searched, chosen, searcher_called
-from ray_jobs.standings import TABLE, Metric, Sweep, standings, stopped_early
 from ray_jobs.tuning import Asha, tuned
 
 

@@ -12,9 +12,9 @@ from ray import tune
 from inosgm.cost import Cost
 from inosgm.jobs import Attempt, Crew, Executor, JobSpec, Report, Result, Stopped, Store, Task
 from inosgm.jobs.executors import Alone
+from inosgm.runs.standings import Metric, stopped_early
 from inosgm.runs.task import TrainingTask, config_of
 from inosgm.sgd.curve import LearningCurve
-from ray_jobs.standings import Metric, stopped_early
 
 Told = dict[str, Any]
 

@@ -17,12 +17,12 @@ from ray.tune.schedulers import ASHAScheduler, TrialScheduler
 from inosgm import _validate
 from inosgm.jobs import Interrupted, Outcome, Store, interrupts
 from inosgm.jobs.progress import JobProgress
+from inosgm.runs.standings import STOPPED, Metric, stopped_early
 from inosgm.runs.task import TrainingTask
 from ray_jobs.connection import connect
 from ray_jobs.crew import living
 from ray_jobs.executor import RayExecutor
 from ray_jobs.searchers import Given, NotKept
-from ray_jobs.standings import STOPPED, Metric, stopped_early
 from ray_jobs.trials import JobTrial, Told
 
 SETTINGS = {

@@ -14,11 +14,11 @@ from inosgm.audit.study import ShadowStudy, stored
 from inosgm.config import TrainingConfig
 from inosgm.jobs import SerialExecutor, Store
 from inosgm.runs import train_seeds
+from inosgm.runs.standings import standings
 from ray_jobs import audit as auditing
 from ray_jobs import sweep as sweeping
 from ray_jobs import train as training
 from ray_jobs._options import IN_JOB
-from ray_jobs.standings import standings
 
 TEXT = """
 data: {name: breast_cancer}

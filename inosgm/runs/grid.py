@@ -6,11 +6,7 @@ from dataclasses import dataclass, field
 from itertools import product
 from typing import Any
 
-import numpy as np
-
-from inosgm import _validate
 from inosgm.config import TrainingConfig
-from ray_jobs.domains import Domain
 
 FIXED = {
     "data": "points are compared on the same records",
@@ -82,27 +78,6 @@ def grid_of(grid: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
         if isinstance(values, str) or not isinstance(values, Sequence) or not values:
             raise ValueError(f"grid: {path} must be a list of values, got {values!r}")
     return [dict(zip(grid, values, strict=True)) for values in product(*grid.values())]
-
-
-def samples_of(search: Mapping[str, Domain], samples: int, seed: int) -> list[dict[str, Any]]:
-    """Draw values of some keys: the first few do not depend on how many are drawn.
-
-    Args:
-        search: What each key may be.
-        samples: How many times to draw.
-        seed: What is drawn is a function of it, of the keys and of their domains.
-
-    >>> from ray_jobs.domains import Integers, LogUniform
-    >>> samples_of({"optimizer.lr": LogUniform(0.01, 10), "plan.steps": Integers(10, 20)}, 2, seed=0)
-    [{'optimizer.lr': 0.0246, 'plan.steps': 19}, {'optimizer.lr': 0.362, 'plan.steps': 18}]
-    """
-    samples = _validate.count("samples", samples, least=1)
-    drawn = []
-    for place in range(samples):
-        generator = np.random.default_rng([seed, place, *b"search"])
-        values = {path: search[path].draw(generator) for path in sorted(search)}
-        drawn.append({path: values[path] for path in search})
-    return drawn
 
 
 def _point(config: TrainingConfig, values: Mapping[str, Any], problems: dict[str, str]) -> Point | None:

@@ -14,9 +14,9 @@ from inosgm.jobs._states import JobState
 from inosgm.jobs.purpose import STUDY
 from inosgm.jobs.spec import JobSpec
 from inosgm.jobs.store import Store
+from inosgm.runs.grid import Point
 from inosgm.runs.seeds import holds_sweep
 from inosgm.sgd.metrics import Evaluation
-from ray_jobs.grid import Point
 
 STOPPED, TABLE = "stopped-{}.json", "sweep.parquet"
 """Documents in the store of a sweep: what a run that was stopped early had reported; what all points came to."""
