@@ -104,8 +104,13 @@ def _names(answer: Answer, count: int) -> list[str]:
     return names if len(names) == count else [str(place) for place in range(count)]
 
 
-def points_of(standings: Sequence["Standing"], metric: "Metric") -> Table:
-    """Return a row for each point that was tried: mean and standard deviation over its seeds."""
+def points_of(standings: Mapping[str, Sequence["Standing"]], metric: "Metric") -> Table:
+    """Return a row for each point that was tried for a method: mean and standard deviation over its seeds.
+
+    Args:
+        standings: What points came to, by method; with an empty name if they are not about methods.
+        metric: What they were chosen by.
+    """
     from inosgm.runs.standings import Metric
 
     others = [other for other in Metric if other is not metric]
@@ -115,8 +120,14 @@ def points_of(standings: Sequence["Standing"], metric: "Metric") -> Table:
         return number(mean) + ("" if deviation is None else f" ± {number(deviation)}")
 
     rows = [
-        (one.point.name, *(shown(one, by) for by in (metric, *others)), str(len(one.evaluations)), one.remark())
-        for one in standings
+        (
+            f"{method} {one.point.name}".strip(),
+            *(shown(one, by) for by in (metric, *others)),
+            str(len(one.evaluations)),
+            one.remark(),
+        )
+        for method, some in standings.items()
+        for one in some
     ]
     names = (by.value.replace("_", " ") for by in (metric, *others))
     header = ("point", *names, "seeds", "not done")

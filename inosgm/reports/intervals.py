@@ -29,8 +29,8 @@ class Interval:
 
     @property
     def clear(self) -> bool:
-        """Whether it excludes 0. Numbers that all agree do, unless they are 0."""
-        return self.low > 0 or self.high < 0
+        """Whether it excludes 0. A few numbers that all agree do not tell how they vary: nothing is clear then."""
+        return self.low < self.high and (self.low > 0 or self.high < 0)
 
     def __str__(self) -> str:
         if math.isnan(self.low):

@@ -166,12 +166,12 @@ def worst(study: Study, name: str) -> Picture:
         (method, *(str(interval(found[method])) for found in values.values()), str(len(study.methods[method].seeds)))
         for method in styles
     ]
-    best = max(styles, key=lambda method: study.better * float(np.mean(values["worst"][method])))
+    best = max(styles, key=lambda method: study.better * interval(values["worst"][method]).value)
     return Picture(
         name=name,
         title=f"The worst-served {study.who}, and how far {study.who}s are apart",
         text=f"For each method the mean over seeds with its {BAND} interval. The worst-served {study.who} is served "
-        f"best by {best}: {study.measure} {np.mean(values['worst'][best]):.3f}.",
+        f"best by {best}: {study.measure} {interval(values['worst'][best])}.",
         panels=tuple(Panel(title=title, draw=partial(draw, what)) for what, title in titles.items()),
         size=(3.5, 0.7 + 0.34 * len(styles)),
         table=Table(

@@ -14,7 +14,9 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from inosgm import __version__
+from inosgm._yaml import write
 from inosgm.audit._secret import WARNING
+from inosgm.config import TrainingConfig
 from inosgm.reports import answer_pictures, audit_pictures, learning_pictures, plan_pictures, words
 from inosgm.reports.contents import Answer, Audited, Contents, Swept
 from inosgm.reports.pictures import Picture
@@ -33,8 +35,9 @@ class StudyPart:
     study: Study
     owners: Table
     pictures: dict[str, Picture]
-    tuning: dict[str, Table]
+    tuning: Table | None
     tried: Picture | None
+    slopes: tuple[words.Sentence, ...]
     commands: tuple[str, ...]
     private: dict[str, Table]
 
@@ -114,7 +117,7 @@ class Page:
         return [
             SweepPart(
                 swept=one,
-                points=answer_pictures.points_of(one.sweep.ordered(), metric),
+                points=answer_pictures.points_of({"": one.sweep.ordered()}, metric),
                 picture=answer_pictures.tried({"": one.sweep.standings}, metric, f"sweep-{place + 1}"),
             )
             for place, one in enumerate(self.contents.sweeps)
@@ -141,6 +144,7 @@ class Page:
             trim_blocks=True,
             lstrip_blocks=True,
         )
+        made.filters["yaml"] = _yaml
         made.filters["svg"] = lambda picture: [Markup(part) for part in picture.parts()]
         made.filters["samples"] = lambda picture: [(name, Markup(sample)) for name, sample in picture.key_samples()]
         text = made.get_template("page.html").render(
@@ -168,22 +172,18 @@ def _title(contents: Contents) -> str:
 def _study(contents: Contents, study: Study, name: str) -> StudyPart:
     methods = list(study.methods.values())
     metrics = [one.metric for one in methods if one.tuning and one.metric]
-    tuning: dict[str, Table] = {}
-    tried = None
+    tuning, tried = None, None
     if metrics:
-        tuning = {one.name: answer_pictures.points_of(one.tuning, metrics[0]) for one in methods if one.tuning}
-        tried = answer_pictures.tried(
-            {one.name: one.tuning for one in methods if one.tuning},
-            metrics[0],
-            f"{name}tuning",
-            styles_of(study),
-        )
+        points = {one.name: one.tuning for one in methods if one.tuning}
+        tuning = answer_pictures.points_of(points, metrics[0])
+        tried = answer_pictures.tried(points, metrics[0], f"{name}tuning", styles_of(study))
     return StudyPart(
         study=study,
         owners=contents.owners(study),
         pictures=_pictures(contents, study, name),
         tuning=tuning,
         tried=tried,
+        slopes=tuple(words.slope(study, one) for one in study.changes),
         commands=tuple(_commands(methods)),
         private={one.name: _diagnostics(one) for one in methods if one.private},
     )
@@ -204,12 +204,11 @@ def _pictures(contents: Contents, study: Study, name: str) -> dict[str, Picture]
 
 def _commands(methods: Sequence[Trained]) -> list[str]:
     """Return what to type to train the same again, given the configurations as files."""
-    files = {one.name: f"{one.name.lower().replace(' ', '-')}.yaml" for one in methods}
-    seeds = max(len(one.seeds) for one in methods)
+    files = [f"{re.sub(r'[^a-z0-9]+', '-', one.name.lower()).strip('-')}.yaml" for one in methods]
+    seeds = max(one.asked for one in methods)
     if len(methods) == 1:
-        (file,) = files.values()
-        return [f"inosgm train {file}" + (f" --seeds {seeds}" if seeds > 1 else "")]
-    return [f"inosgm compare {' '.join(files.values())} --seeds {seeds}"]
+        return [f"inosgm train {files[0]}" + (f" --seeds {seeds}" if seeds > 1 else "")]
+    return [f"inosgm compare {' '.join(files)} --seeds {seeds}"]
 
 
 def _diagnostics(one: Trained) -> Table:
@@ -245,6 +244,11 @@ def _answer(answer: Answer, name: str) -> AnswerPart:
         command=f"inosgm stats {answer.question} {answer.table} --columns {' '.join(answer.columns)} "
         f"--share {answer.share:g} ...",
     )
+
+
+def _yaml(config: TrainingConfig) -> str:
+    """Return a configuration as a file that reads as the same, without what goes without saying."""
+    return write(config.model_dump(exclude_none=True, exclude_defaults=True))
 
 
 def _plain(value: Any) -> str:

@@ -211,7 +211,8 @@ def _seeds(store: Store, path: str) -> Trained:
     """Read a store of seeds."""
     summary = Summary.of(store)  # raises for what is no summary
     specs, states = store.specs(), store.states()
-    done = [(spec, store.values(job)) for job, spec in specs.items() if states[job].done]
+    ordered = sorted(specs.items(), key=lambda item: item[1].index)
+    done = [(spec, store.values(job)) for job, spec in ordered if states[job].done]
     failed = [store.reason(job, states[job].given_up) for job in specs if states[job].status == "failed"]
     config = TrainingConfig.from_dict(done[0][0].configuration)
     plan = _planned(config, done[0][1]["owners"])

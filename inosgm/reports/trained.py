@@ -157,13 +157,14 @@ class Study:
 
     @cached_property
     def groups(self) -> tuple[Label, ...]:
-        """Who has held-out records, or the groups that they are looked at by."""
-        return tuple(dict.fromkeys(label for one in self.methods.values() for label in one.summary.owners))
+        """Who has held-out records, the strictest first, or the groups that they are looked at by."""
+        found = dict.fromkeys(label for one in self.methods.values() for label in one.summary.owners)
+        return tuple(sorted(found, key=lambda label: self._granted.get(label, np.inf)))
 
     @property
     def owned(self) -> bool:
         """Whether held-out records belong to owners."""
-        return set(self.groups) <= set(self.plan.labels)
+        return set(self.groups) <= self._granted.keys()
 
     @property
     def measure(self) -> str:
@@ -182,10 +183,13 @@ class Study:
         return "owner" if self.owned else "group"
 
     @cached_property
+    def _granted(self) -> dict[Label, float]:
+        return dict(zip(self.plan.labels, np.asarray(self.plan.epsilon).tolist(), strict=True))
+
+    @cached_property
     def epsilon(self) -> np.ndarray:
         """What each group grants; NaN for groups that are no owners."""
-        granted = dict(zip(self.plan.labels, np.asarray(self.plan.epsilon).tolist(), strict=True))
-        return np.array([granted.get(label, np.nan) for label in self.groups])
+        return np.array([self._granted.get(label, np.nan) for label in self.groups])
 
     @cached_property
     def spent(self) -> np.ndarray:
@@ -213,12 +217,19 @@ class Study:
 
     def worst(self, method: Trained) -> np.ndarray:
         """Return what each run was worth to whoever it served worst."""
-        return np.asarray(self.better * np.nanmin(self.better * self.final(method), axis=1))
+        return np.asarray(self.better * _least(self.better * self.final(method)))
 
     def spread(self, method: Trained) -> np.ndarray:
         """Return the best of each run minus the worst."""
         found = self.final(method)
-        return np.asarray(np.nanmax(found, axis=1) - np.nanmin(found, axis=1))
+        return np.asarray(-_least(-found) - _least(found))
+
+    def mean(self, method: Trained) -> np.ndarray:
+        """Return what the runs of a method were worth to each group at their end, on average; NaN if unknown."""
+        found = self.final(method)
+        known = ~np.isnan(found)
+        total, count = np.where(known, found, 0).sum(axis=0), known.sum(axis=0)
+        return np.asarray(np.divide(total, count, out=np.full(count.size, np.nan), where=count > 0))
 
     @cached_property
     def changes(self) -> tuple[Change, ...]:
@@ -257,7 +268,7 @@ class Study:
         """Return the places of at most so many groups, in their order: the strictest, and those served worst."""
         if len(self.groups) <= most:
             return list(range(len(self.groups)))
-        values = self.better * np.nanmean(self.final(self.focus), axis=0)
+        values = self.better * self.mean(self.focus)
         worst = np.argsort(np.where(np.isnan(values), np.inf, values), kind="stable").tolist()
         strict = np.argsort(self.epsilon, kind="stable").tolist() if self.owned else []
         chosen: dict[int, None] = {}
@@ -272,3 +283,9 @@ class Study:
         left = len(self.groups) - most
         what = "the strictest and those served worst" if self.owned else "those served worst"
         return f"{left} of {len(self.groups)} {self.who}s are not shown: these are {what}" if left > 0 else ""
+
+
+def _least(values: np.ndarray) -> np.ndarray:
+    """Return the least known number of each row; NaN if there is none."""
+    least = np.where(np.isnan(values), np.inf, values).min(axis=1)
+    return np.where(np.isfinite(least), least, np.nan)

@@ -9,7 +9,7 @@ import numpy as np
 from inosgm.audit.report import Verdict
 from inosgm.reports.answer_pictures import name_of
 from inosgm.reports.contents import Answer, Audited, Contents, Swept
-from inosgm.reports.intervals import Interval
+from inosgm.reports.intervals import Interval, interval
 from inosgm.reports.tables import listed, signed
 from inosgm.reports.trained import Change, Study
 
@@ -68,11 +68,15 @@ def _study(study: Study) -> Iterator[Sentence]:
     else:
         yield _served(study)
     yield _budgets(study)
+    waiting = [one for one in study.methods.values() if len(one.seeds) < one.asked]
+    if waiting:
+        counts = [f"{len(one.seeds)} of {one.asked} with {one.name}" for one in waiting]
+        yield Sentence(text=f"Not all runs are done: {listed(counts)}.", tone="bad")
 
 
 def _worst(study: Study, one: Change) -> Sentence:
     """Say what a method does for whoever is served worst."""
-    here, there = (float(np.mean(study.worst(method))) for method in (one.method, one.base))
+    here, there = (interval(study.worst(method)).value for method in (one.method, one.base))
     method, base = one.method.name, one.base.name
     who = f"the worst-served {study.who}"
     numbers = f"{study.measure} {here:.2f} against {there:.2f}"
@@ -137,8 +141,9 @@ def slope(study: Study, one: Change) -> Sentence:
 
 def _served(study: Study) -> Sentence:
     """Say whom the one method serves best and worst."""
-    mean = np.nanmean(study.final(study.focus), axis=0)
-    ranked = np.argsort(study.better * mean, kind="stable")
+    mean = study.mean(study.focus)
+    known = np.flatnonzero(~np.isnan(mean))
+    ranked = known[np.argsort(study.better * mean[known], kind="stable")]
     worst, best = (f"{study.who} {study.groups[place]} ({mean[place]:.2f})" for place in (ranked[0], ranked[-1]))
     runs = len(study.focus.seeds)
     over = "In one run" if runs == 1 else f"Over {runs} seeds"
