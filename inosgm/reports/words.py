@@ -31,27 +31,25 @@ class Sentence:
 
 def headline(contents: Contents) -> Sentence:
     """Return the one sentence that a reader should take away: a promise that does not hold comes first."""
-    contradicted = [one for one in contents.audits if one.audit.contradictions]
-    audits = [_audit(one) for one in contradicted or contents.audits]
-    if contradicted:
-        return audits[0]
-    for study in contents.studies:
-        return next(_study(study))
-    return next(iter([*audits, *map(_answer, contents.answers), *map(_sweep, contents.sweeps)]))
+    return _told(contents)[0]
 
 
 def sentences(contents: Contents) -> list[Sentence]:
     """Return what else there is to say, the most important first."""
-    found: list[Sentence] = []
+    return _told(contents)[1:]
+
+
+def _told(contents: Contents) -> list[Sentence]:
+    """Return all there is to say."""
+    several = len(contents.studies) > 1
+    broken = [one for one in contents.audits if one.audit.contradictions]
+    told = [_audit(one) for one in broken]
     for study in contents.studies:
-        own = list(_study(study))
-        several = len(contents.studies) > 1
-        found += [replace(one, text=f"{study.name}: {one.text}") if several else one for one in own]
-    found += map(_audit, contents.audits)
-    found += map(_answer, contents.answers)
-    found += map(_sweep, contents.sweeps)
-    first = headline(contents)
-    return [one for one in found if not one.text.endswith(first.text)]
+        told += (replace(one, text=f"{study.name}: {one.text}") if several else one for one in _study(study))
+    told += (_audit(one) for one in contents.audits if one not in broken)
+    told += map(_answer, contents.answers)
+    told += map(_sweep, contents.sweeps)
+    return told
 
 
 def _study(study: Study) -> Iterator[Sentence]:
