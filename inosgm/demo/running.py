@@ -1,4 +1,4 @@
-"""The demonstration: three methods on ten owners of real data, an audit, a private statistic, one table and one page."""
+"""The demonstration: three methods on ten owners of real data, an audit, a private statistic; a table and a page."""
 
 import json
 import os
@@ -50,7 +50,10 @@ class Size:
     runs: int = 2000
 
 
-def run(folder: str | os.PathLike[str], executor: Executor, *, size: Size = Size(), progress: bool, tell: Tell) -> str:
+FULL = Size()
+
+
+def run(folder: str | os.PathLike[str], executor: Executor, *, size: Size = FULL, progress: bool, tell: Tell) -> str:
     """Do what is missing of the demonstration, and write its page.
 
     Args:
