@@ -38,10 +38,9 @@ class Block(NamedTuple):
 
 
 def blocks_of(page, *languages):
-    found = [
-        Block(*(group or "" for group in match.groups())) for match in FENCE.finditer(page.read_text(encoding="utf-8"))
-    ]
-    return [block for block in found if block.language in languages]
+    found = FENCE.finditer(page.read_text(encoding="utf-8"))
+    blocks = [Block(*(group or "" for group in match.groups())) for match in found]
+    return [block for block in blocks if not languages or block.language in languages]
 
 
 def name_of(page):
@@ -57,10 +56,14 @@ def desk(tmp_path, monkeypatch):
     return tmp_path
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if blocks_of(page, "python")], ids=name_of)
+def is_run(block):
+    return block.language == "python" or block.mark == "run"
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if any(map(is_run, blocks_of(page)))], ids=name_of)
 def test_code_blocks_run(page, desk):
     names, missing = {}, set()
-    for block in blocks_of(page, "python", "yaml", "text"):
+    for block in blocks_of(page):
         if block.title:
             (desk / block.title).write_text(block.text, encoding="utf-8")
         package = block.mark.removeprefix("needs ") if block.mark.startswith("needs ") else None
@@ -71,6 +74,11 @@ def test_code_blocks_run(page, desk):
                 if package:
                     warnings.simplefilter("ignore")  # what other libraries warn of is theirs
                 exec(compile(block.text, str(page), "exec"), names)
+        elif block.language == "console" and block.mark == "run":
+            for words in commands_of(block):
+                program, arguments = program_of(words)
+                result = CliRunner().invoke(program, arguments, catch_exceptions=False)
+                assert result.exit_code == 0, f"{' '.join(words)}: {result.output}"
     if missing:
         pytest.skip(f"not installed, so that its block did not run: {', '.join(sorted(missing))}")
 
@@ -94,15 +102,17 @@ def program_of(words):
     return None
 
 
-CONSOLE = [page for page in PAGES if blocks_of(page, "console")]
+CONSOLE = [page for page in [*PAGES, *OTHERS] if blocks_of(page, "console")]
+TARGETS = set(re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(encoding="utf-8"), flags=re.MULTILINE))
 
 
 @pytest.mark.parametrize("page", CONSOLE, ids=name_of)
 def test_commands_exist_with_their_options(page):
     for block in blocks_of(page, "console"):
         for words in commands_of(block):
-            program = program_of(words)
-            if program:
+            if words[0] == "make":
+                assert set(words[1:]) <= TARGETS, f"no such target: {' '.join(words)}"
+            elif program := program_of(words):
                 check(typer.main.get_command(program[0]), program[1], " ".join(words))
 
 
@@ -123,20 +133,6 @@ def check(command, arguments, line):
             command.make_context(command.name, list(arguments))
         except Exception as error:
             raise AssertionError(f"{line}: {getattr(error, 'message', error)}") from error
-
-
-RUN = [page for page in CONSOLE if any(block.mark == "run" for block in blocks_of(page, "console"))]
-
-
-@pytest.mark.parametrize("page", RUN, ids=name_of)
-def test_cheap_commands_run(page, desk):
-    for block in blocks_of(page, "console", "yaml", "text"):
-        if block.title:
-            (desk / block.title).write_text(block.text, encoding="utf-8")
-        for words in commands_of(block) if block.mark == "run" else ():
-            program, arguments = program_of(words)
-            result = CliRunner().invoke(program, arguments, catch_exceptions=False)
-            assert result.exit_code == 0, f"{' '.join(words)}: {result.output}"
 
 
 def test_configurations_in_the_docs_are_valid(tmp_path):
