@@ -135,13 +135,17 @@ def check(command, arguments, line):
             raise AssertionError(f"{line}: {getattr(error, 'message', error)}") from error
 
 
-def test_configurations_in_the_docs_are_valid(tmp_path):
-    written = [block.text for page in PAGES for block in blocks_of(page, "yaml")]
-    configurations = [text for text in written if {"plan", "model"} <= yaml.safe_load(text).keys()]
-    assert configurations
-    for text in configurations:
-        (tmp_path / "run.yaml").write_text(text, encoding="utf-8")
-        TrainingConfig.from_yaml(tmp_path / "run.yaml")
+def test_yaml_in_the_docs_is_a_configuration_or_commands(tmp_path):
+    commands = typer.main.get_command(app).commands
+    for text in [block.text for page in PAGES for block in blocks_of(page, "yaml")]:
+        written = yaml.safe_load(text)
+        if written.keys() <= commands.keys() - {"plan"}:
+            for name, options in written.items():
+                known = {option.lstrip("-") for parameter in commands[name].params for option in parameter.opts}
+                assert options.keys() <= known, f"{name} has no {options.keys() - known}"
+        else:
+            (tmp_path / "run.yaml").write_text(text, encoding="utf-8")
+            TrainingConfig.from_yaml(tmp_path / "run.yaml")
 
 
 def text_of(page):
