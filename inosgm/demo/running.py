@@ -81,7 +81,7 @@ def run(folder: str | os.PathLike[str], executor: Executor, *, size: Size = FULL
         _audit(found.methods["ino-sgd"].config, Store(place / "audit"), executor, size, progress)
     tell("4 of 4: the page")
     contents = read(place)
-    report(place, to=place / "report.html", figures=place / "figures", title="inosgm: a demonstration")
+    report(place, to=place / "report.html", title="inosgm: a demonstration")
     return contents.table()
 
 

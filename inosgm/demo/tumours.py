@@ -16,7 +16,7 @@ from inosgm.statistics import Table, run_statistic
 
 EPSILON, DELTA = {"benign": 5.0, "malignant": 1.0}, 1e-5
 COLUMN, BOUNDS = "area error", (0.0, 600.0)
-LEVEL = 0.9
+SUMS, LEVEL = ".sums", 0.9
 QUESTIONS: dict[str, dict[str, Any]] = {"mean": {"stratified": True}, "upper-tail-mean": {"level": LEVEL}}
 """What is asked, each for an equal share of every budget: the mean of everybody, and that of the largest tenth."""
 
@@ -39,7 +39,7 @@ def answers(folder: Path) -> Iterator[str]:
         asked = {"bounds": BOUNDS, **parameters}
         rules: dict[str, Any] = {"share": share, "ledger": ledger, "progress": False, **asked}
         estimate = run_statistic(
-            question, Table.of(str(table), COLUMN, "diagnosis"), owners, store=folder / question, **rules
+            question, Table.of(str(table), COLUMN, "diagnosis"), owners, store=folder / SUMS / question, **rules
         )
         about = {"question": question, "table": str(table), "columns": [COLUMN], "share": share, "parameters": asked}
         write_durably(folder / f"{question}.json", json.dumps({**about, **estimate.to_dict()}).encode() + b"\n")
