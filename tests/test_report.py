@@ -298,10 +298,12 @@ def test_overspending_and_unfinished_runs_are_said_loudly():
     study = made(3, lambda epsilon: 0 * epsilon)
     one = study.methods["INO-SGD"]
     worse = replace(one, spent=one.spent * 2, asked=9)
-    told = sentences(Contents(studies=(replace(study, methods={**study.methods, "INO-SGD": worse}),)))
-    alarms = [sentence.text for sentence in told if sentence.tone == "bad"]
-    assert alarms[0].startswith("More was spent in one run than granted by owners clinic 0, clinic 1 and clinic 2")
-    assert alarms[1] == "Not all runs are done: 4 of 9 with INO-SGD."
+    contents = Contents(studies=(replace(study, methods={**study.methods, "INO-SGD": worse}),))
+    over = "More was spent in one run on made up than granted by owners clinic 0, clinic 1 and clinic 2."
+    assert headline(contents).text == over
+    assert [one.text for one in sentences(contents) if one.tone == "bad"] == [
+        "Not all runs are done: 4 of 9 with INO-SGD."
+    ]
 
 
 def test_of_many_owners_the_strictest_and_the_worst_are_shown():

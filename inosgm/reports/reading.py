@@ -44,8 +44,8 @@ def read(*runs: str | os.PathLike[str], private: bool = False) -> Contents:
     if not runs:
         raise ValueError(f"runs must name one at least: {KNOWN}")
     found = _Found(private=private)
-    for run in runs:
-        found.read(os.fspath(run))
+    for run in dict.fromkeys(os.fspath(run) for run in runs):
+        found.read(run)
     return Contents(
         studies=tuple(_studies(found.trained)),
         audits=tuple(found.audits),
