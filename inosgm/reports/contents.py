@@ -168,4 +168,4 @@ def _moments(values: np.ndarray) -> tuple[float, float]:
 
 
 def _bound(value: float) -> str:
-    return "-" if math.isnan(value) else f"≥ {max(value, 0.0):.3g}"
+    return "-" if math.isnan(value) else f"≥ {max(value, 0.0):.2f}"

@@ -22,7 +22,7 @@ from inosgm.reports import answer_pictures, audit_pictures, learning_pictures, p
 from inosgm.reports.contents import Answer, Audited, Contents, Swept
 from inosgm.reports.pictures import Picture
 from inosgm.reports.styles import styles_of
-from inosgm.reports.tables import Table, number, short
+from inosgm.reports.tables import Table, measured, number, short
 from inosgm.reports.trained import Study, Trained
 
 PACKAGES = ("numpy", "torch", "dp-accounting")
@@ -238,8 +238,12 @@ def _answer(answer: Answer, name: str) -> AnswerPart:
     return AnswerPart(
         answer=answer,
         name=answer_pictures.name_of(answer),
-        asked=", ".join(f"{name.replace('_', ' ')} {_plain(value)}" for name, value in answer.parameters.items()),
-        text=f"{found.value:.6g} ± {found.standard_error:.2g}" if single else "",
+        asked=", ".join(
+            name.replace("_", " ") + (f" {_plain(value)}" if value is not True else "")
+            for name, value in answer.parameters.items()
+            if value is not False
+        ),
+        text=" ± ".join(measured(float(found.value), float(found.standard_error))) if single else "",
         picture=answer_pictures.picture_of(answer, name),
         cost=answer_pictures.cost_of(answer),
         command=_asked(answer),
@@ -250,7 +254,8 @@ def _asked(answer: Answer) -> str:
     """Return what was typed, as far as an answer knows."""
     words = ["inosgm", "stats", answer.question, answer.table, "--columns", *answer.columns]
     for name, value in answer.parameters.items():
-        words += [f"--{name.replace('_', '-')}", *map(_plain, value if isinstance(value, list) else [value])]
+        given = value if isinstance(value, list) else [value] * (not isinstance(value, bool))
+        words += [] if value is False else [f"--{name.replace('_', '-')}", *map(_plain, given)]
     return f"{shlex.join([*words, '--share', f'{answer.share:g}'])} --owners ..."
 
 

@@ -50,6 +50,18 @@ def spread(mean: float, deviation: float) -> str:
     return number(mean) if math.isnan(deviation) else f"{number(mean)} ± {number(deviation)}"
 
 
+def measured(value: float, error: float) -> tuple[str, str]:
+    """Show a number as exactly as its standard error says, and the error with two digits.
+
+    >>> measured(43.6781, 3.81), measured(1145.04, 39.0), measured(0.5, 0.0)
+    (('43.7', '3.8'), ('1145', '39'), ('0.5', '0'))
+    """
+    if not error > 0 or not math.isfinite(error):
+        return f"{value:.6g}", f"{error:.2g}"
+    decimals = max(0, 1 - math.floor(math.log10(error)))
+    return f"{value:.{decimals}f}", f"{error:.{decimals}f}"
+
+
 def signed(value: float) -> str:
     """Show a change, with its sign."""
     return "-" if math.isnan(value) else f"{value:+.3f}".replace("-", MINUS)

@@ -10,7 +10,7 @@ from inosgm.audit.report import Verdict
 from inosgm.reports.answer_pictures import name_of
 from inosgm.reports.contents import Answer, Audited, Contents, Swept
 from inosgm.reports.intervals import Interval, interval
-from inosgm.reports.tables import listed, signed
+from inosgm.reports.tables import listed, measured, signed
 from inosgm.reports.trained import Change, Study
 
 
@@ -197,7 +197,8 @@ def _answer(answer: Answer) -> Sentence:
     if cost:
         paid = f", for ε from {min(cost.values()):.3g} to {max(cost.values()):.3g}"
     if np.ndim(found.value) == 0:
-        return Sentence(text=f"{what}: {found.value:.6g}, with a standard error of {found.standard_error:.2g}{paid}.")
+        value, error = measured(float(found.value), float(found.standard_error))
+        return Sentence(text=f"{what}: {value}, with a standard error of {error}{paid}.")
     return Sentence(text=f"{what}: {np.size(found.value)} numbers{paid}.")
 
 
