@@ -64,9 +64,11 @@ def run(folder: str | os.PathLike[str], executor: Executor, *, size: Size = FULL
         tell: Is told what happens, in lines.
 
     Returns:
-        The table of owners.
+        What came out in a sentence, and the table of owners.
     """
-    from inosgm.reports import read, report
+    from inosgm.reports.reading import read
+    from inosgm.reports.words import headline
+    from inosgm.reports.writing import write
 
     place = Path(folder)
     config = TrainingConfig.from_dict(METHOD).changed({"plan.steps": size.steps})
@@ -81,8 +83,8 @@ def run(folder: str | os.PathLike[str], executor: Executor, *, size: Size = FULL
         _audit(found.methods["ino-sgd"].config, Store(place / "audit"), executor, size, progress)
     tell("4 of 4: the page")
     contents = read(place)
-    report(place, to=place / "report.html", title="inosgm: a demonstration")
-    return contents.table()
+    write(contents, to=place / "report.html", title="What inosgm does, on ten owners of MNIST")
+    return f"{headline(contents).text}\n\n{contents.table()}"
 
 
 def _make_room(place: Path, code: str, tell: Tell) -> None:
