@@ -41,9 +41,8 @@ def report(
     A page about an audit, or with --private, is NOT PRIVATE: it says so, and only its owner can read the file.
     """
     from inosgm.audit._secret import WARNING
-    from inosgm.reports import read
+    from inosgm.reports import read, write
     from inosgm.reports.words import headline
-    from inosgm.reports.writing import write
 
     contents = read(*runs, private=private)
     path = write(contents, to=output, figures=figures, title=title)

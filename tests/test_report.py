@@ -7,6 +7,7 @@ import stat
 from contextlib import chdir
 from dataclasses import replace
 from html.parser import HTMLParser
+from importlib.resources import files
 
 import numpy as np
 import pytest
@@ -34,7 +35,7 @@ from inosgm.runs.parts import planned
 from inosgm.sgd.curve import LearningCurve
 from inosgm.sgd.metrics import evaluation
 
-EVIL = ["<script>alert(1)</script>", "\"b\" & 'c'", "$\\frac$ #0072b2"]
+EVIL = ["<script>alert(1)</script>", "\"b\" & 'c' 東京", "$\\frac$ #0072b2"]
 """Names of owners that must be shown, and never run."""
 
 
@@ -297,10 +298,12 @@ def test_overspending_and_unfinished_runs_are_said_loudly():
     study = made(3, lambda epsilon: 0 * epsilon)
     one = study.methods["INO-SGD"]
     worse = replace(one, spent=one.spent * 2, asked=9)
-    told = sentences(Contents(studies=(replace(study, methods={**study.methods, "INO-SGD": worse}),)))
-    alarms = [sentence.text for sentence in told if sentence.tone == "bad"]
-    assert alarms[0].startswith("More was spent in one run than granted by owners clinic 0, clinic 1 and clinic 2")
-    assert alarms[1] == "Not all runs are done: 4 of 9 with INO-SGD."
+    contents = Contents(studies=(replace(study, methods={**study.methods, "INO-SGD": worse}),))
+    over = "More was spent in one run on made up than granted by owners clinic 0, clinic 1 and clinic 2."
+    assert headline(contents).text == over
+    assert [one.text for one in sentences(contents) if one.tone == "bad"] == [
+        "Not all runs are done: 4 of 9 with INO-SGD."
+    ]
 
 
 def test_of_many_owners_the_strictest_and_the_worst_are_shown():
@@ -347,6 +350,22 @@ def test_a_browser_shows_it_in_any_light_and_on_a_phone(page, browser, width, da
         "rgb(233, 238, 243)" if dark else "rgb(28, 39, 51)"
     )
     assert browser.value(INK) == ("rgb(166, 178, 190)" if dark else "rgb(91, 102, 115)")
+
+
+def test_text_stands_out_from_what_is_behind_it():
+    text = (files("inosgm.reports") / "templates" / "page.css").read_text(encoding="utf-8")
+    looks = [dict(re.findall(r"--(\w+): #([0-9a-f]{6})\b", part)) for part in text.split("@media (")[:2]]
+    assert len(looks) == 2
+
+    def light(colour):
+        parts = np.array([int(colour[place : place + 2], 16) for place in (0, 2, 4)]) / 255
+        return np.where(parts <= 0.04045, parts / 12.92, ((parts + 0.055) / 1.055) ** 2.4) @ [0.2126, 0.7152, 0.0722]
+
+    for look in looks:
+        pairs = [(one, behind) for one in ("ink", "faint", "blue") for behind in ("back", "paper", "wash")]
+        for one, behind in [*pairs, ("bad", "alarm"), ("ink", "alarm"), ("good", "back"), ("bad", "back")]:
+            dark, bright = sorted((light(look[one]), light(look[behind])))
+            assert (bright + 0.05) / (dark + 0.05) >= 4.5, (one, behind)
 
 
 def test_a_browser_prints_what_was_run_on_white(page, browser):

@@ -7,8 +7,9 @@ if TYPE_CHECKING:
     from inosgm.reports.contents import Contents as Contents
     from inosgm.reports.reading import read as read
     from inosgm.reports.writing import report as report
+    from inosgm.reports.writing import write as write
 
-_ROOM_OF = {"Contents": "contents", "read": "reading", "report": "writing"}
+_ROOM_OF = {"Contents": "contents", "read": "reading", "report": "writing", "write": "writing"}
 
 __all__ = [*_ROOM_OF]
 

@@ -2,6 +2,7 @@
 
 import platform
 import re
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -241,9 +242,16 @@ def _answer(answer: Answer, name: str) -> AnswerPart:
         text=f"{found.value:.6g} ± {found.standard_error:.2g}" if single else "",
         picture=answer_pictures.picture_of(answer, name),
         cost=answer_pictures.cost_of(answer),
-        command=f"inosgm stats {answer.question} {answer.table} --columns {' '.join(answer.columns)} "
-        f"--share {answer.share:g} ...",
+        command=_asked(answer),
     )
+
+
+def _asked(answer: Answer) -> str:
+    """Return what was typed, as far as an answer knows."""
+    words = ["inosgm", "stats", answer.question, answer.table, "--columns", *answer.columns]
+    for name, value in answer.parameters.items():
+        words += [f"--{name.replace('_', '-')}", *map(_plain, value if isinstance(value, list) else [value])]
+    return f"{shlex.join([*words, '--share', f'{answer.share:g}'])} --owners ..."
 
 
 def _yaml(config: TrainingConfig) -> str:

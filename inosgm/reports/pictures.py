@@ -2,6 +2,7 @@
 
 import io
 import re
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -188,7 +189,9 @@ def _saved(figure: Figure, ending: str, **options: Any) -> bytes:
     """Return the content of a file, the same for the same figure."""
     stream = io.BytesIO()
     about = {"Date": None, "Creator": None} if ending == "svg" else {"Software": None}
-    figure.savefig(stream, format=ending, dpi=160, metadata=about, **options)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph .* missing from font")  # browsers have other fonts
+        figure.savefig(stream, format=ending, dpi=160, metadata=about, **options)
     return stream.getvalue()
 
 

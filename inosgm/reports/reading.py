@@ -44,8 +44,8 @@ def read(*runs: str | os.PathLike[str], private: bool = False) -> Contents:
     if not runs:
         raise ValueError(f"runs must name one at least: {KNOWN}")
     found = _Found(private=private)
-    for run in runs:
-        found.read(os.fspath(run))
+    for run in dict.fromkeys(os.fspath(run) for run in runs):
+        found.read(run)
     return Contents(
         studies=tuple(_studies(found.trained)),
         audits=tuple(found.audits),
@@ -105,6 +105,8 @@ class _Found:
         from inosgm.runs.seeds import holds_sweep
         from inosgm.runs.standings import standings
 
+        if not store.exists():
+            raise FileNotFoundError(f"there is no store {place}: name {KNOWN}")
         if holds(store, AUDIT):
             self.audits.append(_audit(store, place))
         elif holds(store, STATISTIC):
@@ -213,7 +215,6 @@ def _seeds(store: Store, path: str) -> Trained:
     specs, states = store.specs(), store.states()
     ordered = sorted(specs.items(), key=lambda item: item[1].index)
     done = [(spec, store.values(job)) for job, spec in ordered if states[job].done]
-    failed = [store.reason(job, states[job].given_up) for job in specs if states[job].status == "failed"]
     config = TrainingConfig.from_dict(done[0][0].configuration)
     plan = _planned(config, done[0][1]["owners"])
     return Trained(
@@ -225,7 +226,7 @@ def _seeds(store: Store, path: str) -> Trained:
         seeds=tuple(spec.seed for spec, _ in done),
         curves=tuple(LearningCurve.from_json(json.dumps(values["curve"])) for _, values in done),
         asked=summary.jobs,
-        failed=tuple(failed),
+        failed=sum(states[job].status == "failed" for job in specs),
     )
 
 
@@ -250,7 +251,7 @@ def _comparison(store: Store, path: str) -> list[Trained]:
                 seeds=one.seeds,
                 curves=one.curves,
                 asked=one.asked,
-                failed=tuple(one.failed.values()),
+                failed=len(one.failed),
                 tuning=one.tuning,
                 metric=found.metric,
             )

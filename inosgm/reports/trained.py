@@ -60,7 +60,7 @@ class Trained:
         seeds: The seeds of the runs that are done.
         curves: The learning curve of each.
         asked: How many runs there will be.
-        failed: Why a run was given up.
+        failed: How many runs were given up; why may be told by data, and is not for a page.
         tuning: What the points came to that were tried, if any.
         metric: What they were chosen by.
         private: Rows of diagnostics on training records, if they were asked for. NOT PRIVATE.
@@ -74,7 +74,7 @@ class Trained:
     seeds: tuple[int, ...]
     curves: tuple[LearningCurve, ...]
     asked: int
-    failed: tuple[str, ...] = ()
+    failed: int = 0
     tuning: tuple["Standing", ...] = ()
     metric: "Metric | None" = None
     private: tuple[Mapping[str, Any], ...] = ()

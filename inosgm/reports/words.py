@@ -31,27 +31,26 @@ class Sentence:
 
 def headline(contents: Contents) -> Sentence:
     """Return the one sentence that a reader should take away: a promise that does not hold comes first."""
-    contradicted = [one for one in contents.audits if one.audit.contradictions]
-    audits = [_audit(one) for one in contradicted or contents.audits]
-    if contradicted:
-        return audits[0]
-    for study in contents.studies:
-        return next(_study(study))
-    return next(iter([*audits, *map(_answer, contents.answers), *map(_sweep, contents.sweeps)]))
+    return _told(contents)[0]
 
 
 def sentences(contents: Contents) -> list[Sentence]:
     """Return what else there is to say, the most important first."""
-    found: list[Sentence] = []
+    return _told(contents)[1:]
+
+
+def _told(contents: Contents) -> list[Sentence]:
+    """Return all there is to say."""
+    several = len(contents.studies) > 1
+    broken = [one for one in contents.audits if one.audit.contradictions]
+    told = [_audit(one) for one in broken]
+    told += (_overspent(study) for study in contents.studies if _over(study))
     for study in contents.studies:
-        own = list(_study(study))
-        several = len(contents.studies) > 1
-        found += [replace(one, text=f"{study.name}: {one.text}") if several else one for one in own]
-    found += map(_audit, contents.audits)
-    found += map(_answer, contents.answers)
-    found += map(_sweep, contents.sweeps)
-    first = headline(contents)
-    return [one for one in found if not one.text.endswith(first.text)]
+        told += (replace(one, text=f"{study.name}: {one.text}") if several else one for one in _study(study))
+    told += (_audit(one) for one in contents.audits if one not in broken)
+    told += map(_answer, contents.answers)
+    told += map(_sweep, contents.sweeps)
+    return told
 
 
 def _study(study: Study) -> Iterator[Sentence]:
@@ -67,7 +66,8 @@ def _study(study: Study) -> Iterator[Sentence]:
             yield from (slope(study, one) for one in study.changes if one.line is not None)
     else:
         yield _served(study)
-    yield _budgets(study)
+    if not _over(study):
+        yield _kept(study)
     waiting = [one for one in study.methods.values() if len(one.seeds) < one.asked]
     if waiting:
         counts = [f"{len(one.seeds)} of {one.asked} with {one.name}" for one in waiting]
@@ -151,12 +151,22 @@ def _served(study: Study) -> Sentence:
     return Sentence(text=text)
 
 
-def _budgets(study: Study) -> Sentence:
-    """Say whether every owner kept its budget."""
+def _over(study: Study) -> list[object]:
+    """Return the owners of whom a run has spent more than they granted."""
     granted = np.asarray(study.plan.epsilon)
-    over = [study.plan.labels[place] for place in np.flatnonzero(study.spent > granted * (1 + 1e-9))]
-    if over:
-        return Sentence(text=f"More was spent in one run than granted by {_named(over)}.", tone="bad")
+    return [study.plan.labels[place] for place in np.flatnonzero(study.spent > granted * (1 + 1e-9))]
+
+
+def _overspent(study: Study) -> Sentence:
+    """Say that budgets were not kept."""
+    return Sentence(
+        text=f"More was spent in one run on {study.name} than granted by {_named(_over(study))}.", tone="bad"
+    )
+
+
+def _kept(study: Study) -> Sentence:
+    """Say that budgets were kept."""
+    granted = np.asarray(study.plan.epsilon)
     grants = f"ε {granted.min():.3g}" if np.ptp(granted) == 0 else f"ε from {granted.min():.3g} to {granted.max():.3g}"
     count = len(granted)
     every = "The owner kept its budget" if count == 1 else f"All {count} owners kept their budgets"
