@@ -1,12 +1,13 @@
 """The commands that look at stores of jobs."""
 
-import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-jobs = typer.Typer(no_args_is_help=True)
+from inosgm._cli_options import JsonOption, QuietOption, Voice
+
+jobs = typer.Typer(no_args_is_help=True, help="Stores of jobs: what is done, running, failed and left.")
 
 StoreArgument = Annotated[
     str, typer.Argument(metavar="STORE", help="The store: a path, or a URI such as s3://bucket/runs.")
@@ -16,15 +17,16 @@ StoreArgument = Annotated[
 @jobs.command()
 def status(
     store: StoreArgument,
-    as_json: Annotated[bool, typer.Option("--json", help="Everything but tracebacks, for machines.")] = False,
     tracebacks: Annotated[bool, typer.Option("--tracebacks", help="Those of failed jobs; they may show data.")] = False,
+    quiet: QuietOption = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Say which jobs of a store are done, running, failed and left; reads the store alone."""
     from inosgm.jobs import Store
     from inosgm.jobs.status import status as look
 
     found = look(Store(store))
-    typer.echo(json.dumps(found.to_dict()) if as_json else found.report(tracebacks=tracebacks))
+    Voice(as_json=as_json, quiet=quiet).result(lambda: found.report(tracebacks=tracebacks), found.to_dict)
 
 
 @jobs.command()
@@ -32,6 +34,8 @@ def summary(
     store: StoreArgument,
     parquet: Annotated[Path | None, typer.Option(help="Also write all numbers into this Parquet file.")] = None,
     figure: Annotated[Path | None, typer.Option(help="Also draw them into this file: .svg, .png, .pdf.")] = None,
+    quiet: QuietOption = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Say what the runs of a store that are done came to: mean, spread and confidence band by owner; or by point.
 
@@ -44,19 +48,19 @@ def summary(
     from inosgm.runs import Summary
     from inosgm.runs.seeds import holds_sweep
 
-    place = Store(store)
+    voice, place = Voice(as_json=as_json, quiet=quiet), Store(store)
     if holds_sweep(place):
         from inosgm.runs.standings import standings
 
         if figure is not None:
             raise ValueError(f"--figure is about one configuration, and {store} holds a sweep: leave it out")
         points = standings(place)
-        typer.echo(points.table())
+        voice.result(points.table, lambda: {"store": store, **points.to_dict()})
         if parquet is not None:
             parquet.write_bytes(points.to_parquet())
         return
     found = Audit.of(place) if holds(place, AUDIT) else Summary.of(place)
-    typer.echo(found.table())
+    voice.result(found.table, lambda: {"store": store, **found.to_dict()})
     if parquet is not None:
         found.to_parquet(parquet)
     if figure is not None:
