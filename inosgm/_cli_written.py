@@ -60,7 +60,7 @@ def read(file: Path, context: Any) -> list[Written]:
 def _commands(context: Any, group: Any, path: tuple[str, ...], written: Any, problems: list[str]) -> Iterator[Written]:
     """Yield the commands of a group that are written in a mapping, and enter what is wrong."""
     if not isinstance(written, Mapping):
-        problems.append(_at(path, FORM))
+        problems.append(_at(path, f"must be a mapping of commands to options, got {written!r}") if path else FORM)
         return
     known = [name for name in group.list_commands(context) if name not in NOT_WRITTEN]
     for name, options in written.items():
@@ -96,7 +96,7 @@ def _words(context: Any, command: Any, path: tuple[str, ...], written: Any, prob
         given[one.name] = str(key)
         try:
             texts = [] if value is None else _texts(one, value)
-            _check(context, one, texts)
+            _check(context, one, value, texts)
         except ValueError as error:
             problems.append(_at((*path, str(key)), str(error)))
         else:
@@ -122,16 +122,13 @@ def _texts(parameter: Any, value: Any) -> list[str]:
         if not isinstance(value, bool):
             raise ValueError(f"must be true or false, got {value!r}")
         return [""] * value
-    several = getattr(parameter, "multiple", False) or parameter.nargs != 1
     if isinstance(value, Mapping):
-        if not several:
+        if not _several(parameter):
             raise ValueError(f"must be a value, got the mapping {value!r}")
         return [f"{key}={_set(part, spread='--set' not in parameter.opts)}" for key, part in value.items()]
     if isinstance(value, list):
         texts = [_text(part) for row in value for part in (row if isinstance(row, list) else [row])]
-        if not several and getattr(parameter.type, "name", "") != "text":
-            raise ValueError(f"must be one value, got the list {value!r}")
-        return texts if several else [",".join(texts)]
+        return texts if _several(parameter) else [",".join(texts)]
     return [_text(value)]
 
 
@@ -152,13 +149,22 @@ def _set(value: Any, *, spread: bool) -> str:
     return str(value) if plain else json.dumps(value)
 
 
-def _check(context: Any, parameter: Any, texts: Sequence[str]) -> None:
-    """Raise if a word cannot be what the option wants."""
-    for text in () if getattr(parameter, "is_flag", False) else texts:
-        try:
-            parameter.type.convert(text, parameter, context)
-        except typer.BadParameter as refusal:
-            raise ValueError(refusal.message.rstrip(".")) from None
+def _check(context: Any, parameter: Any, value: Any, texts: Sequence[str]) -> None:
+    """Raise if words cannot be what the option wants."""
+    if not texts or getattr(parameter, "is_flag", False):
+        return
+    several = _several(parameter)
+    try:
+        made = parameter.process_value(context, list(texts) if several else texts[0])
+    except typer.BadParameter as refusal:
+        rule = " ".join(refusal.message.split()).rstrip(".")
+        raise ValueError(f"{rule[:1].lower()}{rule[1:]}, got {value!r}") from None
+    if isinstance(value, list) and not several and not isinstance(made, str):
+        raise ValueError(f"must be one value, got the list {value!r}")
+
+
+def _several(parameter: Any) -> bool:
+    return getattr(parameter, "multiple", False) or parameter.nargs != 1
 
 
 def _option(parameter: Any, text: str) -> str:
