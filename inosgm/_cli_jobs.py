@@ -1,11 +1,14 @@
 """The commands that look at stores of jobs."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from inosgm._cli_options import JsonOption, QuietOption, Voice
+
+if TYPE_CHECKING:
+    from inosgm.jobs import Store
 
 jobs = typer.Typer(no_args_is_help=True, help="Stores of jobs: what is done, running, failed and left.")
 
@@ -49,21 +52,36 @@ def summary(
     from inosgm.runs.seeds import holds_sweep
 
     voice, place = Voice(as_json=as_json, quiet=quiet), Store(store)
+    if not place.exists():
+        raise FileNotFoundError(f"there is no store at {place.uri}")
     if holds_sweep(place):
-        from inosgm.runs.standings import standings
-
         if figure is not None:
-            raise ValueError(f"--figure is about one configuration, and {store} holds a sweep: leave it out")
-        points = standings(place)
-        voice.result(points.table, lambda: {"store": store, **points.to_dict()})
-        if parquet is not None:
-            parquet.write_bytes(points.to_parquet())
+            raise ValueError(f"--figure is about one configuration, and {store} holds several: `inosgm report` draws")
+        _points(place, parquet, voice)
         return
     found = Audit.of(place) if holds(place, AUDIT) else Summary.of(place)
-    voice.result(found.table, lambda: {"store": store, **found.to_dict()})
+    voice.result(found.table, lambda: {"store": place.uri, **found.to_dict()})
     if parquet is not None:
         found.to_parquet(parquet)
     if figure is not None:
         found.figure(figure)
     if isinstance(found, Audit):
         end_if_contradicted(found)
+
+
+def _points(store: "Store", parquet: Path | None, voice: Voice) -> None:
+    """Say what the points of a sweep came to, those of a comparison after what that came to."""
+    from inosgm.runs.comparison import Comparison, holds_comparison
+    from inosgm.runs.standings import standings
+
+    points = standings(store)
+    compared = Comparison.of(store) if holds_comparison(store) else None
+    if compared is None:
+        voice.result(points.table, lambda: {"store": store.uri, **points.to_dict()})
+    else:
+        voice.result(
+            lambda: f"{compared.table()}\n\nall points, those that were tried to tune included:\n{points.table()}",
+            lambda: {"store": store.uri, **compared.to_dict(), **points.to_dict()},
+        )
+    if parquet is not None:
+        parquet.write_bytes(points.to_parquet())

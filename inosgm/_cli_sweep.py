@@ -1,12 +1,13 @@
 """The command that sweeps keys of a configuration, here and on a Ray."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from inosgm._cli_keys import keys_of
 from inosgm._cli_options import (
     AddressOption,
     AttemptsOption,
@@ -119,14 +120,15 @@ def command(workers: Workers, kept: Kept) -> Callable[..., None]:
                 "needs Ray, whose Tune decides: add --address local, or auto", searcher=searcher, scheduler=scheduler
             )
         place = kept(store, f"{file.stem}-sweep")
+        from inosgm.runs.grid import values_from
         from inosgm.runs.standings import Metric
-        from ray_jobs.domains import domain_from, values_from
+        from ray_jobs.domains import domain_from
         from ray_jobs.sweeping import SweepStudy
 
         made = SweepStudy(
             configuration(file, None, data_dir, seed, changes).model_copy(update={"run": None}),
-            _keys("--grid", grid, values_from),
-            search=_keys("--search", search, domain_from),
+            keys_of("--grid", grid, values_from),
+            search=keys_of("--search", search, domain_from),
             samples=samples,
             seeds=seeds,
             store=place,
@@ -156,22 +158,6 @@ def _asha(first: int | None, keep: float | None) -> "Asha":
     from ray_jobs.tuning import Asha
 
     return Asha(first=first, keep=3.0 if keep is None else keep)
-
-
-def _keys(option: str, texts: Sequence[str] | None, read: Callable[[str], Any]) -> dict[str, Any]:
-    """Read keys with what comes after their sign."""
-    found: dict[str, Any] = {}
-    for text in texts or []:
-        path, sign, rest = text.partition("=")
-        if not sign or not path:
-            raise ValueError(f"{option} takes a key and values, such as optimizer.lr=..., got {text!r}")
-        if path in found:
-            raise ValueError(f"{option} {text}: {path} is there twice")
-        try:
-            found[path] = read(rest)
-        except (ValueError, TypeError) as error:
-            raise ValueError(f"{option} {text}: {error}") from None
-    return found
 
 
 def _here(store: str | None, name: str) -> str:
