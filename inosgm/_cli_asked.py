@@ -168,7 +168,12 @@ def _owners(asked: Asked, table: "Watched") -> tuple["Owners", "Owners"]:
 
     delta = "delta" if asked.delta is None else asked.delta
     granting = Owners.from_csv(asked.owners, delta=delta)
-    if table.owner is None or "records" in _header(asked.owners):
+    counted = "records" in _header(asked.owners)
+    if table.owner is None and counted:
+        asked.voice.tell(
+            f"no --owner: rows of the table are taken in the order of {asked.owners}, {_in_order(granting)}"
+        )
+    if table.owner is None or counted:
         return granting, granting
     if granting.n_records > len(granting.labels):
         raise ValueError(f"{asked.owners} must have one row per owner where --owner {table.owner} names those of rows")
@@ -176,6 +181,15 @@ def _owners(asked: Asked, table: "Watched") -> tuple["Owners", "Owners"]:
         f"{asked.owners} has no column records: counting the rows of every owner, which are taken as public"
     )
     return granting, _counted(asked, table, granting)
+
+
+def _in_order(owners: "Owners") -> str:
+    """Say whose the first rows of a table are."""
+    first = int(owners.of_range(0, 1)[0])
+    number = int(owners.sizes[first])
+    then = owners.of_range(number, number + 1)[:1].tolist() if number < owners.n_records else []
+    more = "".join(f", those after them of {owners.labels[place]}" for place in then)
+    return f"the first {number} are of {owners.labels[first]}{more}"
 
 
 def _counted(asked: Asked, table: "Watched", granting: "Owners") -> "Owners":

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from inosgm._cli_completion import keys
 from inosgm._cli_keys import keys_of
 from inosgm._cli_options import (
     AddressOption,
@@ -34,7 +35,11 @@ MethodsOption = Annotated[
 ]
 TuneOption = Annotated[
     list[str] | None,
-    typer.Option("--tune", help="Try these values for each method, run the best: optimizer.lr=1,3,9. Repeatable."),
+    typer.Option(
+        "--tune",
+        autocompletion=keys,
+        help="Try these values for each method, run the best: optimizer.lr=1,3,9. Repeatable.",
+    ),
 ]
 
 

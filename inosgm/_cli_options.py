@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from inosgm._cli_completion import keys
+
 if TYPE_CHECKING:
     from inosgm.jobs import Executor
 
@@ -22,7 +24,8 @@ SeedOption = Annotated[
     int | None, typer.Option("--seed", min=0, help="The seed, instead of the file's; with --seeds the root of all.")
 ]
 SetOption = Annotated[
-    list[str] | None, typer.Option("--set", help="Set a key of the file: plan.steps=100. As often as you like.")
+    list[str] | None,
+    typer.Option("--set", autocompletion=keys, help="Set a key of the file: plan.steps=100. As often as you like."),
 ]
 DeltaOption = Annotated[
     float | None, typer.Option("--delta", help="One delta for all owners, instead of a column of the CSV.")

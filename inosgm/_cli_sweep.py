@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from inosgm._cli_completion import keys
 from inosgm._cli_keys import keys_of
 from inosgm._cli_options import (
     AddressOption,
@@ -65,12 +66,17 @@ def command(workers: Workers, kept: Kept) -> Callable[..., None]:
         file: File,
         grid: Annotated[
             list[str] | None,
-            typer.Option("--grid", help="Try each value: optimizer.lr=0.1,0.5. With several keys, all combinations."),
+            typer.Option(
+                "--grid",
+                autocompletion=keys,
+                help="Try each value: optimizer.lr=0.1,0.5. With several keys, all combinations.",
+            ),
         ] = None,
         search: Annotated[
             list[str] | None,
             typer.Option(
                 "--search",
+                autocompletion=keys,
                 help="Draw values: KEY=uniform:0.1..0.9, =log:0.01..10, =integer:16..64 or =choice:SGD,Adam.",
             ),
         ] = None,

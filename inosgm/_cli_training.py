@@ -39,7 +39,7 @@ def train(
     run: RunOption = None,
     data_dir: DataOption = None,
     seed: SeedOption = None,
-    steps: Annotated[int | None, typer.Option(help="Make so many steps now; else all that are left.")] = None,
+    steps: Annotated[int | None, typer.Option(min=0, help="Make so many steps now; else all that are left.")] = None,
     changes: SetOption = None,
     quiet: QuietOption = False,
     as_json: JsonOption = False,
@@ -70,7 +70,11 @@ def train(
     voice.tell(training.plan.report())
     if training.begun_at:
         voice.tell(f"going on from step {training.begun_at} of the run in {config.run}")
-    result = runs.train(training, steps=steps, progress=not quiet)
+    try:
+        result = runs.train(training, steps=steps, progress=not quiet)
+    except KeyboardInterrupt:
+        typer.echo(f"interrupted: what is done is kept in {config.run}, and the same command goes on with it", err=True)
+        raise typer.Exit(130) from None
     voice.result(
         lambda: f"after {result.steps_done} steps\n{result.report()}", lambda: {"run": config.run, **result.to_dict()}
     )

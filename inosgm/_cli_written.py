@@ -44,6 +44,8 @@ def read(file: Path, context: Any) -> list[Written]:
     """
     try:
         values = _yaml.read(file.read_text(encoding="utf-8"))
+    except UnicodeDecodeError:
+        raise ValueError(f"{file}: must be YAML, text in UTF-8") from None
     except ValueError as error:
         raise ValueError(f"{file}: {error}") from None
     problems: list[str] = []

@@ -59,8 +59,15 @@ def main(commands: typer.Typer = app) -> None:
         if os.environ.get(DEBUG) or not isinstance(error, (*mistakes, BudgetExceeded)):
             raise
         typer.secho("error: ", fg="red", nl=False, err=True)
-        typer.echo("\n".join([str(error), *getattr(error, "__notes__", [])]), err=True)
+        typer.echo("\n".join([_plain(error), *getattr(error, "__notes__", [])]), err=True)
         sys.exit(2)
+
+
+def _plain(error: Exception) -> str:
+    """Return what went wrong; of what the system says itself, the file first and no number."""
+    if isinstance(error, OSError) and error.errno and error.strerror == os.strerror(error.errno):
+        return f"{error.filename or 'a file'}: {error.strerror[0].lower()}{error.strerror[1:]}"
+    return str(error)
 
 
 def _version(wanted: bool) -> None:
