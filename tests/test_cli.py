@@ -35,15 +35,6 @@ def invoke(*arguments, code=0):
     return result
 
 
-def ended(monkeypatch, capsys, *arguments):
-    """Run the program in this process: return its exit code and what it said on stderr."""
-    monkeypatch.setattr(sys, "argv", ["inosgm", *arguments])
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    with pytest.raises(SystemExit) as end:
-        main()
-    return end.value.code, capsys.readouterr().err
-
-
 def commands(group=None, path=()):
     """Yield every command with the words that call it."""
     for name, command in (group or typer.main.get_command(app)).commands.items():
@@ -126,13 +117,12 @@ def test_a_number_that_json_does_not_have_is_null(capsys):
     assert capsys.readouterr().out == '{"value": [null, 1.5]}\n'
 
 
-def test_mistakes_end_in_a_line_and_debug_shows_where(here, monkeypatch, capsys):
-    assert ended(monkeypatch, capsys, "train", "none.yaml") == (2, "error: none.yaml: no such file or directory\n")
-    assert ended(monkeypatch, capsys, "ledger", "show", ".") == (2, "error: .: is a directory\n")
+def test_mistakes_end_in_a_line_and_debug_shows_where(here, monkeypatch, program):
+    assert program("train", "none.yaml") == (2, "", "error: none.yaml: no such file or directory\n")
+    assert program("ledger", "show", ".") == (2, "", "error: .: is a directory\n")
     (here / "picture.yaml").write_bytes(b"\x89PNG\xff")
     for command in ("train", "run"):
-        code, told = ended(monkeypatch, capsys, command, "picture.yaml")
-        assert (code, told) == (2, "error: picture.yaml: must be YAML, text in UTF-8\n")
+        assert program(command, "picture.yaml") == (2, "", "error: picture.yaml: must be YAML, text in UTF-8\n")
     monkeypatch.setattr(sys, "argv", ["inosgm", "--debug", "train", "none.yaml"])
     with pytest.raises(FileNotFoundError):
         main()

@@ -72,10 +72,9 @@ def test_train_takes_what_the_command_line_says(here):
     assert not (here / "runs").exists()
 
 
-def test_mistakes_end_in_one_line(here):
-    result = subprocess.run(**command("train", "run.yaml", "--set", "plan.stpes=3"), capture_output=True)
-    assert (result.returncode, result.stdout) == (2, "")
-    assert result.stderr == "error: run.yaml: plan.stpes: unknown key; did you mean steps?\n"
+def test_mistakes_end_in_one_line(here, program):
+    told = "error: run.yaml: plan.stpes: unknown key; did you mean steps?\n"
+    assert program("train", "run.yaml", "--set", "plan.stpes=3") == (2, "", told)
     with pytest.raises(FileNotFoundError, match=r"No such file or directory: 'none\.yaml'"):
         invoke("train", "none.yaml")
 
