@@ -5,7 +5,6 @@ import sys
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from typer.core import TyperGroup
 
 from inosgm import (
@@ -13,10 +12,12 @@ from inosgm import (
     _cli_audit,
     _cli_certify,
     _cli_compare,
+    _cli_demo,
     _cli_doctor,
     _cli_jobs,
     _cli_ledger,
     _cli_plan,
+    _cli_report,
     _cli_run,
     _cli_stats,
     _cli_sweep,
@@ -86,15 +87,6 @@ def _top(
         os.environ[DEBUG] = "1"  # processes that work for this one are asked, too
 
 
-def demo(
-    key: Annotated[int | None, typer.Option(help="Make the run reproducible (and not private).")] = None,
-) -> None:
-    """Release private means of real medical data, with and without an ordered tail."""
-    from inosgm.demo import run, table_of
-
-    Console().print(table_of(run(key)))
-
-
 CONTENTS: dict[str, dict[str, tuple[Any, str]]] = {
     "Plan": {"plan": (_cli_plan.plan, "What budgets buy, owner by owner.")},
     "Train": {
@@ -112,9 +104,10 @@ CONTENTS: dict[str, dict[str, tuple[Any, str]]] = {
     "Look": {
         "ledger": (_cli_ledger.ledgers, "What every owner has spent."),
         "jobs": (_cli_jobs.jobs, "Stores of jobs: what is done, running, failed and left."),
+        "report": (_cli_report.report, "One page about runs: who was promised, spent and got what."),
     },
     "Begin": {
-        "demo": (demo, "See what the library does, on real data."),
+        "demo": (_cli_demo.demo, "See what the library does, on real data."),
         "doctor": (_cli_doctor.doctor, "What is installed, found and reachable here."),
         "run": (_cli_run.run, "Commands that are written in a YAML file."),
     },
