@@ -5,8 +5,7 @@ from typing import Annotated
 
 import typer
 
-from inosgm._cli_seeds import AddressOption, ProcessesOption, executor_of
-from inosgm._cli_training import QuietOption
+from inosgm._cli_options import AddressOption, ProcessesOption, QuietOption, executor_of
 
 
 def demo(

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from inosgm._cli_options import JsonOption, QuietOption
+
 if TYPE_CHECKING:
     from inosgm.reports import Contents
 
@@ -33,8 +35,8 @@ def report(
     figures: FiguresOption = None,
     private: PrivateOption = False,
     title: TitleOption = None,
-    quiet: Annotated[bool, typer.Option("--quiet", help="Print only where the page is.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="What the page says, for machines.")] = False,
+    quiet: QuietOption = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Write one HTML page about what runs came to, for whom: it needs nothing else, and can be sent around.
 

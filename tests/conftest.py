@@ -1,4 +1,5 @@
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -44,3 +45,20 @@ def embedded_ray():
     )
     yield context.address_info
     ray.shutdown()
+
+
+@pytest.fixture
+def program(monkeypatch, capsys):
+    """The program in this process, whose time is not spent on imports: returns exit code, stdout and stderr."""
+    from inosgm.cli import main
+
+    def run(*arguments):
+        monkeypatch.setattr(sys, "argv", ["inosgm", *map(str, arguments)])
+        monkeypatch.setattr(sys, "path", list(sys.path))
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as end:
+            main()
+        told = capsys.readouterr()
+        return end.value.code, told.out, told.err
+
+    return run
