@@ -46,11 +46,15 @@ def summary(
 
     place = Store(store)
     if holds_sweep(place):
+        from inosgm.runs.comparison import Comparison, holds_comparison
         from inosgm.runs.standings import standings
 
         if figure is not None:
-            raise ValueError(f"--figure is about one configuration, and {store} holds a sweep: leave it out")
+            raise ValueError(f"--figure is about one configuration, and {store} holds several: `inosgm report` draws")
         points = standings(place)
+        if holds_comparison(place):
+            typer.echo(Comparison.of(place).table())
+            typer.echo("\nall points, those that were tried to tune included:")
         typer.echo(points.table())
         if parquet is not None:
             parquet.write_bytes(points.to_parquet())

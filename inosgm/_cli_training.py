@@ -1,4 +1,4 @@
-"""The commands that train, evaluate, compare and revise runs."""
+"""The commands that train, evaluate and revise runs."""
 
 import csv
 import json
@@ -23,7 +23,6 @@ from inosgm._cli_seeds import (
 
 if TYPE_CHECKING:
     from inosgm.config import TrainingConfig
-    from inosgm.runs import Result
 
 File = Annotated[Path, typer.Argument(help="The configuration of the run, YAML.")]
 RunOption = Annotated[
@@ -99,29 +98,6 @@ def evaluate(
     typer.echo(found.report())
 
 
-def compare(
-    files: Annotated[list[Path], typer.Argument(help="Two or more configurations.")],
-    seeds: Annotated[int, typer.Option(help="How many runs of each, with seeds from the files' on.")] = 1,
-    data_dir: DataOption = None,
-    changes: SetOption = None,
-    quiet: QuietOption = False,
-) -> None:
-    """Train several configurations on the same data, owners and seeds, and show one table."""
-    configs = {_name(file, files): configuration(file, None, data_dir, None, changes) for file in files}
-    if len(configs) < len(files):
-        raise ValueError(f"files must differ, got {', '.join(map(str, files))}")
-    from inosgm import runs
-
-    def tell(name: str, result: "Result") -> None:
-        if not quiet:
-            seed = result.training.config.seed
-            typer.echo(f"{name}, seed {seed}: accuracy {result.evaluation.accuracy:.3f}", err=True)
-
-    found = runs.compare(configs, seeds, tell=tell)
-    typer.echo(found.table())
-    typer.echo(f"{len(files) * seeds} runs, each of which keeps the budgets by itself: all together spend more.")
-
-
 def revise(
     file: File,
     budgets: Annotated[Path, typer.Option(help="CSV with the columns owner, epsilon and, if it changes, delta.")],
@@ -161,11 +137,6 @@ def _rooted(config: "TrainingConfig", data_dir: Path | None) -> "TrainingConfig"
     if data_dir is None:
         return config
     return config.model_copy(update={"data": config.data.model_copy(update={"root": str(data_dir)})})
-
-
-def _name(file: Path, files: list[Path]) -> str:
-    """Return the name of a file, with as much of its path as it takes."""
-    return file.stem if [other.stem for other in files].count(file.stem) == 1 else str(file)
 
 
 def _budgets(path: Path) -> tuple[dict[str | int, float], dict[str | int, float]]:

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from inosgm import __version__, _cli_audit, _cli_jobs, _cli_stats, _cli_training
+from inosgm import __version__, _cli_audit, _cli_compare, _cli_jobs, _cli_stats, _cli_training
 
 if TYPE_CHECKING:
     from inosgm import Plan
@@ -146,7 +146,7 @@ def show(
 for _command in (
     _cli_training.train,
     _cli_training.evaluate,
-    _cli_training.compare,
+    _cli_compare.compare,
     _cli_training.revise,
     _cli_audit.audit,
 ):

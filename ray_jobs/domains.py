@@ -8,6 +8,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from inosgm import _validate, _yaml
+from inosgm.runs.grid import values_from
 
 DIGITS = 4
 """How many significant digits a number that is drawn has: few enough to be typed into a grid later."""
@@ -137,21 +138,6 @@ RANGES: dict[str, Callable[[Any, Any], Domain]] = {"uniform": Uniform, "log": Lo
 def rounded(value: float, low: float, high: float) -> float:
     """Return a number with few digits, between two."""
     return min(max(float(f"{value:.{DIGITS}g}"), low), high)
-
-
-def values_from(text: str) -> list[Any]:
-    """Read values with commas between them, each YAML.
-
-    Raises:
-        ValueError: for what is no YAML, and for no value.
-
-    >>> values_from("0.1,1e-3,Adam,[1, 2],{kind: none}")
-    [0.1, 0.001, 'Adam', [1, 2], {'kind': 'none'}]
-    """
-    values: list[Any] = _yaml.read(f"[{text}]")
-    if not values:
-        raise ValueError("there must be a value at least")
-    return values
 
 
 def domain_from(text: str) -> Domain:

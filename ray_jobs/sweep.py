@@ -2,19 +2,21 @@
 
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Annotated, Any
 
 import typer
 
+from inosgm._cli_keys import keys_of
 from inosgm._cli_seeds import end, interruptible, refuse
 from inosgm._cli_training import DataOption, File, QuietOption, SeedOption, SetOption, configuration
 from inosgm.config import TrainingConfig
 from inosgm.jobs import Executor, Store
+from inosgm.runs.grid import values_from
 from inosgm.runs.standings import TABLE, Metric, Sweep
 from ray_jobs._options import Address, Attempts, Concurrent, Cpus, Gpus, StoreUri, kept, ray_executor
-from ray_jobs.domains import Domain, domain_from, values_from
+from ray_jobs.domains import Domain, domain_from
 from ray_jobs.sweeping import SweepStudy
 from ray_jobs.tuning import Asha
 
@@ -138,8 +140,8 @@ def main(
     place = kept(store, f"{file.stem}-sweep")
     made = SweepStudy(
         configuration(file, None, data_dir, seed, changes).model_copy(update={"run": None}),
-        _keys("--grid", grid, values_from),
-        search=_keys("--search", search, domain_from),
+        keys_of("--grid", grid, values_from),
+        search=keys_of("--search", search, domain_from),
         samples=samples,
         seeds=seeds,
         store=place,
@@ -157,22 +159,6 @@ def main(
     typer.echo(f"written to {place}: {TABLE}, results.parquet")
     failed = [(one.point.name, index, line) for one in found.standings for index, line in one.failed.items()]
     end([f"{name}, run {index}: {line}" for name, index, line in failed], place)
-
-
-def _keys(option: str, texts: Sequence[str] | None, read: Callable[[str], Any]) -> dict[str, Any]:
-    """Read keys with what comes after their sign."""
-    found: dict[str, Any] = {}
-    for text in texts or []:
-        path, sign, rest = text.partition("=")
-        if not sign or not path:
-            raise ValueError(f"{option} takes a key and values, such as optimizer.lr=..., got {text!r}")
-        if path in found:
-            raise ValueError(f"{option} {text}: {path} is there twice")
-        try:
-            found[path] = read(rest)
-        except (ValueError, TypeError) as error:
-            raise ValueError(f"{option} {text}: {error}") from None
-    return found
 
 
 if __name__ == "__main__":

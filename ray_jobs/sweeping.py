@@ -7,6 +7,7 @@ from typing import Any
 from inosgm import _validate
 from inosgm.config import TrainingConfig
 from inosgm.jobs import Executor, Interrupted, Outcome, Store
+from inosgm.runs.comparison import holds_comparison
 from inosgm.runs.grid import Point, grid_of, points_of
 from inosgm.runs.seeds import Study
 from inosgm.runs.standings import TABLE, Metric, Sweep, standings, stopped_early
@@ -52,6 +53,8 @@ class SweepStudy:
                 "found, with a grid and more seeds, in the same store"
             )
         place = store if isinstance(store, Store) else Store(store)
+        if holds_comparison(place):
+            raise ValueError(f"store: {place.uri} holds a comparison: take another store (--store)")
         if searcher is None:
             drawn = samples_of(self._search, self._samples, config.seed) if self._search else [{}]
             choices = [{**values, **more} for more in drawn for values in grid_of(dict(grid or {}))]
@@ -61,7 +64,7 @@ class SweepStudy:
         self.points: list[Point] = points_of(config, choices)
         self._more = 0 if searcher is None else self._samples - len(choices)
         configs = [point.config for point in self.points]
-        self.study = Study(config, seeds, store=place, points=configs, more=self._more)
+        self.study = Study(config, seeds, store=place, points=configs, more=[config] * self._more)
 
     @property
     def runs(self) -> int:

@@ -1,4 +1,4 @@
-"""The commands that train, evaluate, compare and revise, as users call them."""
+"""The commands that train, evaluate and revise, as users call them."""
 
 import json
 import os
@@ -113,17 +113,6 @@ def test_a_killed_run_goes_on_and_ends_as_if_it_had_not_been_killed(here):
         assert (here / "undisturbed" / name).read_bytes() == (here / "killed" / name).read_bytes()
     spent = [Ledger(here / name / "ledger").spent() for name in ("undisturbed", "killed")]
     assert spent[0] == spent[1]
-
-
-def test_compare_shows_one_table(here):
-    (here / "idp.yaml").write_text(TEXT.replace("{kind: linear, fraction: 0.4}", "{kind: none}"))
-    told = invoke("compare", "run.yaml", "idp.yaml", "--seeds", 2, "--quiet")
-    lines = told.splitlines()
-    assert [line.split()[0] for line in lines[:3]] == ["configuration", "run", "idp"]
-    assert lines[-1] == "4 runs, each of which keeps the budgets by itself: all together spend more."
-    assert not (here / "runs").exists()
-    with pytest.raises(ValueError, match="files must differ"):
-        invoke("compare", "run.yaml", "run.yaml")
 
 
 def test_revise_writes_a_new_plan_into_the_run(here):

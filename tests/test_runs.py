@@ -209,42 +209,6 @@ def test_models_optimizers_and_schedules_of_ones_own(monkeypatch):
     assert not any(isinstance(module, nn.BatchNorm1d) for module in result.training.trainer.model.modules())
 
 
-def test_comparisons_use_the_same_data_and_seeds():
-    told = []
-    configs = {"ino": config(), "idp": config(tail={"kind": "none"})}
-    found = runs.compare(configs, seeds=2, tell=lambda name, result: told.append((name, result.training.config.seed)))
-    assert told == [("ino", 0), ("idp", 0), ("ino", 1), ("idp", 1)]
-    assert found.evaluations["idp"][1] == runs.train(config(tail={"kind": "none"}, seed=1)).evaluation
-    header, ino, idp, last = found.table().splitlines()
-    assert header.split() == [
-        "configuration",
-        "plan",
-        "tail",
-        "accuracy",
-        "balanced",
-        "worst",
-        "owner",
-        "spread",
-        "benign",
-        "malignant",
-    ]
-    assert ino.startswith("ino            sample, rdp  linear 0.4  ")
-    assert idp.count("±") == 6
-    accuracies = [one.accuracy for one in found.evaluations["idp"]]
-    assert f"{np.mean(accuracies):.3f} ± {np.std(accuracies, ddof=1):.3f}" in idp
-    assert last == "accuracy on 113 held-out records; mean ± standard deviation over the seeds 0, 1"
-
-
-def test_comparisons_of_different_things_are_refused():
-    other = config(owners={"by": "class", "epsilon": 2, "delta": 1e-4})
-    with pytest.raises(ValueError, match=r"agree on data, owners and seed; these differ in owners\.epsilon"):
-        runs.compare({"a": config(), "b": other})
-    with pytest.raises(ValueError, match=r"seed \(0 in a, 1 in b\)"):
-        runs.compare({"a": config(), "b": config(seed=1)})
-    with pytest.raises(ValueError, match="two at least"):
-        runs.compare({"a": config()})
-
-
 def test_data_and_loss_of_ones_own(tmp_path, monkeypatch):
     (tmp_path / "mine.py").write_text(
         "from inosgm.datasets import load\n"

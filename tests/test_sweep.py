@@ -14,9 +14,9 @@ from inosgm import BudgetExceeded, Ledger, runs
 from inosgm.cli import app
 from inosgm.config import TrainingConfig
 from inosgm.jobs import SerialExecutor, Store
-from inosgm.runs.grid import grid_of, points_of
+from inosgm.runs.grid import grid_of, points_of, values_from
 from inosgm.runs.standings import TABLE, Metric, standings
-from ray_jobs.domains import Choice, Integers, LogUniform, Uniform, domain_from, samples_of, values_from
+from ray_jobs.domains import Choice, Integers, LogUniform, Uniform, domain_from, samples_of
 from ray_jobs.searchers import Given, Searched
 from ray_jobs.sweep import sweep
 from ray_jobs.sweeping import SweepStudy

@@ -1,8 +1,10 @@
 """Training runs from configurations: build, train, evaluate, compare, revise; and many of them, as jobs."""
 
 from inosgm.runs.building import Training, build
-from inosgm.runs.comparing import Comparison, compare
+from inosgm.runs.comparing import ComparisonStudy, compare
+from inosgm.runs.comparison import Comparison, MethodRuns
 from inosgm.runs.expense import Expense, expense
+from inosgm.runs.methods import METHODS, methods_of
 from inosgm.runs.seeds import Seeds, Study, train_seeds
 from inosgm.runs.source import Source, read
 from inosgm.runs.summary import Summary
@@ -10,9 +12,12 @@ from inosgm.runs.task import TrainingTask
 from inosgm.runs.training import Evaluated, Result, evaluate, revise, train
 
 __all__ = [
+    "METHODS",
     "Comparison",
+    "ComparisonStudy",
     "Evaluated",
     "Expense",
+    "MethodRuns",
     "Result",
     "Seeds",
     "Source",
@@ -24,6 +29,7 @@ __all__ = [
     "compare",
     "evaluate",
     "expense",
+    "methods_of",
     "read",
     "revise",
     "train",

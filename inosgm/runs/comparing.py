@@ -1,107 +1,252 @@
-"""Several configurations on the same data with the same seeds: one table."""
+"""Several methods on the same data with the same seeds, each tuned alike: durable jobs, and one table."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from statistics import fmean, stdev
+import json
+import os
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from tempfile import TemporaryDirectory
+from typing import Any
 
 from inosgm import _validate
-from inosgm._text import columns
 from inosgm.config import TrainingConfig, differences
-from inosgm.owners import Label
-from inosgm.runs.building import build
-from inosgm.runs.source import read
-from inosgm.runs.training import Result, train
-from inosgm.sgd.metrics import Evaluation
+from inosgm.jobs import Executor, Store
+from inosgm.runs.comparison import COMPARISON, Comparison, best_of, holds_comparison
+from inosgm.runs.grid import grid_of, points_of
+from inosgm.runs.methods import METHODS, methods_of
+from inosgm.runs.seeds import Study, holds_sweep
+from inosgm.runs.standings import Metric
 
-MOST_OWNERS = 12
-"""Up to how many owners a table has a column for each."""
+SAME = ("data", "owners", "seed", "ledger")
+"""What all configurations of a comparison have in common."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Comparison:
-    """What configurations are worth, run for run.
+class ComparisonStudy:
+    """A comparison before its first run begins: everything is checked, and nothing is charged yet.
+
+    Arguments are those of `compare`.
+
+    Raises:
+        ValueError: for configurations that cannot be compared or trained, naming the keys; for a store of something
+            else.
 
     Attributes:
-        configs: The configurations by name.
-        evaluations: The evaluations of each at the end of training, one per seed.
-        seeds: The seeds.
+        configs: What is compared, by name.
+        study: Its runs: first those that tune, then those that count.
     """
 
-    configs: Mapping[str, TrainingConfig]
-    evaluations: Mapping[str, tuple[Evaluation, ...]]
-    seeds: tuple[int, ...]
+    def __init__(
+        self,
+        configs: TrainingConfig | Mapping[str, TrainingConfig],
+        methods: Sequence[str] | None = None,
+        *,
+        seeds: int = 1,
+        tune: Mapping[str, Sequence[Any]] | None = None,
+        tune_seeds: int = 1,
+        metric: Metric = Metric.balanced_accuracy,
+        store: Store | str | os.PathLike[str],
+    ) -> None:
+        self.configs = _named(configs, methods)
+        self._seeds = _validate.count("seeds", seeds, least=1)
+        self._tune, self._metric = dict(tune or {}), metric
+        self._tune_seeds = _validate.count("tune_seeds", tune_seeds, least=1) if tune else 0
+        grid = grid_of(self._tune)
+        self._points = {name: points_of(config, grid) for name, config in self.configs.items()}
+        base, *_ = self.configs.values()
+        _require_known_cost(base, self._tune)
+        place = store if isinstance(store, Store) else Store(store)
+        self._require_same(place)
+        every = [point.config for points in self._points.values() for point in points]
+        later = list(self.configs.values()) * self._seeds if self._tune else []
+        self.study = Study(base, self._tune_seeds or self._seeds, store=place, points=every, more=later)
+        self._claim = self._identity()
+        with suppress(FileNotFoundError):
+            self._require_claim(place.claimed(COMPARISON))
 
-    def table(self) -> str:
-        """Return one row per configuration, for people: mean and standard deviation over the seeds."""
-        owners = self._owners()
-        shown = owners if len(owners) <= MOST_OWNERS else []
-        header = ["configuration", "plan", "tail", "accuracy", "balanced", "worst owner", "spread", *map(str, shown)]
-        rows = []
-        for name, found in self.evaluations.items():
-            plan, tail = self.configs[name].plan, self.configs[name].tail
-            values: list[list[float | None]] = [
-                [one.accuracy for one in found],
-                [one.balanced_accuracy for one in found],
-                [min(owner.accuracy or 0.0 for owner in one.by_owner.values()) for one in found],
-                [one.spread for one in found],
-                *([one.by_owner[label].accuracy for one in found] for label in shown),
-            ]
-            share = f" {getattr(tail, 'fraction', ''):g}" if hasattr(tail, "fraction") else ""
-            rows.append([name, f"{plan.method}, {plan.accountant}", f"{tail.kind}{share}", *map(_mean, values)])
-        lines = columns(header, rows)
-        lines += [f"({len(owners)} owners: more than a table has room for)"] * (len(owners) > MOST_OWNERS)
-        many = len(self.seeds) > 1
-        about = f"mean ± standard deviation over the seeds {_validate.some(self.seeds)}" if many else "one seed"
-        return "\n".join([*lines, f"accuracy on {self._records()} held-out records; {about}"])
+    @property
+    def runs(self) -> int:
+        """How many runs there will be, those that tune included."""
+        tuning = sum(map(len, self._points.values())) * self._tune_seeds
+        return tuning + len(self.configs) * self._seeds
 
-    def _owners(self) -> list[Label]:
-        return list(next(iter(self.evaluations.values()))[0].by_owner)
+    def left(self) -> int:
+        """Return how many runs are not done, those that tune included."""
+        if self._tune:
+            self._turn_to_tuning()
+            if waiting := self.study.left():
+                return waiting + len(self.configs) * self._seeds
+        self._turn_to_methods()
+        return self.study.left()
 
-    def _records(self) -> int:
-        return next(iter(self.evaluations.values()))[0].records
+    def report(self) -> str:
+        """Say what the comparison costs every owner, for people."""
+        if self._tune:
+            self._turn_to_tuning()
+        lines = [self.study.report()]
+        if self._tune:
+            tuning = self.runs - len(self.configs) * self._seeds
+            lines.append(f"{tuning} of the {self.runs} runs choose among values, and are part of what the choice costs")
+        return "\n".join(lines)
+
+    def run(
+        self,
+        executor: Executor | None = None,
+        *,
+        attempts: int = 5,
+        progress: bool = True,
+        tell: Callable[[str], None] = lambda _: None,
+    ) -> Comparison:
+        """Do the runs that are not done; see `compare`.
+
+        Args:
+            executor: Who works.
+            attempts: How many attempts of a run may fail.
+            progress: Show how far it has got.
+            tell: Is told what is done next.
+        """
+        if self._tune:
+            self._turn_to_tuning()
+            self._finish("tuning", executor, attempts, progress, tell)
+        self._turn_to_methods()
+        self._finish(f"{', '.join(self.configs)} with {self._seeds} seeds each", executor, attempts, progress, tell)
+        return Comparison.of(self.study.store)
+
+    def _finish(
+        self, what: str, executor: Executor | None, attempts: int, progress: bool, tell: Callable[[str], None]
+    ) -> None:
+        """Do the runs that the study is about now."""
+        if not self.study.left():
+            return
+        tell(what)
+        self._require_claim(self.study.store.claim(COMPARISON, self._claim))
+        self.study.run(executor, attempts=attempts, progress=progress)
+
+    def _turn_to_tuning(self) -> None:
+        every = [point.config for points in self._points.values() for point in points]
+        self.study.turn_to(every, range(self._tune_seeds), more=list(self.configs.values()) * self._seeds)
+
+    def _turn_to_methods(self) -> None:
+        """Turn to the runs that count: each method as tuning has chosen it, with other seeds than those that chose."""
+        points = {name: points[0] for name, points in self._points.items()}
+        if self._tune:
+            found = Comparison.of(self.study.store)
+            points = {name: best_of(method.tuning, self._metric) for name, method in found.methods.items()}
+        indices = range(self._tune_seeds, self._tune_seeds + self._seeds)
+        written = {name: self._written(name, point.values) for name, point in points.items()}
+        self.study.turn_to(list(written.values()), indices)
+
+    def _written(self, name: str, values: Mapping[str, Any]) -> TrainingConfig:
+        """Return the configuration of a method with some values, as it was given: with its key and its ledger."""
+        return self.configs[name].changed(values)
+
+    def _identity(self) -> dict[str, Any]:
+        """Return what a store says about the one comparison that it belongs to; seeds may be added to it."""
+        return {
+            "methods": [[name, json.loads(self.study.job(made, 0).to_json())] for name, made in self.configs.items()],
+            "tune": [[path, list(values)] for path, values in self._tune.items()],
+            "tune_seeds": self._tune_seeds,
+            "metric": self._metric.value,
+        }
+
+    def _require_claim(self, known: dict[str, Any]) -> None:
+        here = json.loads(json.dumps(self._claim))
+        differing = [name for name in here if known[name] != here[name]]
+        if differing:
+            raise ValueError(
+                f"store: {self.study.store.uri} holds a comparison with other {' and '.join(differing)}: take another "
+                "store (--store)"
+            )
+
+    @staticmethod
+    def _require_same(store: Store) -> None:
+        """Raise for a store that holds a sweep which is no comparison."""
+        if holds_sweep(store) and not holds_comparison(store):
+            raise ValueError(f"store: {store.uri} holds a sweep: take another store (--store)")
 
 
 def compare(
-    configs: Mapping[str, TrainingConfig], seeds: int = 1, *, tell: Callable[[str, Result], None] | None = None
+    configs: TrainingConfig | Mapping[str, TrainingConfig],
+    methods: Sequence[str] | None = None,
+    *,
+    seeds: int = 1,
+    tune: Mapping[str, Sequence[Any]] | None = None,
+    tune_seeds: int = 1,
+    metric: Metric = Metric.balanced_accuracy,
+    store: Store | str | os.PathLike[str] | None = None,
+    executor: Executor | None = None,
+    attempts: int = 5,
+    progress: bool = True,
 ) -> Comparison:
-    """Train several configurations on the same data, with the same owners, budgets and seeds.
+    """Train several methods on the same data, with the same owners, budgets and seeds, and say what each is worth.
 
-    Every run keeps the budgets by itself, and all runs together spend them as many times as there are runs: compare on
-    data that need no protection. Run directories are not used.
+    The same call goes on with what is left; with more `seeds`, only those are added.
+
+    **Guarantee.** Each run is charged once, before it begins, and keeps the budgets by itself: all runs together spend
+    what `ComparisonStudy.report` says. With a `ledger:` in the configuration all runs together keep those of the
+    ledger, and none begins unless it can pay for all when this is called.
 
     Args:
-        configs: The configurations by name; they may differ in all but data, owners and seed.
-        seeds: How many runs of each, with the seed of the configuration and those that follow it.
-        tell: Is given name and result of every run.
+        configs: The configurations by name, which may differ in all but data, owners, seed, key and ledger; or one,
+            whose methods are compared. Their `run` is not used.
+        methods: Names of `METHODS` that every configuration is turned into; for a single configuration all if not
+            given.
+        seeds: How many runs of each method, with the same seeds for all.
+        tune: Values by path of key. Every method is tried with all combinations, and the best one is run: the same
+            grid for all, so that none is shown at a value that suits another.
+        tune_seeds: How many runs of each combination. Their seeds are not among those of the runs that count.
+        metric: What the best one is chosen by, on the held-out records.
+        store: Where runs are kept: a path, a URI that fsspec knows, or a Store; nowhere if not given. It belongs to one
+            comparison.
+        executor: Who works: this process if not given, or `ProcessExecutor`, or `ray_jobs.RayExecutor`.
+        attempts: How many attempts of a run may fail before it is given up.
+        progress: Show how far it has got.
+
+    Returns:
+        What the methods came to.
 
     Raises:
-        ValueError: for configurations that cannot be compared, naming the keys.
+        ValueError: for configurations that cannot be compared or trained, naming the keys; for a store of something
+            else.
+        BudgetExceeded: if the ledger cannot pay for all runs.
+        Interrupted: after Ctrl-C, when everything that was running has saved how far it had got.
     """
-    seeds = _validate.count("seeds", seeds, least=1)
-    if len(configs) < 2:
-        raise ValueError(f"configs must be two at least, got {len(configs)}")
-    (first, base), *others = configs.items()
+    options: dict[str, Any] = {"seeds": seeds, "tune": tune, "tune_seeds": tune_seeds, "metric": metric}
+    work: dict[str, Any] = {"attempts": attempts, "progress": progress}
+    if store is not None:
+        return ComparisonStudy(configs, methods, store=store, **options).run(executor, **work)
+    with TemporaryDirectory(prefix="inosgm-compare-") as place:
+        return ComparisonStudy(configs, methods, store=place, **options).run(executor, **work)
+
+
+def _named(
+    configs: TrainingConfig | Mapping[str, TrainingConfig], methods: Sequence[str] | None
+) -> dict[str, TrainingConfig]:
+    """Return what is compared, by name, without run directories."""
+    if isinstance(configs, TrainingConfig):
+        named = methods_of(configs, tuple(METHODS) if methods is None else methods)
+    elif methods is None:
+        named = dict(configs)
+    elif len(configs) == 1:
+        named = methods_of(next(iter(configs.values())), methods)
+    else:
+        made = {name: methods_of(config, methods) for name, config in configs.items()}
+        named = {f"{name} {method}": config for name, row in made.items() for method, config in row.items()}
+    if len(named) < 2:
+        raise ValueError(f"configurations or methods must be two at least, got {len(named)}")
+    (first, base), *others = named.items()
     for name, config in others:
-        found = differences(base, config, (f"in {first}", f"in {name}"), within=("data", "owners", "seed"))
+        found = differences(base, config, (f"in {first}", f"in {name}"), within=SAME)
         if found:
-            raise ValueError(f"configurations must agree on data, owners and seed; these differ in {found}")
-    source = read(*configs.values())
-    evaluations: dict[str, list[Evaluation]] = {name: [] for name in configs}
-    numbers = tuple(range(base.seed, base.seed + seeds))
-    for seed in numbers:
-        for name, config in configs.items():
-            result = train(build(config.model_copy(update={"seed": seed, "run": None}), source=source))
-            evaluations[name].append(result.evaluation)
-            if tell is not None:
-                tell(name, result)
-    return Comparison(
-        configs=dict(configs), evaluations={name: tuple(found) for name, found in evaluations.items()}, seeds=numbers
-    )
+            raise ValueError(f"configurations must agree on data, owners, seed and ledger; these differ in {found}")
+        if config.key != base.key:
+            raise ValueError(f"configurations must agree on key; {first} and {name} do not")
+    return {name: config.model_copy(update={"run": None}) for name, config in named.items()}
 
 
-def _mean(values: list[float | None]) -> str:
-    """Show a mean, with the standard deviation where there is one."""
-    known = [value for value in values if value is not None]
-    if not known:
-        return "-"
-    return f"{fmean(known):.3f}" + (f" ± {stdev(known):.3f}" if len(known) > 1 else "")
+def _require_known_cost(config: TrainingConfig, tune: Mapping[str, Any]) -> None:
+    """Raise where a ledger pays, and tuning decides what the runs that count will cost."""
+    costly = [path for path in tune if path.split(".")[0] == "plan" and path != "plan.clip_norm"]
+    if config.ledger is not None and costly:
+        raise ValueError(
+            f"tune: {costly[0]} changes what a run costs, which a ledger must know for all before the first begins: "
+            "leave it out, or compare without a ledger"
+        )

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from itertools import product
 from typing import Any
 
+from inosgm import _yaml
 from inosgm.config import TrainingConfig
 
 FIXED = {
@@ -78,6 +79,21 @@ def grid_of(grid: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
         if isinstance(values, str) or not isinstance(values, Sequence) or not values:
             raise ValueError(f"grid: {path} must be a list of values, got {values!r}")
     return [dict(zip(grid, values, strict=True)) for values in product(*grid.values())]
+
+
+def values_from(text: str) -> list[Any]:
+    """Read values with commas between them, each YAML.
+
+    Raises:
+        ValueError: for what is no YAML, and for no value.
+
+    >>> values_from("0.1,1e-3,Adam,[1, 2],{kind: none}")
+    [0.1, 0.001, 'Adam', [1, 2], {'kind': 'none'}]
+    """
+    values: list[Any] = _yaml.read(f"[{text}]")
+    if not values:
+        raise ValueError("there must be a value at least")
+    return values
 
 
 def _point(config: TrainingConfig, values: Mapping[str, Any], problems: dict[str, str]) -> Point | None:

@@ -61,7 +61,7 @@ class Study:
         store: Where they are kept: a path, a URI that fsspec knows, or a Store.
         points: What to train instead, with the same data, owners and seeds: a sweep, to which points may be added
             later. All get their first seed before any gets its second.
-        more: How many runs may come that are not known yet, each of which costs what `config` costs.
+        more: Runs that may come and are not known yet: for each, a configuration that costs as much.
 
     Raises:
         ValueError: for a configuration that cannot be trained, and for a store of another configuration, data or code.
@@ -79,7 +79,7 @@ class Study:
         *,
         store: Store | str | os.PathLike[str],
         points: Sequence[TrainingConfig] | None = None,
-        more: int = 0,
+        more: Sequence[TrainingConfig] = (),
     ) -> None:
         seeds = _validate.count("seeds", seeds, least=1)
         self._config, self._sweeps = _whole(config), points is not None
@@ -93,12 +93,19 @@ class Study:
             self.task.check(spec_of(_whole(point), 0, data_fingerprint=""), on_cpu=True)
         self._fingerprint = self.store.fingerprint(source.parts(self._config))
         self._base = self.job(config, 0)
-        self.specs = [self.job(point, index) for index in range(seeds) for point in chosen]
         with suppress(FileNotFoundError):
             self._require_same(self.store.claimed(STUDY))
-        self._costs = [self.task.cost(spec) for spec in self.specs]
-        self._costs += [replace(self.task.cost(self._base), job=f"to come: {place}") for place in range(more)]
+        self.turn_to(chosen, range(seeds), more=more)
         self._owners = self.task.owners(self._base)
+
+    def turn_to(
+        self, points: Sequence[TrainingConfig], indices: Sequence[int], *, more: Sequence[TrainingConfig] = ()
+    ) -> None:
+        """Take up other runs of this study: configurations that were checked when it was made, and indices of seeds."""
+        self.specs = [self.job(point, index) for index in indices for point in points]
+        self._costs = [self.task.cost(spec) for spec in self.specs]
+        dear = [self.task.cost(spec_of(_whole(point), 0, data_fingerprint="")) for point in more]
+        self._costs += [replace(cost, job=f"to come: {place}") for place, cost in enumerate(dear)]
 
     def job(self, config: TrainingConfig, index: int) -> JobSpec:
         """Return the job that trains a configuration of this study with the seed that belongs to an index."""

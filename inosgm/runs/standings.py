@@ -183,11 +183,11 @@ def standings(store: Store) -> Sweep:
     for text, config in configs.items():
         values = {path: flat[text][path] for path in varying if path in flat[text]}
         point = Point(values=values, config=config)
-        found.append(_standing(store, point, {index: (job, states[job]) for index, job in jobs[text].items()}))
+        found.append(standing(store, point, {index: (job, states[job]) for index, job in jobs[text].items()}))
     return Sweep(standings=tuple(found))
 
 
-def _standing(store: Store, point: Point, jobs: Mapping[int, tuple[str, JobState]]) -> Standing:
+def standing(store: Store, point: Point, jobs: Mapping[int, tuple[str, JobState]]) -> Standing:
     """Return what a point came to."""
     evaluations, stopped, failed, left = {}, {}, {}, []
     for index, (job, state) in sorted(jobs.items()):

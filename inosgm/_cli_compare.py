@@ -1,0 +1,114 @@
+"""The command that compares methods."""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from inosgm._cli_keys import keys_of
+from inosgm._cli_seeds import (
+    AddressOption,
+    AttemptsOption,
+    ConcurrentOption,
+    CpusOption,
+    GpusOption,
+    ProcessesOption,
+    end,
+    executor_of,
+    interruptible,
+)
+from inosgm._cli_training import DataOption, QuietOption, SeedOption, SetOption, configuration
+
+if TYPE_CHECKING:
+    from inosgm.config import TrainingConfig
+    from inosgm.runs import Comparison
+
+MethodsOption = Annotated[
+    str | None, typer.Option("--methods", help="Which of dp-sgd, idp-sgd, ino-sgd, with commas; of one file else all.")
+]
+TuneOption = Annotated[
+    list[str] | None,
+    typer.Option("--tune", help="Try these values for each method, run the best: optimizer.lr=1,3,9. Repeatable."),
+]
+
+
+def compare(
+    files: Annotated[list[Path], typer.Argument(help="A configuration whose methods are compared, or several.")],
+    methods: MethodsOption = None,
+    seeds: Annotated[int, typer.Option("--seeds", min=1, help="How many runs of each, with the same seeds.")] = 1,
+    tune: TuneOption = None,
+    tune_seeds: Annotated[int, typer.Option("--tune-seeds", min=1, help="How many runs of each value, to tune.")] = 1,
+    store: Annotated[
+        str | None,
+        typer.Option("--store", help="Where runs are kept, a path or a URI such as s3://...; else runs/NAMES-compare."),
+    ] = None,
+    seed: SeedOption = None,
+    changes: SetOption = None,
+    data_dir: DataOption = None,
+    quiet: QuietOption = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Everything, for machines.")] = False,
+    processes: ProcessesOption = None,
+    address: AddressOption = None,
+    num_cpus: CpusOption = None,
+    num_gpus: GpusOption = None,
+    max_concurrent: ConcurrentOption = None,
+    attempts: AttemptsOption = None,
+) -> None:
+    """Train methods on the same data, owners and seeds, each tuned alike, and show one table.
+
+    The same command goes on with a comparison that was stopped. Every run keeps the budgets by itself, and all together
+    spend more: what each owner pays is said before the first run begins.
+    """
+    from inosgm.runs import ComparisonStudy
+    from inosgm.runs.grid import values_from
+
+    configs = _named(files, changes, seed, data_dir)
+    place = store or str(Path("runs") / f"{'-'.join(dict.fromkeys(file.stem for file in files))}-compare")
+    study = ComparisonStudy(
+        configs,
+        None if methods is None and len(configs) > 1 else _chosen(methods),
+        seeds=seeds,
+        tune=keys_of("--tune", tune, values_from),
+        tune_seeds=tune_seeds,
+        store=place,
+    )
+    executor = executor_of(processes, address, num_cpus=num_cpus, num_gpus=num_gpus, max_concurrent=max_concurrent)
+
+    def tell(line: str) -> None:
+        if not quiet:
+            typer.echo(line, err=True)
+
+    tell(study.report() if study.left() else f"all {study.runs} runs are done: nothing more is charged")
+    with interruptible(study.runs, place):
+        found = study.run(executor, attempts=attempts or 5, progress=not quiet, tell=tell)
+    typer.echo(json.dumps(found.to_dict(), allow_nan=False) if as_json else found.table())
+    tell(f"kept in {place}; a page with pictures: inosgm report {place}")
+    end(_failed(found), place)
+
+
+def _named(
+    files: list[Path], changes: list[str] | None, seed: int | None, data_dir: Path | None
+) -> "dict[str, TrainingConfig]":
+    """Read the files, by their names."""
+    if len(set(files)) < len(files):
+        raise ValueError(f"files must differ, got {', '.join(map(str, files))}")
+    stems = [file.stem for file in files]
+    names = [file.stem if stems.count(file.stem) == 1 else str(file) for file in files]
+    read = [configuration(file, None, data_dir, seed, changes).model_copy(update={"run": None}) for file in files]
+    return dict(zip(names, read, strict=True))
+
+
+def _chosen(methods: str | None) -> list[str]:
+    from inosgm.runs import METHODS
+
+    return list(METHODS) if methods is None else [name.strip() for name in methods.split(",") if name.strip()]
+
+
+def _failed(found: "Comparison") -> list[str]:
+    """Say which runs were given up, those that tune included."""
+    rows: list[tuple[str, Any]] = []
+    for name, method in found.methods.items():
+        rows += [(f"{name}, {one.point.name}", one.failed) for one in method.tuning]
+        rows.append((name, method.failed))
+    return [f"{name}, run {index}: {line}" for name, failed in rows for index, line in failed.items()]
