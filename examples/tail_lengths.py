@@ -2,7 +2,7 @@
 
 No tail is IDP-SGD. A longer one gives up more of what the model knows already, so that owners who weigh little are
 heard: at first accuracy and balance both gain, and in the end accuracy pays for it. DP-SGD, where all owners are as
-strict as the strictest, is the other end. And lest a tail be taken for a cure of bad tuning: a larger learning rate does
+strict as the strictest, is the other end. Lest a tail be taken for a cure of bad tuning: a larger learning rate does
 IDP-SGD more good than a tail does at the smaller one, and leaves a tail little to do. Every point has several seeds, as
 durable jobs: the same command goes on with what was stopped, and more seeds add what is missing.
 """
