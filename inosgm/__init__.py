@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from inosgm.clipping import ClipToShare as ClipToShare
     from inosgm.clipping import PerSampleAdaptive as PerSampleAdaptive
     from inosgm.clipping import ScaleClipped as ScaleClipped
+    from inosgm.config import TrainingConfig as TrainingConfig
     from inosgm.contributions import Cells as Cells
     from inosgm.contributions import Concatenated as Concatenated
     from inosgm.contributions import Contributions as Contributions
@@ -53,6 +54,13 @@ if TYPE_CHECKING:
     from inosgm.planning import plan_sample as plan_sample
     from inosgm.planning import plan_scale as plan_scale
     from inosgm.planning import plan_uniform as plan_uniform
+    from inosgm.reports import report as report
+    from inosgm.runs import Comparison as Comparison
+    from inosgm.runs import compare as compare
+    from inosgm.runs import evaluate as evaluate
+    from inosgm.runs import revise as revise
+    from inosgm.runs import train as train
+    from inosgm.runs import train_seeds as train_seeds
     from inosgm.sgd import Trainer as Trainer
     from inosgm.statistics import Estimate as Estimate
     from inosgm.statistics import Statistic as Statistic
@@ -90,6 +98,7 @@ _ROOMS = {
     "audit": ["Audit", "MechanismAudit", "audit_mechanism", "lira"],
     "certifier": ["Certificate", "certify"],
     "clipping": ["AutomaticClipping", "ClipToShare", "Clipping", "PerSampleAdaptive", "ScaleClipped"],
+    "config": ["TrainingConfig"],
     "contributions": ["Cells", "Concatenated", "Contributions", "Dense"],
     "cost": ["Cost"],
     "jobs": ["Interrupted", "JobSpec", "ProcessExecutor", "SerialExecutor", "Store", "StoreDamaged"],
@@ -98,6 +107,8 @@ _ROOMS = {
     "orders": ["Ascending", "Descending", "Order", "OwnerFirst", "RandomOrder"],
     "owners": ["Owners"],
     "planning": ["AlreadySpent", "Plan", "plan_blend", "plan_sample", "plan_scale", "plan_uniform"],
+    "reports": ["report"],
+    "runs": ["Comparison", "compare", "evaluate", "revise", "train", "train_seeds"],
     "sgd": ["Trainer"],
     "statistics": [
         "Estimate",
@@ -126,7 +137,7 @@ _ROOMS = {
 }
 _ROOM_OF = {name: room for room, names in _ROOMS.items() for name in names}
 
-_WITH_TORCH = ("audit", "sgd")  # which `import *` does without
+_WITH_TORCH = ("audit", "reports", "runs", "sgd")  # which `import *` does without
 
 __all__ = ["__version__", *(name for name in _ROOM_OF if _ROOM_OF[name] not in _WITH_TORCH)]
 

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from inosgm import __version__, _cli_audit, _cli_compare, _cli_jobs, _cli_stats, _cli_training
+from inosgm import __version__, _cli_audit, _cli_compare, _cli_demo, _cli_jobs, _cli_stats, _cli_training
 
 if TYPE_CHECKING:
     from inosgm import Plan
@@ -64,16 +64,6 @@ def _top(
     version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Show it.")] = False,
 ) -> None:
     """Private sums in which every data owner keeps its own budget."""
-
-
-@app.command()
-def demo(
-    key: Annotated[int | None, typer.Option(help="Make the run reproducible (and not private).")] = None,
-) -> None:
-    """Release private means of real medical data, with and without an ordered tail."""
-    from inosgm.demo import run, table_of
-
-    Console().print(table_of(run(key)))
 
 
 @app.command()
@@ -149,6 +139,7 @@ for _command in (
     _cli_compare.compare,
     _cli_training.revise,
     _cli_audit.audit,
+    _cli_demo.demo,
 ):
     app.command()(_command)
 

@@ -1,6 +1,8 @@
 """Jobs on a Ray cluster."""
 
 from collections.abc import Mapping
+from contextlib import ExitStack
+from typing import Self
 
 from inosgm import _validate
 from inosgm.jobs import Crew, Executor, Store, Task
@@ -13,8 +15,9 @@ class RayExecutor(Executor):
     """Does jobs in actors on a Ray cluster, as many at once as it can hold.
 
     A Ray that this process uses already is used as it is, whatever the address. Otherwise the process is connected to
-    the address for as long as the run takes. A Ray is started, on this machine, only if no address is given, there is
-    no RAY_ADDRESS and `ray start` has started none; it is stopped when the run is over. No other Ray is ever stopped.
+    the address for as long as the run takes or, in `with RayExecutor() as executor:`, from the first run to the end. A
+    Ray is started, on this machine, only if no address is given, there is no RAY_ADDRESS and `ray start` has started
+    none; it is stopped when the connection ends. No other Ray is ever stopped.
 
     Nodes may come and go. A node needs the same packages and a store that it can see. Data of the task lie in Ray's
     object store once per node; actors see them in place, and cannot write to them.
@@ -48,14 +51,31 @@ class RayExecutor(Executor):
         self.address = address
         self.request = Request(num_cpus=num_cpus, num_gpus=num_gpus, resources=dict(resources or {}))
         self.most = None if max_concurrent is None else _validate.count("max_concurrent", max_concurrent, least=1)
+        self._kept: list[ExitStack] = []
+
+    def __enter__(self) -> Self:
+        """Stay connected from the first run on."""
+        self._kept.append(ExitStack())
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Leave the Ray that the runs were connected to."""
+        self._kept.pop().close()
 
     def crew(self, task: Task, store: Store) -> Crew:
         """Connect, and check that the cluster can hold an actor."""
         store.require_shared()
         leave = connect(self.address)
+        if self._kept:
+            self._kept[0].callback(leave)
+            leave = _stay
         try:
             self.request.check(living())
             return RayCrew(self.request, self.most, task, store, leave=leave)
         except BaseException:
             leave()
             raise
+
+
+def _stay() -> None:
+    """Leave nothing: others stay connected."""

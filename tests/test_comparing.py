@@ -137,7 +137,6 @@ def test_the_table_has_a_row_per_method_and_a_row_per_owner(tuned):
     assert malignant[:2] == ["malignant", "1"]
     assert 0.99 < float(malignant[2]) <= 1
     assert "tuned for each method alike: optimizer.lr of 1e-06, 1.0, by balanced accuracy" in lines[-1]
-    assert "audited" in found.owner_table(audited={"malignant": "0.3"})[0]
 
 
 def test_comparisons_of_different_things_are_refused(tmp_path):

@@ -61,6 +61,20 @@ def test_serial_processes_and_ray_agree_bit_for_bit(tmp_path, work):
     assert found[0] == found[1] == found[2]
 
 
+def test_between_runs_it_stays_connected_where_asked(tmp_path, monkeypatch):
+    left = []
+    monkeypatch.setattr("ray_jobs.executor.connect", lambda address: lambda: left.append(address))
+    executor = RayExecutor("here", max_concurrent=1)
+    with executor:
+        with executor:  # as `compare` does with one that it is given
+            run(Store(tmp_path / "first"), specs(1), executor)
+        run(Store(tmp_path / "second"), specs(1), executor)
+        assert left == []
+    assert left == ["here", "here"]
+    run(Store(tmp_path / "third"), specs(1), executor)
+    assert left == ["here"] * 3
+
+
 def test_a_ray_that_runs_is_used_and_left_as_it_was(store):
     handlers = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
     run(store, specs(2), RayExecutor("elsewhere:1"))  # this process uses one already

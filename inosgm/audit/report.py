@@ -192,10 +192,10 @@ class Audit:
         stream = io.BytesIO()
         self.figure(stream)
         tables = (_parquet.numbers, _parquet.curves, _parquet.bounds, _parquet.differences)
-        for name, content in zip(FILES, [*(make(self) for make in tables), stream.getvalue()], strict=True):
-            store.put(name, content, secret=True)
         if self.mechanisms:
             _mechanisms.keep(store, self.mechanisms, self.confidence)
+        for name, content in zip(FILES, [*(make(self) for make in tables), stream.getvalue()], strict=True):
+            store.put(name, content, secret=True)
 
 
 def mechanism_confidence(confidence: float, count: int) -> float:

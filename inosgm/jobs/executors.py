@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from inosgm import _validate
 from inosgm.jobs import interrupts, work
@@ -27,6 +27,14 @@ class Executor(ABC):
     @abstractmethod
     def crew(self, task: Task, store: Store) -> Crew:
         """Return those who work."""
+
+    def __enter__(self) -> Self:
+        """Keep from now on what one run can leave to the next."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Let it go."""
+        return
 
     def run(
         self,

@@ -38,8 +38,8 @@ def draw(summary: "Summary", file: str | os.PathLike[str] | BinaryIO) -> None:
     figure = Figure(figsize=(1.2 + 2.4 * wide, 1.1 + 1.9 * high), layout="constrained")
     grid = figure.subplots(high, wide, sharex=True, sharey=True, squeeze=False)
     for axes, owner in zip(grid.flat, shown, strict=False):
-        _line(axes, summary, name, len(summary.owners), EVERYONE)
-        _line(axes, summary, name, owner, OWNER)
+        line(axes, summary, name, len(summary.owners), EVERYONE)
+        line(axes, summary, name, owner, OWNER)
         axes.set_title(str(summary.owners[owner]), fontsize=10)
         axes.spines[["top", "right"]].set_visible(False)
         axes.grid(alpha=0.25)
@@ -59,9 +59,9 @@ def draw(summary: "Summary", file: str | os.PathLike[str] | BinaryIO) -> None:
         figure.savefig(file, **options)
 
 
-def _line(axes: Axes, summary: "Summary", name: str, owner: int, colour: str) -> None:
-    """Draw one owner."""
+def line(axes: Axes, summary: "Summary", name: str, owner: int, colour: str, dashes: Any = "-") -> None:
+    """Draw mean and band of one owner."""
     metric = METRICS.index(name)
     mean, low, high = (values[metric, :, owner] for values in (summary.mean, summary.low, summary.high))
-    axes.plot(summary.steps, mean, color=colour, linewidth=1.6)
+    axes.plot(summary.steps, mean, color=colour, linestyle=dashes, linewidth=1.6)
     axes.fill_between(summary.steps, low, high, color=colour, alpha=0.2, linewidth=0)

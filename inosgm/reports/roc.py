@@ -57,7 +57,7 @@ def draw(audits: Mapping[str, "Audit"], file: str | os.PathLike[str] | BinaryIO,
         file: Its name, whose ending says the format, or a file that is open for writing, which becomes SVG.
         attack: The name of the attack.
     """
-    panels = {f"{name}\n{audit.about}".strip(): _lines(audit, attack) for name, audit in audits.items()}
+    panels = {f"{name}\n{audit.about}".strip(): lines_of(audit, attack) for name, audit in audits.items()}
     owners = [line for line in next(iter(panels.values())) if line.name != EVERYONE]
     hidden = 0
     if len(owners) > FEW:
@@ -68,9 +68,9 @@ def draw(audits: Mapping[str, "Audit"], file: str | os.PathLike[str] | BinaryIO,
     wide = -(-len(panels) // high)
     figure = Figure(figsize=(0.8 + 3.8 * wide, 1.2 + 4.1 * high), layout="constrained")
     grid = figure.subplots(high, wide, sharex=True, sharey=True, squeeze=False)
-    floor = _floor([line.success for lines in panels.values() for line in lines])
+    floor = floor_of([line.success for lines in panels.values() for line in lines])
     for place, (axes, (title, lines)) in enumerate(zip(grid.flat, panels.items(), strict=False)):
-        _panel(axes, lines, floor)
+        panel(axes, lines, floor)
         axes.set_title(title, fontsize=10)
         axes.set_ylabel("true positive rate" if place % wide == 0 else "")
         lowest = place + wide >= len(panels)
@@ -93,7 +93,7 @@ def draw(audits: Mapping[str, "Audit"], file: str | os.PathLike[str] | BinaryIO,
     write_secret(file, stream.getvalue())
 
 
-def _lines(audit: "Audit", attack: str) -> list[Line]:
+def lines_of(audit: "Audit", attack: str) -> list[Line]:
     """Return a line for each owner that has records, and one for everyone."""
     claims = {claim.owner: claim for claim in audit.claims}
     return [
@@ -135,7 +135,7 @@ def _turned(panels: Mapping[str, Sequence[Line]], owners: Sequence[str]) -> dict
     return found
 
 
-def _panel(axes: Axes, lines: Sequence[Line], floor: float) -> None:
+def panel(axes: Axes, lines: Sequence[Line], floor: float) -> None:
     """Draw one panel."""
     axes.set(xscale="log", yscale="log", xlim=(floor, 1), ylim=(floor, 1), aspect="equal")
     axes.minorticks_off()
@@ -174,7 +174,7 @@ def _name(line: Line) -> str:
     return f"{line.name}{promise}\n{'no statistic' if np.isnan(found.auc) else area}"
 
 
-def _floor(found: Sequence["Success"]) -> float:
+def floor_of(found: Sequence["Success"]) -> float:
     """Return where axes begin: a power of ten at which a typical line has a few false alarms, within reason."""
     others = float(np.median([one.others for one in found]))
     return float(10.0 ** np.clip(np.ceil(np.log10(3 / max(others, 1.0))), -4, -1))

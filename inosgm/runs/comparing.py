@@ -9,7 +9,7 @@ from typing import Any
 
 from inosgm import _validate
 from inosgm.config import TrainingConfig, differences
-from inosgm.jobs import Executor, Store
+from inosgm.jobs import Executor, SerialExecutor, Store
 from inosgm.runs.comparison import COMPARISON, Comparison, best_of, holds_comparison
 from inosgm.runs.grid import grid_of, points_of
 from inosgm.runs.methods import METHODS, methods_of
@@ -103,15 +103,16 @@ class ComparisonStudy:
             progress: Show how far it has got.
             tell: Is told what is done next.
         """
-        if self._tune:
-            self._turn_to_tuning()
-            self._finish("tuning", executor, attempts, progress, tell)
-        self._turn_to_methods()
-        self._finish(f"{', '.join(self.configs)} with {self._seeds} seeds each", executor, attempts, progress, tell)
+        with SerialExecutor() if executor is None else executor as kept:
+            if self._tune:
+                self._turn_to_tuning()
+                self._finish("tuning", kept, attempts, progress, tell)
+            self._turn_to_methods()
+            self._finish(f"{', '.join(self.configs)}: {self._seeds} seeds each", kept, attempts, progress, tell)
         return Comparison.of(self.study.store)
 
     def _finish(
-        self, what: str, executor: Executor | None, attempts: int, progress: bool, tell: Callable[[str], None]
+        self, what: str, executor: Executor, attempts: int, progress: bool, tell: Callable[[str], None]
     ) -> None:
         """Do the runs that the study is about now."""
         if not self.study.left():

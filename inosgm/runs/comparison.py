@@ -134,15 +134,12 @@ class Comparison:
                 cells.append(best_of(method.tuning, self.metric).name if method.curves else "-")
             cells += [shown_mean(method.values(number)) for number in (*numbers.values(), "spread")]
             rows.append([*cells, f"{len(method.curves)} of {method.asked}"])
-        return "\n".join([*columns(header, rows), "", *self.owner_table(), *self._about()])
+        return "\n".join([*columns(header, rows), "", *self._owner_table(), *self._about()])
 
-    def owner_table(self, **more: Mapping[Label, str]) -> list[str]:
+    def _owner_table(self) -> list[str]:
         """Return a row per owner: what it granted and spent, and its accuracy with each method.
 
         Of very many owners, those whose worst method serves them worst are shown.
-
-        Args:
-            **more: Columns that come before those of the methods: what they say of an owner, by their name.
         """
         done = {name: method for name, method in self.methods.items() if method.curves}
         granted = {row["owner"]: row for method in done.values() for row in method.owners}
@@ -157,7 +154,6 @@ class Comparison:
             [
                 str(label),
                 *([f"{granted[label]['epsilon']:.4g}", f"{spent[label]:.4g}"] if owned else []),
-                *(column.get(label, "-") for column in more.values()),
                 *(shown_mean(method.accuracies(label)) for method in done.values()),
             ]
             for label in self.owners
@@ -165,7 +161,7 @@ class Comparison:
         ]
         if not rows:
             return []
-        header = ["owner" if owned else "group", *["epsilon granted", "spent"] * owned, *more, *done]
+        header = ["owner" if owned else "group", *["epsilon granted", "spent"] * owned, *done]
         hidden = len(self.owners) - MOST
         return [*columns(header, rows), *[f"({hidden} owners that are served better are not shown)"] * (hidden > 0)]
 

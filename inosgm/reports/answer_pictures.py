@@ -1,0 +1,181 @@
+"""Pictures of private statistics, and of points that were tried."""
+
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import numpy as np
+from matplotlib.axes import Axes
+from scipy.special import ndtri
+
+from inosgm.reports.contents import Answer
+from inosgm.reports.pictures import BLUE, STYLES, Panel, Picture, Style, logarithmic
+from inosgm.reports.tables import Table, number
+
+if TYPE_CHECKING:
+    from inosgm.runs.standings import Metric, Standing
+
+MOST = 40
+"""How many numbers have a bar."""
+
+REACH = float(ndtri(0.975))
+"""So many standard errors are a 95 % interval."""
+
+
+def name_of(answer: Answer) -> str:
+    """Return what was asked, for people."""
+    return f"{answer.question.replace('-', ' ').replace('_', ' ').capitalize()} of {', '.join(answer.columns)}"
+
+
+def cost_of(answer: Answer) -> Table | None:
+    """Return what an answer cost whom; of very many owners those who paid most."""
+    cost = answer.estimate.cost
+    if cost is None:
+        return None
+    dearest = sorted(cost, key=lambda label: -cost[label])[:MOST]
+    weights = answer.estimate.weights or {}
+    rows = [
+        (str(label), f"{epsilon:.4g}", *([f"{weights[label]:.3g}"] if weights else []))
+        for label, epsilon in cost.items()
+        if label in dearest
+    ]
+    hidden = len(cost) - len(rows)
+    return Table(
+        caption="What it cost",
+        header=("owner", "epsilon spent", *(["weight of a record"] if weights else [])),
+        rows=tuple(rows),
+        notes=(f"{hidden} owners who paid less are not shown",) * (hidden > 0),
+    )
+
+
+def picture_of(answer: Answer, name: str) -> Picture | None:
+    """Draw an answer with its noise: a number by owner, or the bars of a histogram; None for a matrix."""
+    found = answer.estimate
+    own = found.by_owner or {}
+    if own and all(np.ndim(row.value) == 0 for row in own.values()):
+        names = [*map(str, own), "estimate"]
+        values = np.array([*(row.value for row in own.values()), found.value], dtype=np.float64)
+        errors = np.array([*(row.standard_error for row in own.values()), found.standard_error], dtype=np.float64)
+    elif np.ndim(found.value) > 1:
+        return None
+    else:
+        values, errors = np.atleast_1d(found.value), np.atleast_1d(found.standard_error)
+        names = _names(answer, values.size)
+    shown = slice(0, MOST)
+    names, values, errors = names[shown], values[shown], errors[shown]
+    bars = "edges" in found.details or "categories" in found.details
+
+    def draw(axes: Axes) -> None:
+        rows = np.arange(values.size)
+        if bars:
+            axes.barh(rows, values, height=0.66, color=BLUE, alpha=0.35, linewidth=0)
+        axes.errorbar(values, rows, xerr=REACH * errors, fmt="o", color=BLUE, markersize=5, elinewidth=1.6, capsize=0)
+        axes.set_yticks(rows, names)
+        axes.set(ylim=(values.size - 0.4, -0.6))
+        axes.margins(x=0.25)
+        axes.grid(visible=False, axis="y")
+
+    rows = [(label, f"{value:.6g}", f"{error:.2g}") for label, value, error in zip(names, values, errors, strict=True)]
+    return Picture(
+        name=name,
+        title=name_of(answer),
+        text=f"{found.estimand}: "
+        + "; ".join(f"{label} {value}, standard error {error}" for label, value, error in rows[:6]),
+        panels=(Panel(title="", draw=draw),),
+        size=(4.7, 0.7 + 0.27 * values.size),
+        table=Table(caption=found.estimand, header=("", "value", "standard error"), rows=tuple(rows)),
+        note="Whiskers are 95 % intervals of the noise alone.",
+    )
+
+
+def _names(answer: Answer, count: int) -> list[str]:
+    """Return what the numbers of an answer are called."""
+    details = answer.estimate.details
+    if "edges" in details:
+        names = [f"{low:g} to {high:g}" for low, high in pairwise(np.asarray(details["edges"]).tolist())]
+    elif "categories" in details:
+        names = [str(name) for name in np.asarray(details["categories"]).tolist()]
+    elif count == 1:
+        names = [answer.question.replace("-", " ")]
+    elif "components" in details:
+        names = [f"component {place + 1}" for place in range(count)]
+    else:
+        names = ["intercept", *answer.columns[:-1]]
+    return names if len(names) == count else [str(place) for place in range(count)]
+
+
+def points_of(standings: Mapping[str, Sequence["Standing"]], metric: "Metric") -> Table:
+    """Return a row for each point that was tried for a method: mean and standard deviation over its seeds.
+
+    Args:
+        standings: What points came to, by method; with an empty name if they are not about methods.
+        metric: What they were chosen by.
+    """
+    from inosgm.runs.standings import Metric
+
+    others = [other for other in Metric if other is not metric]
+
+    def shown(one: "Standing", by: "Metric") -> str:
+        mean, deviation = one.mean(by), one.deviation(by)
+        return number(mean) + ("" if deviation is None else f" ± {number(deviation)}")
+
+    rows = [
+        (
+            f"{method} {one.point.name}".strip(),
+            *(shown(one, by) for by in (metric, *others)),
+            str(len(one.evaluations)),
+            one.remark(),
+        )
+        for method, some in standings.items()
+        for one in some
+    ]
+    names = (by.value.replace("_", " ") for by in (metric, *others))
+    header = ("point", *names, "seeds", "not done")
+    width = len(header) if any(row[-1] for row in rows) else len(header) - 1
+    return Table(caption="Points that were tried", header=header[:width], rows=tuple(row[:width] for row in rows))
+
+
+def tried(
+    standings: Mapping[str, Sequence["Standing"]],
+    metric: "Metric",
+    name: str,
+    looks: Mapping[str, Style] | None = None,
+) -> Picture | None:
+    """Draw what points are worth, if they differ in one number: a line for each method."""
+    keys = {path for some in standings.values() for one in some for path in one.point.values}
+    if len(keys) != 1:
+        return None
+    (key,) = keys
+    lines: dict[str, tuple[np.ndarray, np.ndarray]] = {}
+    for method, some in standings.items():
+        pairs = [(one.point.values.get(key), one.mean(metric)) for one in some]
+        if any(not isinstance(value, int | float) or isinstance(value, bool) for value, _ in pairs):
+            return None
+        known = sorted((float(value), mean) for value, mean in pairs if mean is not None and value is not None)
+        if known:
+            lines[method] = (np.array([x for x, _ in known]), np.array([y for _, y in known]))
+    if not lines:
+        return None
+    styles = {method: (looks or {}).get(method, STYLES[place % len(STYLES)]) for place, method in enumerate(lines)}
+    what = metric.value.replace("_", " ")
+
+    def draw(axes: Axes) -> None:
+        for method, (x, y) in lines.items():
+            style = styles[method]
+            axes.plot(x, y, color=style.colour, linestyle=style.dashes, marker=style.marker, markersize=5)
+        smallest = min(x.min() for x, _ in lines.values())
+        if smallest > 0:
+            logarithmic(axes, "x")
+            axes.set_xticks(sorted({value for x, _ in lines.values() for value in x.tolist()}))
+        axes.set(xlabel=key, ylabel=what)
+
+    rows = [(method, f"{a:g}", number(b)) for method, (x, y) in lines.items() for a, b in zip(x, y, strict=True)]
+    return Picture(
+        name=name,
+        title=f"{what.capitalize()} by {key}",
+        text="; ".join(f"{method}: best at {key} {x[y.argmax()]:g}, {y.max():.3f}" for method, (x, y) in lines.items()),
+        panels=(Panel(title="", draw=draw),),
+        size=(4.7, 3.0),
+        table=Table(caption=f"Mean {what}", header=("method", key, what), rows=tuple(rows)),
+        keys=tuple(styles.items()) if len(lines) > 1 else (),
+    )

@@ -1,0 +1,79 @@
+"""Pictures of an audit: NOT PRIVATE, as secret as the records."""
+
+from functools import partial
+
+import numpy as np
+from matplotlib.axes import Axes
+
+from inosgm.reports import roc
+from inosgm.reports.contents import Audited
+from inosgm.reports.pictures import Panel, Picture, logarithmic
+from inosgm.reports.tables import Table, number
+
+MOST = 12
+"""How many owners have a panel: those on whom the attack does best."""
+
+
+def roc_of(found: Audited, name: str) -> Picture:
+    """Draw true against false positive rates of the first attack, a panel for each owner, and one for everyone."""
+    audit = found.audit
+    lines = roc.lines_of(audit, audit.attacks[0])
+    everyone = [line for line in lines if line.name == roc.EVERYONE]
+    owners = sorted((line for line in lines if line not in everyone), key=lambda line: -np.nan_to_num(line.success.auc))
+    shown = [line for line in lines if line in owners[:MOST]]
+    floor = roc.floor_of([line.success for line in lines])
+
+    def draw(line: roc.Line, axes: Axes) -> None:
+        roc.panel(axes, [line], floor)
+        logarithmic(axes, "x", "y")
+        axes.set(xlabel="false positive rate", ylabel="true positive rate")
+
+    rows = []
+    for line in [*shown, *everyone]:
+        success = line.success
+        rates = [f"{number(rate.tpr)} ({number(rate.low)} to {number(rate.high)})" for rate in success.at.values()]
+        area = f"{number(success.auc)} ({number(success.auc_low)} to {number(success.auc_high)})"
+        rows.append((line.name, str(success.records), area, *rates))
+    hidden = len(owners) - len(shown)
+    best = owners[0]
+    return Picture(
+        name=name,
+        title=f"Membership inference against {found.name}",
+        text=f"True against false positive rates of the attack {audit.attacks[0]} on logarithmic axes, with "
+        f"{100 * audit.confidence:g} % bands; the diagonal is guessing, a dotted line the most that epsilon allows. It "
+        f"does best on {best.name}, with an area under the curve of {number(best.success.auc)}.",
+        panels=tuple(Panel(title=line.name, draw=partial(draw, line)) for line in [*shown, *everyone]),
+        size=(3.4, 3.4),
+        table=Table(
+            caption=f"How well {audit.attacks[0]} does, with {100 * audit.confidence:g} % intervals",
+            header=("attack on", "records", "AUC", "TPR at FPR 0.1 %", "at 1 %", "at 10 %"),
+            rows=tuple(rows),
+        ),
+        note=f"{hidden} owners on whom the attack does worse are not shown" * (hidden > 0),
+        secret=True,
+    )
+
+
+def verdicts_of(found: Audited) -> Table:
+    """Return what was promised to owners and what the audit knows, the contradicted first, then the largest bounds."""
+    from inosgm.audit._tables import BOUNDS
+
+    ranked = sorted(found.audit.verdicts, key=lambda one: (not one.contradicted, -found.bounds[one.claim.owner]))
+    shown = [one for one in found.audit.verdicts if one in ranked[:40]]
+    rows = [
+        (
+            str(one.claim.owner),
+            "-" if one.claim.granted is None else f"{one.claim.granted:.4g}",
+            f"{one.claim.spent:.4g}",
+            *(f"{one.bounds[name].epsilon:.3f}" if name in one.bounds else "-" for name in BOUNDS),
+            "CONTRADICTED" if one.contradicted else "not contradicted",
+        )
+        for one in shown
+    ]
+    hidden = len(found.audit.verdicts) - len(shown)
+    return Table(
+        caption=f"Lower bounds on epsilon, all at once with {100 * found.audit.confidence:g} % confidence",
+        header=("owner", "granted", "spent by a shadow model", *(f"by {name}" for name in BOUNDS), "verdict"),
+        rows=tuple(rows),
+        notes=(f"{hidden} owners with smaller bounds are not shown",) * (hidden > 0),
+    )

@@ -1,0 +1,171 @@
+"""What a report is about: everything that was read, and the table of owners that terminal and page show."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from inosgm._text import MOST
+from inosgm.owners import Label
+from inosgm.reports.tables import Table, short, spread
+from inosgm.reports.trained import Study
+
+if TYPE_CHECKING:
+    from inosgm.audit.report import Audit
+    from inosgm.config import TrainingConfig
+    from inosgm.runs.standings import Sweep
+    from inosgm.statistics.estimate import Estimate
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Audited:
+    """An audit, and which method it is about. NOT PRIVATE.
+
+    Attributes:
+        name: What it is called.
+        path: Its store.
+        config: The method under audit.
+        private: Whether the method has privacy.
+        audit: What was found.
+    """
+
+    name: str
+    path: str
+    config: "TrainingConfig"
+    private: bool
+    audit: "Audit"
+
+    @cached_property
+    def bounds(self) -> dict[Label, float]:
+        """The largest lower bound on the epsilon of each owner, of those that hold at once; at least 0."""
+        return {
+            one.claim.owner: max((bound.epsilon for bound in one.bounds.values()), default=math.nan)
+            for one in self.audit.verdicts
+        }
+
+    def about(self, study: Study) -> bool:
+        """Say whether it is about the owners of a study: the same names, which grant the same."""
+        granted = {claim.owner: claim.granted for claim in self.audit.claims}
+        return granted == dict(zip(study.plan.labels, np.asarray(study.plan.epsilon).tolist(), strict=True))
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Answer:
+    """A private statistic that was asked for.
+
+    Attributes:
+        path: The file of the answer.
+        question: What was asked.
+        table: Of which table.
+        columns: About which columns.
+        share: Which part of every budget it may have cost.
+        parameters: Of the question.
+        estimate: What came out.
+    """
+
+    path: str
+    question: str
+    table: str
+    columns: tuple[str, ...]
+    share: float
+    parameters: Mapping[str, Any]
+    estimate: "Estimate"
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Swept:
+    """The points of a sweep."""
+
+    path: str
+    sweep: "Sweep"
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Contents:
+    """What was read for a report.
+
+    Attributes:
+        studies: Methods that were trained, by the owners that they serve.
+        audits: Audits of methods. NOT PRIVATE.
+        answers: Private statistics.
+        sweeps: Sweeps.
+        notes: What was found and left out, and why.
+    """
+
+    studies: tuple[Study, ...] = ()
+    audits: tuple[Audited, ...] = ()
+    answers: tuple[Answer, ...] = ()
+    sweeps: tuple[Swept, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def secret(self) -> bool:
+        """Whether there is something in it that is as secret as the records."""
+        return bool(self.audits) or self.private
+
+    @property
+    def private(self) -> bool:
+        """Whether diagnostics on training records are in it."""
+        return any(one.private for study in self.studies for one in study.methods.values())
+
+    def audits_of(self, study: Study) -> tuple[Audited, ...]:
+        """Return the audits that are about the owners of a study."""
+        return tuple(one for one in self.audits if one.about(study))
+
+    def owners(self, study: Study) -> Table:
+        """Return what each owner of a study granted, has spent and got: what terminal and page show.
+
+        Of more than 40 owners the strictest and those served worst are shown.
+        """
+        plan, audits = study.plan, self.audits_of(study)
+        place = {label: index for index, label in enumerate(plan.labels)}
+        granted, final = np.asarray(plan.epsilon), {name: study.final(one) for name, one in study.methods.items()}
+        named = [f"audited, {one.name}" if len(audits) > 1 else "audited" for one in audits]
+        header = [*(["granted", "spent", *named] if study.owned else []), *study.methods]
+        rows = []
+        for group in study.shown(MOST):
+            label = study.groups[group]
+            cells = [str(label)]
+            if study.owned:
+                cells += [short(granted[place[label]]), short(study.spent[place[label]])]
+                cells += [_bound(one.bounds.get(label, math.nan)) for one in audits]
+            rows.append([*cells, *(spread(*_moments(found[:, group])) for found in final.values())])
+        everyone = [spread(*_moments(one.everyone(study.measure))) for one in study.methods.values()]
+        rows.append(["everyone", *[""] * (len(header) - len(study.methods)), *everyone])
+        return Table(
+            caption=f"What every {study.who} granted, spent and got" if study.owned else "What every group got",
+            header=(study.who, *header),
+            rows=tuple(map(tuple, rows)),
+            notes=tuple(filter(None, [self._about(study), study.hidden(MOST)])),
+        )
+
+    def _about(self, study: Study) -> str:
+        """Say what the columns of the table of owners are."""
+        seeds = sorted({len(one.seeds) for one in study.methods.values()})
+        over = "of one run" if seeds == [1] else f"over {' or '.join(map(str, seeds))} seeds, ± standard deviation"
+        parts = [f"{study.measure} on held-out records {over}"]
+        if study.owned:
+            parts.insert(0, "granted and spent: epsilon, by the dearest run")
+        if self.audits_of(study):
+            parts.insert(1, "audited: epsilon is at least this, NOT PRIVATE")
+        return "; ".join(parts)
+
+    def table(self) -> str:
+        """Return the tables of owners of all studies, for a terminal."""
+        return "\n\n".join(self.owners(study).text() for study in self.studies)
+
+
+def _moments(values: np.ndarray) -> tuple[float, float]:
+    """Return mean and standard deviation of what is known."""
+    known = values[~np.isnan(values)]
+    return (
+        float(known.mean()) if known.size else math.nan,
+        float(known.std(ddof=1)) if known.size > 1 else math.nan,
+    )
+
+
+def _bound(value: float) -> str:
+    return "-" if math.isnan(value) else f"≥ {max(value, 0.0):.3g}"

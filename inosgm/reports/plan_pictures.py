@@ -1,0 +1,210 @@
+"""Pictures of what follows from plans and configurations, before any record is seen; and what audits found beside."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.ticker import FuncFormatter
+
+from inosgm.reports.contents import Audited
+from inosgm.reports.pictures import BAR, INK, STYLES, Panel, Picture, Style, logarithmic
+from inosgm.reports.styles import styles_of
+from inosgm.reports.tables import Table, cut, number, percent, short
+from inosgm.reports.trained import Study, Trained
+from inosgm.tails import Tail
+
+MOST = 30
+"""How many owners have a bar."""
+
+GRANTED = Style(colour=INK, dashes=None, marker="|")
+AUDITED = Style(colour=STYLES[4].colour, dashes=None, marker="D")
+
+
+def budgets(study: Study, audits: Sequence[Audited], name: str) -> Picture:
+    """Draw what every owner granted, what a run of each method spent, and what audits found."""
+    plan, styles = study.plan, styles_of(study)
+    shown, granted = strictest(study, MOST), np.asarray(plan.epsilon)
+    bounds = [(one.name, np.array([one.bounds.get(label, math.nan) for label in plan.labels])) for one in audits]
+
+    def draw(axes: Axes) -> None:
+        rows = np.arange(shown.size)
+        axes.barh(rows, granted[shown], height=0.62, color=BAR, edgecolor="none")
+        axes.scatter(granted[shown], rows, marker="|", s=150, color=INK, linewidths=1.8, zorder=3)
+        for place, (method, style) in enumerate(styles.items()):
+            off = 0.36 * (place - (len(styles) - 1) / 2) / max(len(styles) - 1, 1)
+            spent = study.methods[method].spent[shown]
+            axes.scatter(spent, rows + off, marker=style.marker, s=20, color=style.colour, zorder=4)
+        for _, values in bounds:
+            axes.scatter(np.maximum(values[shown], 0), rows, marker="D", s=26, color=AUDITED.colour, zorder=5)
+        axes.set_yticks(rows, [cut(plan.labels[place]) for place in shown])
+        axes.set(ylim=(shown.size - 0.4, -0.6), xlabel="ε")
+        axes.set_xlim(left=0)
+        axes.grid(visible=False, axis="y")
+        if granted[shown].min() * 50 < granted[shown].max():
+            logarithmic(axes, "x")
+            axes.set_xlim(left=granted[shown].min() / 3)
+
+    together = study.together
+    header = ["owner", "records", "granted", "delta", *(f"spent, {method}" for method in styles)]
+    header += [f"audited, {one}" for one, _ in bounds] + ([f"all {together.runs} runs"] if together else [])
+    rows = [
+        (
+            str(plan.labels[place]),
+            str(int(plan.sizes[place])),
+            short(granted[place]),
+            f"{np.asarray(plan.delta)[place]:.3g}",
+            *(short(study.methods[method].spent[place]) for method in styles),
+            *(number(values[place]) for _, values in bounds),
+            *([short(together.together[place])] if together else []),
+        )
+        for place in shown
+    ]
+    left = len(plan.labels) - shown.size
+    notes = (f"{left} of {len(plan.labels)} owners are not shown, from the strictest to the largest",) * (left > 0)
+    return Picture(
+        name=name,
+        title="Granted and spent",
+        text=f"A bar for each owner, up to the epsilon that it granted, from {granted.min():.3g} to "
+        f"{granted.max():.3g}; marks on it show what one run of each method has spent"
+        + (", and lower bounds that an audit found." if bounds else "."),
+        panels=(Panel(title="", draw=draw),),
+        size=(4.7, 0.75 + 0.25 * shown.size),
+        table=Table(caption="Epsilon of every owner", header=tuple(header), rows=tuple(rows), notes=notes),
+        keys=(
+            ("granted", GRANTED),
+            *((f"spent, {method}", replace(style, dashes=None)) for method, style in styles.items()),
+            *((f"audited, at least ({one})", AUDITED) for one, _ in bounds),
+        ),
+        note="".join(notes),
+        secret=bool(bounds),
+    )
+
+
+def pull(study: Study, name: str) -> Picture | None:
+    """Draw what budgets buy: the share of every owner in the records, and in what an expected batch can weigh."""
+    plan = study.plan
+    if len(plan.labels) < 2:
+        return None
+    shown, styles = strictest(study, MOST), styles_of(study)
+    records = plan.sizes / plan.sizes.sum()
+    weights = {}
+    for method, trained in study.methods.items():
+        weight = trained.plan.sample_rates * trained.plan.sizes * trained.plan.sensitivities
+        weights[method] = weight / weight.sum()
+    distinct = {
+        method: share
+        for place, (method, share) in enumerate(weights.items())
+        if not any(np.array_equal(share, other) for other in list(weights.values())[:place])
+    }
+    names = {
+        method: " and ".join(other for other, values in weights.items() if np.array_equal(values, share))
+        for method, share in distinct.items()
+    }
+
+    def draw(axes: Axes) -> None:
+        rows = np.arange(shown.size)
+        axes.barh(rows, records[shown], height=0.62, color=BAR, edgecolor="none")
+        for method, share in distinct.items():
+            style = styles[method]
+            axes.scatter(share[shown], rows, marker=style.marker, s=26, color=style.colour, zorder=4)
+        axes.set_yticks(rows, [cut(plan.labels[place]) for place in shown])
+        axes.set(ylim=(shown.size - 0.4, -0.6), xlabel="share of everything")
+        axes.set_xlim(left=0)
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:g} %"))
+        axes.grid(visible=False, axis="y")
+
+    rows = [
+        (
+            str(plan.labels[place]),
+            percent(records[place]),
+            *(percent(share[place]) for share in distinct.values()),
+            *(short(study.focus.plan.sample_rates[place]), short(study.focus.plan.sensitivities[place])),
+        )
+        for place in shown
+    ]
+    header = ("owner", "of the records", *(f"of the batch, {name}" for name in names.values()), "rate", "sensitivity")
+    least = int(np.argmin(weights[study.focus.name]))
+    return Picture(
+        name=name,
+        title="What budgets buy",
+        text=f"The share of every owner in the records and in what a batch can weigh. With {study.focus.name}, owner "
+        f"{plan.labels[least]} has {percent(records[least])} of the records and "
+        f"{percent(weights[study.focus.name][least])} of a batch.",
+        panels=(Panel(title="", draw=draw),),
+        size=(4.7, 0.75 + 0.25 * shown.size),
+        table=Table(
+            caption=f"Shares, and sample rate and sensitivity with {study.focus.name}", header=header, rows=tuple(rows)
+        ),
+        keys=(
+            ("share of the records", Style(colour=BAR, dashes=None, marker="bar")),
+            *((f"share of a batch, {names[method]}", replace(styles[method], dashes=None)) for method in distinct),
+        ),
+    )
+
+
+def strictest(study: Study, most: int) -> np.ndarray:
+    """Return the places of owners in the plan, the strictest first; of many those, and some up to the largest."""
+    order = np.argsort(np.asarray(study.plan.epsilon), kind="stable")
+    if order.size <= most:
+        return order
+    return order[np.unique(np.linspace(0, order.size - 1, most).round().astype(np.int64))]
+
+
+def tail(study: Study, name: str) -> Picture | None:
+    """Draw which part of an expected batch is given up, and how softly: public numbers of the plan only."""
+    styles, tails = styles_of(study), {}
+    for method, one in study.methods.items():
+        made = one.config.tail.tail(one.plan)
+        if made.length:
+            tails[method] = (one, made)
+    if not tails:
+        return None
+
+    def draw(axes: Axes) -> None:
+        for method, (one, made) in tails.items():
+            at, weight = _weights(one, made)
+            axes.plot(at, weight, color=styles[method].colour, linestyle=styles[method].dashes, linewidth=1.8)
+            axes.fill_between(at, weight, 1, color=styles[method].colour, alpha=0.13, linewidth=0)
+        axes.set(xlim=(0, 1), ylim=(-0.02, 1.05), xlabel="place in the ordered batch", ylabel="weight")
+        axes.set_xticks([0, 0.25, 0.5, 0.75, 1], ["first", "25 %", "50 %", "75 %", "last"])
+
+    known = [_weights(*pair) for pair in tails.values()]
+    rows = [
+        (
+            percent(place),
+            *(number(float(np.interp(place, *weights))) for weights in known),
+        )
+        for place in (np.arange(11) / 10).tolist()
+    ]
+    kept = [f"{method} keeps {percent(_kept(*pair))} of what a batch can weigh" for method, pair in tails.items()]
+    return Picture(
+        name=name,
+        title="The tail: how much a record weighs by its rank",
+        text=f"Records with the largest scores come first and keep their whole weight; the last part is given up more "
+        f"and more. {'; '.join(kept)}. All of it follows from the plan and the configuration.",
+        panels=(Panel(title="", draw=draw),),
+        size=(4.7, 2.9),
+        table=Table(
+            caption="Weight by rank in a batch of the expected size",
+            header=("rank", *tails),
+            rows=tuple(rows),
+        ),
+        keys=tuple((method, replace(styles[method], marker="")) for method in tails),
+    )
+
+
+def _weights(one: Trained, made: Tail) -> tuple[np.ndarray, np.ndarray]:
+    """Return places in the ordered batch, the most important first, and weights there: w of an expected batch."""
+    total = float(one.plan.sample_rates * one.plan.sizes @ one.plan.sensitivities)
+    at = np.linspace(0, 1, 201)
+    middle = np.clip((1 - at) * total, 0, None)
+    step = total / 2000
+    low = np.clip(middle - step, 0, None)
+    return at, (np.asarray(made.W(middle + step)) - np.asarray(made.W(low))) / (middle + step - low)
+
+
+def _kept(one: Trained, made: Tail) -> float:
+    total = float(one.plan.sample_rates * one.plan.sizes @ one.plan.sensitivities)
+    return float(np.asarray(made.W(np.array(total)))) / total

@@ -1,0 +1,82 @@
+"""A table that is the same in a terminal and on a page."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from inosgm._text import columns
+
+MINUS = "\N{MINUS SIGN}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Table:
+    """Rows of text, the first cell of which says what a row is about.
+
+    Attributes:
+        caption: What the table shows.
+        header: The names of the columns.
+        rows: The cells.
+        notes: What else there is to know, such as who is not shown.
+
+    >>> print(Table(caption="Budgets", header=("owner", "epsilon"), rows=(("a", "1"), ("b", "20"))).text())
+    owner  epsilon
+    a            1
+    b           20
+    """
+
+    caption: str
+    header: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    notes: tuple[str, ...] = ()
+
+    def text(self) -> str:
+        """Return it for a terminal."""
+        return "\n".join([*columns(self.header, self.rows), *(f"({note})" for note in self.notes)])
+
+
+def number(value: float | None, digits: int = 3) -> str:
+    """Show a number with so many decimals; a dash where there is none."""
+    return "-" if value is None or math.isnan(value) else f"{value:.{digits}f}"
+
+
+def short(value: float | None) -> str:
+    """Show a number with four digits; a dash where there is none."""
+    return "-" if value is None or math.isnan(value) else f"{value:.4g}"
+
+
+def spread(mean: float, deviation: float) -> str:
+    """Show a mean, with the standard deviation where there is one."""
+    return number(mean) if math.isnan(deviation) else f"{number(mean)} ± {number(deviation)}"
+
+
+def signed(value: float) -> str:
+    """Show a change, with its sign."""
+    return "-" if math.isnan(value) else f"{value:+.3f}".replace("-", MINUS)
+
+
+def listed(names: Sequence[object], most: int = 6) -> str:
+    """Name some things in a sentence; of many the first.
+
+    >>> listed(["a", "b", "c"]), listed(range(9), most=3)
+    ('a, b and c', '0, 1, 2 and 6 more')
+    """
+    shown = [str(name) for name in names[:most]]
+    if len(names) > most:
+        return f"{', '.join(shown)} and {len(names) - most} more"
+    return " and ".join([", ".join(shown[:-1]), shown[-1]] if len(shown) > 1 else shown)
+
+
+def percent(value: float) -> str:
+    """Show a share.
+
+    >>> percent(0.125)
+    '12.5 %'
+    """
+    return f"{100 * value:.3g} %"
+
+
+def cut(label: object, most: int = 22) -> str:
+    """Return a name that is not too long for a figure."""
+    text = str(label)
+    return text if len(text) <= most else f"{text[: most - 1]}…"

@@ -1,0 +1,291 @@
+"""What was trained: the runs of a method, and the methods that serve the same owners."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from inosgm.config import TrainingConfig
+from inosgm.cost import Cost
+from inosgm.owners import Label
+from inosgm.plan import Plan
+from inosgm.reports.intervals import Interval, Line, interval, regression
+from inosgm.runs.summary import METRICS, Summary
+from inosgm.sgd.curve import LearningCurve
+
+if TYPE_CHECKING:
+    from inosgm.runs.expense import Expense
+    from inosgm.runs.standings import Metric, Standing
+
+KINDS = {"dp-sgd": "DP-SGD", "idp-sgd": "IDP-SGD", "ino-sgd": "INO-SGD"}
+"""Methods, and how people write them."""
+
+
+def kind_of(config: TrainingConfig) -> str:
+    """Return which method a configuration is one of."""
+    if getattr(config.tail, "fraction", 0):
+        return "ino-sgd"
+    return "dp-sgd" if config.plan.method == "uniform" else "idp-sgd"
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Place:
+    """Where runs were found.
+
+    Attributes:
+        path: The run directory or the store.
+        costs: What each of its runs was charged, those included that tuned, failed or were stopped.
+        keyed: Whether its coins and noise are functions of a key that somebody chose; None if it does not say.
+        code: Which code made the runs, if it is known.
+    """
+
+    path: str
+    costs: tuple[Cost, ...]
+    keyed: bool | None
+    code: str | None
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Trained:
+    """What runs of one method came to.
+
+    Attributes:
+        name: What the method is called.
+        place: Where the runs were found.
+        config: What was trained.
+        plan: What each run follows.
+        spent: The epsilon that a run has spent of every owner of the plan.
+        seeds: The seeds of the runs that are done.
+        curves: The learning curve of each.
+        asked: How many runs there will be.
+        failed: Why a run was given up.
+        tuning: What the points came to that were tried, if any.
+        metric: What they were chosen by.
+        private: Rows of diagnostics on training records, if they were asked for. NOT PRIVATE.
+    """
+
+    name: str
+    place: Place
+    config: TrainingConfig
+    plan: Plan
+    spent: np.ndarray
+    seeds: tuple[int, ...]
+    curves: tuple[LearningCurve, ...]
+    asked: int
+    failed: tuple[str, ...] = ()
+    tuning: tuple["Standing", ...] = ()
+    metric: "Metric | None" = None
+    private: tuple[Mapping[str, Any], ...] = ()
+
+    @cached_property
+    def summary(self) -> Summary:
+        """Mean, spread and confidence band by owner and step."""
+        return Summary.of_curves(self.curves, jobs=self.asked)
+
+    @property
+    def kind(self) -> str:
+        """Which method it is one of."""
+        return kind_of(self.config)
+
+    def finals(self, groups: tuple[Label, ...], measure: str) -> np.ndarray:
+        """Return what the model of each run (row) was worth to each group (column) at its end; NaN if unknown."""
+        rows = [[getattr(curve.last.by_owner.get(label), measure, None) for label in groups] for curve in self.curves]
+        return np.array(rows, dtype=np.float64).reshape(len(self.curves), len(groups))
+
+    def everyone(self, measure: str) -> np.ndarray:
+        """Return what the model of each run was worth to everyone: the balanced accuracy, or the mean loss."""
+        name = "balanced_accuracy" if measure == "recall" else measure
+        return np.array([getattr(curve.last, name) for curve in self.curves], dtype=np.float64)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Change:
+    """What one method is worth minus what another is, seed by seed.
+
+    Attributes:
+        method: The one.
+        base: The other.
+        by_group: The change of each owner or group.
+        sure: The same, with intervals that hold for all groups at once.
+        worst: Of the worst-served owner, whoever that is.
+        spread: Of the best minus the worst.
+        everyone: Of the balanced accuracy, or of the mean loss.
+        line: How the change hangs on epsilon.
+    """
+
+    method: Trained
+    base: Trained
+    by_group: tuple[Interval, ...]
+    sure: tuple[Interval, ...]
+    worst: Interval
+    spread: Interval
+    everyone: Interval
+    line: Line | None
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Study:
+    """Methods that were trained on the same records of the same owners.
+
+    Attributes:
+        name: What the data are called.
+        methods: Their runs, by name.
+    """
+
+    name: str
+    methods: Mapping[str, Trained]
+
+    @cached_property
+    def plan(self) -> Plan:
+        """A plan that knows owners, records and budgets: that of the last method, which tells owners apart if any."""
+        return self.focus.plan
+
+    @cached_property
+    def focus(self) -> Trained:
+        """The method that the study is about: INO-SGD if it is there."""
+        ranked = sorted(self.methods.values(), key=lambda one: list(KINDS).index(one.kind))
+        return ranked[-1]
+
+    @cached_property
+    def base(self) -> Trained | None:
+        """What it is compared with: the closest simpler method, or else another one."""
+        others = [one for one in self.methods.values() if one is not self.focus]
+        simpler = [one for kind in ("idp-sgd", "dp-sgd") for one in others if one.kind == kind != self.focus.kind]
+        return next(iter([*simpler, *others]), None)
+
+    @cached_property
+    def groups(self) -> tuple[Label, ...]:
+        """Who has held-out records, the strictest first, or the groups that they are looked at by."""
+        found = dict.fromkeys(label for one in self.methods.values() for label in one.summary.owners)
+        return tuple(sorted(found, key=lambda label: self._granted.get(label, np.inf)))
+
+    @property
+    def owned(self) -> bool:
+        """Whether held-out records belong to owners."""
+        return set(self.groups) <= self._granted.keys()
+
+    @property
+    def measure(self) -> str:
+        """What is looked at: recall, or the loss where nothing is predicted."""
+        summary = self.focus.summary
+        return "recall" if summary.counts[METRICS.index("recall")].any() else "loss"
+
+    @property
+    def better(self) -> float:
+        """1 if more of it is better, -1 if less is."""
+        return 1.0 if self.measure == "recall" else -1.0
+
+    @property
+    def who(self) -> str:
+        """What a row of held-out records is."""
+        return "owner" if self.owned else "group"
+
+    @cached_property
+    def _granted(self) -> dict[Label, float]:
+        return dict(zip(self.plan.labels, np.asarray(self.plan.epsilon).tolist(), strict=True))
+
+    @cached_property
+    def epsilon(self) -> np.ndarray:
+        """What each group grants; NaN for groups that are no owners."""
+        return np.array([self._granted.get(label, np.nan) for label in self.groups])
+
+    @cached_property
+    def spent(self) -> np.ndarray:
+        """The most that one run of any method has spent of each owner of the plan."""
+        return np.asarray(np.max([one.spent for one in self.methods.values()], axis=0))
+
+    @cached_property
+    def together(self) -> "Expense | None":
+        """What all runs cost every owner, composed; None if a place does not say what its runs were charged."""
+        from inosgm.accounting import ACCOUNTANTS
+        from inosgm.owners import Owners
+        from inosgm.runs.expense import counted, expense
+
+        places = {one.place.path: one.place for one in self.methods.values()}
+        costs = [cost for place in places.values() for cost in place.costs]
+        plan = self.plan
+        if not all(place.costs for place in places.values()) or len(costs) < 2:
+            return None
+        columns = {"owner": list(plan.labels), "epsilon": plan.epsilon, "delta": plan.delta, "records": plan.sizes}
+        return expense(Owners.from_table(columns), counted(costs), ACCOUNTANTS[str(plan.accountant)])
+
+    def final(self, method: Trained) -> np.ndarray:
+        """Return what the runs of a method were worth at their end, a row for each and a column for each group."""
+        return method.finals(self.groups, self.measure)
+
+    def worst(self, method: Trained) -> np.ndarray:
+        """Return what each run was worth to whoever it served worst."""
+        return np.asarray(self.better * _least(self.better * self.final(method)))
+
+    def spread(self, method: Trained) -> np.ndarray:
+        """Return the best of each run minus the worst."""
+        found = self.final(method)
+        return np.asarray(-_least(-found) - _least(found))
+
+    def mean(self, method: Trained) -> np.ndarray:
+        """Return what the runs of a method were worth to each group at their end, on average; NaN if unknown."""
+        found = self.final(method)
+        known = ~np.isnan(found)
+        total, count = np.where(known, found, 0).sum(axis=0), known.sum(axis=0)
+        return np.asarray(np.divide(total, count, out=np.full(count.size, np.nan), where=count > 0))
+
+    @cached_property
+    def changes(self) -> tuple[Change, ...]:
+        """The focus minus every other method, the closest first; methods that share no seed are not compared."""
+        others = [one for one in self.methods.values() if one not in (self.focus, self.base)]
+        found = (self._change(self.focus, base) for base in (self.base, *others) if base is not None)
+        return tuple(one for one in found if one is not None)
+
+    def _change(self, method: Trained, base: Trained) -> Change | None:
+        common = [seed for seed in method.seeds if seed in base.seeds]
+        if not common:
+            return None
+        rows = [[one.seeds.index(seed) for seed in common] for one in (method, base)]
+        here, there = (self.final(one)[row] for one, row in zip((method, base), rows, strict=True))
+        moved = here - there
+        together = 1 - 0.05 / max(len(self.groups), 1)
+
+        def of(name: str) -> Interval:
+            values = [getattr(self, name)(one)[row] for one, row in zip((method, base), rows, strict=True)]
+            return interval(values[0] - values[1])
+
+        everyone = [one.everyone(self.measure)[row] for one, row in zip((method, base), rows, strict=True)]
+        by_group = tuple(interval(column) for column in moved.T)
+        return Change(
+            method=method,
+            base=base,
+            by_group=by_group,
+            sure=tuple(interval(column, together) for column in moved.T),
+            worst=of("worst"),
+            spread=of("spread"),
+            everyone=interval(everyone[0] - everyone[1]),
+            line=regression(self.epsilon, np.array([one.value for one in by_group])) if self.owned else None,
+        )
+
+    def shown(self, most: int) -> list[int]:
+        """Return the places of at most so many groups, in their order: the strictest, and those served worst."""
+        if len(self.groups) <= most:
+            return list(range(len(self.groups)))
+        values = self.better * self.mean(self.focus)
+        worst = np.argsort(np.where(np.isnan(values), np.inf, values), kind="stable").tolist()
+        strict = np.argsort(self.epsilon, kind="stable").tolist() if self.owned else []
+        chosen: dict[int, None] = {}
+        for pair in zip(strict or worst, worst, strict=True):
+            for place in pair:
+                if len(chosen) < most:
+                    chosen[place] = None
+        return sorted(chosen)
+
+    def hidden(self, most: int) -> str:
+        """Say who is not shown of so many, or nothing."""
+        left = len(self.groups) - most
+        what = "the strictest and those served worst" if self.owned else "those served worst"
+        return f"{left} of {len(self.groups)} {self.who}s are not shown: these are {what}" if left > 0 else ""
+
+
+def _least(values: np.ndarray) -> np.ndarray:
+    """Return the least known number of each row; NaN if there is none."""
+    least = np.where(np.isnan(values), np.inf, values).min(axis=1)
+    return np.where(np.isfinite(least), least, np.nan)

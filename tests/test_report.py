@@ -1,0 +1,356 @@
+"""Reports: what they say, to whom, and how a real browser shows them."""
+
+import csv
+import json
+import re
+import stat
+from contextlib import chdir
+from dataclasses import replace
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+import typer
+from browser import CHROMIUM, Browser
+from scipy import stats
+from typer.testing import CliRunner
+
+from inosgm import Owners, _cli_report
+from inosgm._yaml import read as read_yaml
+from inosgm.audit.auditing import lira
+from inosgm.cli import app
+from inosgm.config import TrainingConfig
+from inosgm.datasets import load
+from inosgm.reports import read, report
+from inosgm.reports.contents import Contents
+from inosgm.reports.intervals import interval, regression
+from inosgm.reports.page import Page
+from inosgm.reports.pictures import Picture
+from inosgm.reports.trained import Place, Study, Trained
+from inosgm.reports.words import headline, sentences
+from inosgm.runs import Study as Runs
+from inosgm.runs import compare, train
+from inosgm.runs.parts import planned
+from inosgm.sgd.curve import LearningCurve
+from inosgm.sgd.metrics import evaluation
+
+EVIL = ["<script>alert(1)</script>", "\"b\" & 'c'", "$\\frac$ #0072b2"]
+"""Names of owners that must be shown, and never run."""
+
+
+def settings(**changes):
+    values = {
+        "data": {"name": "digits"},
+        "owners": {"csv": "owners.csv", "held_out": "held_out.csv"},
+        "model": {"name": "logistic_regression"},
+        "plan": {"method": "scale", "steps": 4, "expected_batch": 128, "clip_norm": 1.0},
+        "tail": {"kind": "linear", "fraction": 0.6},
+        "optimizer": {"name": "SGD", "lr": 1.0},
+        "training": {"evaluate_every": 2},
+    }
+    return TrainingConfig.from_dict({**values, **changes})
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory):
+    """A directory with everything that a report can be about, small."""
+    place = tmp_path_factory.mktemp("demo")
+    digits = load("digits")
+    with chdir(place):
+        for name, count in (("owners.csv", len(digits.y)), ("held_out.csv", len(digits.y_test))):
+            rows = [(EVIL[row % 3], (1, 2, 8)[row % 3], 1e-5) for row in range(count)]
+            with open(name, "w", encoding="utf-8", newline="") as file:
+                csv.writer(file).writerows([("owner", "epsilon", "delta"), *rows])
+        compare(
+            settings(),
+            ("dp-sgd", "idp-sgd", "ino-sgd"),
+            seeds=2,
+            tune={"optimizer.lr": [1.0, 2.0]},
+            store="demo/comparison",
+            progress=False,
+        )
+        lira(settings(), 8, store="demo/audit", runs=0, progress=False)
+        train(settings(run="run", training={"diagnostics": True}))
+        table = "owner,epsilon,delta,records\na,1,1e-5,50\nb,4,1e-5,150\n"
+        (place / "grants.csv").write_text(table)
+        (place / "wages.csv").write_text("wage\n" + "".join(f"{10 * row}\n" for row in range(200)))
+        (place / "demo" / "statistics").mkdir()
+        wish = ["stats", "mean", "wages.csv", "--column", "wage", "--bounds", "0", "2000", "--owners", "grants.csv"]
+        asked = CliRunner().invoke(app, [*wish, "--output", "demo/statistics/mean.json"])
+        assert asked.exit_code == 0, asked.output
+    return place
+
+
+@pytest.fixture(scope="module")
+def page(demo):
+    """The page about everything, NOT PRIVATE."""
+    return report(demo / "demo", to=demo / "whole.html", title="All & <everything>")
+
+
+@pytest.fixture(scope="module")
+def public(demo):
+    """The page about the comparison alone, with its figures."""
+    return report(demo / "demo" / "comparison", to=demo / "public.html", figures=demo / "figures")
+
+
+class Outline(HTMLParser):
+    """What a page is made of."""
+
+    def __init__(self, path):
+        super().__init__()
+        self.tags, self.ids, self.links, self.headings, self.text = [], [], [], [], []
+        self.feed(path.read_text(encoding="utf-8"))
+
+    def handle_starttag(self, tag, attributes):
+        found = dict(attributes)
+        self.tags.append((tag, found))
+        self.ids += [found["id"]] if "id" in found else []
+        self.links += [found[name] for name in ("href", "src") if name in found]
+        self.headings += [int(tag[1])] if re.fullmatch(r"h[1-6]", tag) else []
+
+    def handle_data(self, data):
+        self.text.append(data)
+
+
+def test_a_page_has_its_sections_and_the_table_of_the_terminal(page, demo):
+    text, contents = page.read_text(encoding="utf-8"), read(demo / "demo")
+    order = ["owners", "learning", "change", "worst", "tail", "tuning", "audits", "answers", "run", "limits"]
+    places = [text.index(f'<h2 id="{name}"') for name in order]
+    assert places == sorted(places)
+    shown = "".join(Outline(page).text)
+    study = contents.studies[0]
+    table = contents.owners(study)
+    assert table.header == ("owner", "granted", "spent", "audited", "DP-SGD", "IDP-SGD", "INO-SGD")
+    assert [row[0] for row in table.rows] == [*EVIL, "everyone"]
+    assert [row[1] for row in table.rows] == ["1", "2", "8", ""]
+    for row in table.rows:
+        for cell in row:
+            assert cell in shown
+            assert cell in contents.table()
+    assert "inosgm compare dp-sgd.yaml idp-sgd.yaml ino-sgd.yaml --seeds 2" in shown
+    assert f"{study.together.runs} runs" in shown
+    assert study.together.runs == 12  # two values for each of three methods, then two seeds for each
+    assert all(study.together.together > study.spent)
+
+
+def test_configurations_on_a_page_read_as_what_was_trained(public, demo):
+    for one in read(demo / "demo" / "comparison").studies[0].methods.values():
+        texts = re.findall(r"<pre>(data:.*?)</pre>", public.read_text(encoding="utf-8"), flags=re.DOTALL)
+        assert one.config in [TrainingConfig.from_dict(read_yaml(text)) for text in texts]
+
+
+def test_names_are_shown_and_never_run(page, public, demo):
+    for path in (page, public):
+        outline = Outline(path)
+        assert not [tag for tag, _ in outline.tags if tag == "script"]
+        assert not [name for _, found in outline.tags for name in found if name.startswith("on")]
+        assert all(name in "".join(outline.text) for name in EVIL)
+    assert "<title>All &amp; &lt;everything&gt; (NOT PRIVATE)</title>" in page.read_text(encoding="utf-8")
+    for file in (demo / "figures").glob("*.svg"):
+        assert "<script" not in file.read_text(encoding="utf-8")
+
+
+def test_a_page_needs_nothing_else_and_can_be_read_aloud(page):
+    outline = Outline(page)
+    assert all(link.startswith(("#", "data:")) for link in outline.links)
+    assert {link[1:] for link in outline.links if link.startswith("#")} <= set(outline.ids)
+    assert len(set(outline.ids)) == len(outline.ids)
+    assert outline.headings[0] == 1
+    assert max(np.diff(outline.headings)) <= 1
+    pictures = [found for tag, found in outline.tags if tag == "svg" and "aria-hidden" not in found]
+    assert len(pictures) > 12
+    assert all(
+        found["role"] == "img" and set(found["aria-labelledby"].split()) <= set(outline.ids) for found in pictures
+    )
+    assert all("scope" in found for tag, found in outline.tags if tag == "th")
+    figures = sum(tag == "figure" for tag, _ in outline.tags)
+    assert sum(found.get("class") == "numbers" for tag, found in outline.tags if tag == "details") == figures
+
+
+def test_what_is_secret_is_marked_and_for_its_owner_only(page, public, demo, tmp_path):
+    assert "NOT PRIVATE" in page.read_text(encoding="utf-8")
+    assert stat.S_IMODE(page.stat().st_mode) == 0o600
+    assert "NOT PRIVATE" not in public.read_text(encoding="utf-8")
+    assert stat.S_IMODE(public.stat().st_mode) == 0o644
+    path = tmp_path / "page.html"
+    assert report(demo / "run", to=path) == path
+    told = path.read_text(encoding="utf-8")
+    assert stat.S_IMODE(path.stat().st_mode) == 0o644
+    assert not re.search("NOT PRIVATE|clipped and learnt", told)
+    report(demo / "run", to=path, private=True)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600  # also of a file that everybody could read
+    assert "clipped and learnt" in path.read_text(encoding="utf-8")
+    report(demo / "demo" / "audit", to=path, figures=tmp_path / "figures")
+    assert {stat.S_IMODE(file.stat().st_mode) for file in (tmp_path / "figures").iterdir()} == {0o600}
+    assert {picture.name for picture in Page(read(demo / "demo")).pictures if picture.secret} == {"budgets", "roc-1"}
+
+
+def test_the_same_runs_give_the_same_page_and_figures(public, demo):
+    again = Page(read(demo / "demo" / "comparison"))
+    assert again.html() == public.read_text(encoding="utf-8")
+    names = ["budgets", "pull", "curves", "change", "worst", "tail", "tuning"]
+    assert [picture.name for picture in again.pictures] == names
+    files = {file.name for file in (demo / "figures").iterdir()}
+    assert files == {f"{name}.{ending}" for name in names for ending in ("svg", "png")}
+    for ending in ("svg", "png"):
+        assert again.pictures[0].file(ending) == (demo / "figures" / f"budgets.{ending}").read_bytes()
+
+
+def test_what_cannot_be_shown_is_refused_in_a_line(demo, tmp_path):
+    (tmp_path / "a.json").write_text("{}")
+    (tmp_path / "b.yaml").write_text("a: 1")
+    for place, message in (
+        (tmp_path / "nowhere", "there is no"),
+        (tmp_path / "a.json", "no answer of `inosgm stats --output`"),
+        (tmp_path / "b.yaml", "no answer"),
+        (tmp_path, "holds nothing that a report can show"),
+    ):
+        with pytest.raises((ValueError, FileNotFoundError), match=message):
+            read(place)
+    with chdir(demo):
+        Runs(settings(), 1, store=tmp_path / "new").begin()
+    with pytest.raises(ValueError, match="no results yet"):
+        read(tmp_path / "new")
+    with pytest.raises(ValueError, match=r"yet:\n  left out: .*no results yet"):
+        read(tmp_path)
+    with pytest.raises(IsADirectoryError, match="name a file"):
+        report(demo / "run", to=tmp_path)
+
+
+def test_the_command(demo, tmp_path):
+    command = typer.Typer()
+    command.command()(_cli_report.report)
+    answer = demo / "demo" / "statistics" / "mean.json"
+    wish = [str(answer), "--output", str(tmp_path / "page.html")]
+    found = CliRunner().invoke(command, [*wish, "--json"])
+    assert found.exit_code == 0, found.output
+    told = json.loads(found.stdout)
+    assert told["report"] == wish[2]
+    assert told["headline"].startswith("Mean of wage: ")
+    assert not told["secret"]
+    assert CliRunner().invoke(command, [*wish, "--quiet"]).stdout == f"{wish[2]}\n"
+    assert f"{json.loads(answer.read_bytes())['value']:.6g}" in (tmp_path / "page.html").read_text(encoding="utf-8")
+
+
+def made(owners, gain, *, seeds=4, records=40, noise=0.02):
+    """A study of made-up runs: INO-SGD changes the recall of every owner by a gain that may depend on its epsilon."""
+    epsilon = np.linspace(0.5, 5, owners)
+    labels = [f"clinic {place}" for place in range(owners)]
+    columns = {"owner": labels, "epsilon": epsilon, "delta": [1e-5] * owners, "records": [100] * owners}
+    ino = settings(owners={"by": "class", "epsilon": 1, "delta": 1e-5})
+    methods, who, true = {}, np.repeat(labels, records), np.arange(owners * records) % 2
+    for name, config in (("IDP-SGD", ino.changed({"tail": {"kind": "none"}})), ("INO-SGD", ino)):
+        plan, curves = planned(config, Owners.from_table(columns), None), []
+        for seed in range(seeds):
+            draw = np.random.default_rng([seed, name == "INO-SGD"])
+            level = 0.5 + (name == "INO-SGD") * gain(epsilon) + noise * draw.standard_normal(owners)
+            right = np.tile(np.arange(records), owners) < np.repeat((records * level).round(), records)
+            curve = LearningCurve()
+            curve.append(4, evaluation(np.ones(true.size), np.where(right, true, 1 - true), true, owners=who))
+            curves.append(curve)
+        methods[name] = Trained(
+            name=name,
+            place=Place(path=name, costs=(), keyed=None, code=None),
+            config=config,
+            plan=plan,
+            spent=plan.spent(),
+            seeds=tuple(range(seeds)),
+            curves=tuple(curves),
+            asked=seeds,
+        )
+    return Study(name="made up", methods=methods)
+
+
+@pytest.mark.parametrize(
+    ("gain", "first", "line"),
+    [
+        (lambda epsilon: 0.4 - 0.06 * epsilon, "serves the worst-served owner better", "the smaller an owner's budget"),
+        (lambda epsilon: -0.3 + 0 * epsilon, "serves the worst-served owner worse", "does not clearly hang"),
+        (lambda epsilon: 0 * epsilon, "are not told apart", "does not clearly hang"),
+    ],
+)
+def test_words_say_what_numbers_say(gain, first, line):
+    contents = Contents(studies=(made(8, gain),))
+    told = " ".join(one.text for one in sentences(contents))
+    assert first in headline(contents).text
+    assert line in told
+    one = contents.studies[0].changes[0]
+    values = [contents.studies[0].worst(method) for method in (one.method, one.base)]
+    band = stats.ttest_rel(*values).confidence_interval()
+    assert (one.worst.low, one.worst.high) == pytest.approx((band.low, band.high))
+
+
+def test_lines_and_intervals_are_those_of_scipy():
+    draw = np.random.default_rng(0)
+    x, y = draw.uniform(size=9), draw.normal(size=9)
+    found, known = regression(x, y), stats.linregress(x, y)
+    margin = stats.t.ppf(0.975, 7) * known.stderr
+    assert found.slope.value == pytest.approx(known.slope)
+    assert (found.slope.low, found.slope.high) == pytest.approx((known.slope - margin, known.slope + margin))
+    assert found.value == pytest.approx(known.intercept + known.slope * found.at)
+    assert interval(y).low == pytest.approx(stats.t.interval(0.95, 8, y.mean(), stats.sem(y))[0])
+    assert not interval(np.ones(3)).clear  # a few runs that agree do not say how runs vary
+    assert regression(x[:2], y[:2]) is None
+
+
+def test_overspending_and_unfinished_runs_are_said_loudly():
+    study = made(3, lambda epsilon: 0 * epsilon)
+    one = study.methods["INO-SGD"]
+    worse = replace(one, spent=one.spent * 2, asked=9)
+    told = sentences(Contents(studies=(replace(study, methods={**study.methods, "INO-SGD": worse}),)))
+    alarms = [sentence.text for sentence in told if sentence.tone == "bad"]
+    assert alarms[0].startswith("More was spent in one run than granted by owners clinic 0, clinic 1 and clinic 2")
+    assert alarms[1] == "Not all runs are done: 4 of 9 with INO-SGD."
+
+
+def test_of_many_owners_the_strictest_and_the_worst_are_shown():
+    study = made(500, lambda epsilon: 0.3 - 0.1 * epsilon, seeds=2)
+    contents = Contents(studies=(study,))
+    table = contents.owners(study)
+    assert len(table.rows) == 41
+    assert "460 of 500 owners are not shown" in table.notes[1]
+    worst = study.groups[int(np.argmin(study.mean(study.focus)))]
+    assert {"clinic 0", "clinic 1", worst} <= {row[0] for row in table.rows}
+    pictures = {picture.name: picture for picture in Page(contents).pictures}
+    assert len(pictures["curves"].panels) == 12
+    assert "488 of 500" in pictures["curves"].note
+    assert all(isinstance(one, Picture) and len(one.table.rows) <= 40 for one in pictures.values())
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory):
+    if CHROMIUM is None:
+        pytest.skip("no chromium: install it, or say where it is with INOSGM_CHROMIUM")
+    with Browser(tmp_path_factory.mktemp("profile")) as made:
+        yield made
+
+
+BOXES = """[...document.querySelectorAll(".panel svg")].map(one => one.getBoundingClientRect())
+    .map(box => [box.width, box.height])"""
+OVER = """[...document.querySelectorAll("body *")].filter(one => !one.closest(".scroll, pre, svg, .unseen, .skip"))
+    .filter(one => one.getBoundingClientRect().right > innerWidth + 1).map(one => one.outerHTML.slice(0, 80))"""
+BODY = "getComputedStyle(document.body).color"
+INK = "getComputedStyle(document.querySelector('.panel svg text')).fill"
+
+
+@pytest.mark.parametrize(("width", "dark"), [(1200, False), (1200, True), (390, False)])
+def test_a_browser_shows_it_in_any_light_and_on_a_phone(page, browser, width, dark):
+    browser.open(page, width=width, dark=dark)
+    assert browser.complaints() == []
+    assert browser.requests() == [page.resolve().as_uri()]
+    assert browser.value("document.documentElement.scrollWidth") <= width
+    assert browser.value(OVER) == []
+    boxes = np.array(browser.value(BOXES))
+    assert len(boxes) > 12
+    assert boxes.min() > 60
+    assert browser.value("getComputedStyle(document.body).color") == (
+        "rgb(233, 238, 243)" if dark else "rgb(28, 39, 51)"
+    )
+    assert browser.value(INK) == ("rgb(166, 178, 190)" if dark else "rgb(91, 102, 115)")
+
+
+def test_a_browser_prints_what_was_run_on_white(page, browser):
+    browser.open(page, width=720, dark=True, media="print")
+    assert browser.value("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    assert browser.value("document.querySelector('#run ~ details pre').getBoundingClientRect().height") > 100
+    assert browser.value("document.documentElement.scrollWidth") <= 720
