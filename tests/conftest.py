@@ -14,6 +14,11 @@ os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")  # virtual machi
 SHARED_DATA = Path(os.environ.get("INOSGM_DATA") or Path(__file__).parents[2] / "shared" / "data")
 
 
+def pytest_xdist_auto_num_workers():
+    """Say how many processes `-n auto` starts: two more than cores, since tests of Ray and of kills mostly wait."""
+    return (os.cpu_count() or 1) + 2
+
+
 def pytest_collection_modifyitems(items):
     if not SHARED_DATA.is_dir():
         for item in items:
