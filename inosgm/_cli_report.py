@@ -42,12 +42,17 @@ def report(
 
     A page about an audit, or with --private, is NOT PRIVATE: it says so, and only its owner can read the file.
     """
-    from inosgm.audit._secret import WARNING
     from inosgm.reports import read, write
-    from inosgm.reports.words import headline
 
     contents = read(*runs, private=private)
-    path = write(contents, to=output, figures=figures, title=title)
+    show(contents, write(contents, to=output, figures=figures, title=title), quiet=quiet, as_json=as_json)
+
+
+def show(contents: "Contents", path: Path, *, quiet: bool, as_json: bool) -> None:
+    """Say what a page says, and where it is."""
+    from inosgm.audit._secret import WARNING
+    from inosgm.reports.words import headline
+
     if as_json:
         typer.echo(json.dumps(_told(contents, path)))
     elif quiet:

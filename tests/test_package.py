@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 import inosgm
-from inosgm import Cost, Ledger, Owners, Plan, demo
+from inosgm import Cost, Ledger, Owners, Plan
 from inosgm.cli import app
 
 
@@ -43,14 +43,6 @@ def test_every_public_name_resolves_and_is_typed():
     assert inosgm.accounting.epsilon(1.0, 1.0, 1, 1e-5) > 0
     with pytest.raises(AttributeError, match="no attribute 'Tales'"):
         inosgm.Tales  # noqa: B018
-
-
-def test_demo_brings_the_mean_of_the_private_owners_values_closer():
-    area = demo.run(key=1)[0]
-    assert abs(area.ordered - area.true) < abs(area.plain - area.true)
-    result = CliRunner().invoke(app, ["demo", "--key", "1"])
-    assert result.exit_code == 0
-    assert "INO-SGM" in result.output
 
 
 CSV = "owner,epsilon,delta,records\nclinic,2,1e-5,900\npatient,0.5,1e-5,100\n"
