@@ -18,7 +18,7 @@ audit: $(READY)
 	$(BIN)/python -m examples.audit
 
 test: $(READY)
-	$(BIN)/python -m pytest -n auto
+	env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest -n auto --dist worksteal
 
 lint: $(READY)
 	$(BIN)/ruff check .

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from inosgm._cli_options import Voice
+
 if TYPE_CHECKING:
     from inosgm._cli_watched import Watched
     from inosgm.jobs import Executor
@@ -38,8 +40,7 @@ class Asked:
         key: Makes the answer reproducible, and not private.
         store: Where jobs are kept; None for this process alone.
         attempts: How often a job may fail.
-        as_json: Print the answer as JSON.
-        quiet: Print nothing else.
+        voice: How to say it.
         output: A file for the answer, as JSON.
     """
 
@@ -49,6 +50,7 @@ class Asked:
     labels: bool = False
     parameters: Mapping[str, Any] = field(default_factory=dict)
     owners: Path
+    voice: Voice
     owner: str | None = None
     delta: float | None = None
     ledger: Path | None = None
@@ -57,8 +59,6 @@ class Asked:
     key: int | None = None
     store: str | None = None
     attempts: int = 5
-    as_json: bool = False
-    quiet: bool = False
     output: Path | None = None
 
 
@@ -79,7 +79,7 @@ def answer(asked: Asked, executor: "Executor") -> None:
     asked = replace(asked, parameters=_spelled(asked.parameters, table, owners))
     _require_parameters(asked, owners)
     ledger = _ledger(asked, granting)
-    _tell(asked, "\n".join(_cost(asked, owners, ledger)))
+    asked.voice.tell("\n".join(_cost(asked, owners, ledger)))
     try:
         estimate = _estimate(asked, table, owners, ledger, executor)
     except BudgetExceeded as refusal:
@@ -106,9 +106,9 @@ def _estimate(
         **asked.parameters,
     }
     if asked.store is None:
-        with table.watched(asked.quiet):
+        with table.watched(asked.voice.quiet):
             return ask(PROCEDURES[asked.question], table, owners, **asking)
-    jobs: dict[str, Any] = {"executor": executor, "attempts": asked.attempts, "progress": not asked.quiet}
+    jobs: dict[str, Any] = {"executor": executor, "attempts": asked.attempts, "progress": not asked.voice.quiet}
     return run_statistic(asked.question, table, owners, store=asked.store, **jobs, **asking)
 
 
@@ -168,12 +168,28 @@ def _owners(asked: Asked, table: "Watched") -> tuple["Owners", "Owners"]:
 
     delta = "delta" if asked.delta is None else asked.delta
     granting = Owners.from_csv(asked.owners, delta=delta)
-    if table.owner is None or "records" in _header(asked.owners):
+    counted = "records" in _header(asked.owners)
+    if table.owner is None and counted:
+        asked.voice.tell(
+            f"no --owner: rows of the table are taken in the order of {asked.owners}, {_in_order(granting)}"
+        )
+    if table.owner is None or counted:
         return granting, granting
     if granting.n_records > len(granting.labels):
         raise ValueError(f"{asked.owners} must have one row per owner where --owner {table.owner} names those of rows")
-    _tell(asked, f"{asked.owners} has no column records: counting the rows of every owner, which are taken as public")
+    asked.voice.tell(
+        f"{asked.owners} has no column records: counting the rows of every owner, which are taken as public"
+    )
     return granting, _counted(asked, table, granting)
+
+
+def _in_order(owners: "Owners") -> str:
+    """Say whose the first rows of a table are."""
+    first = int(owners.of_range(0, 1)[0])
+    number = int(owners.sizes[first])
+    then = owners.of_range(number, number + 1)[:1].tolist() if number < owners.n_records else []
+    more = "".join(f", those after them of {owners.labels[place]}" for place in then)
+    return f"the first {number} are of {owners.labels[first]}{more}"
 
 
 def _counted(asked: Asked, table: "Watched", granting: "Owners") -> "Owners":
@@ -184,12 +200,12 @@ def _counted(asked: Asked, table: "Watched", granting: "Owners") -> "Owners":
     from inosgm.statistics.tables import LABELS, NUMBERS
 
     counts = np.zeros(len(granting.labels), dtype=np.int64)
-    with table.watched(asked.quiet):
+    with table.watched(asked.voice.quiet):
         for batch in table.batches(granting, LABELS if asked.labels else NUMBERS):
             counts += np.bincount(batch.owners, minlength=counts.size)
     held = np.flatnonzero(counts)
     if held.size < counts.size:
-        _tell(asked, f"{counts.size - held.size} of {counts.size} owners have no row in the table, and pay nothing")
+        asked.voice.tell(f"{counts.size - held.size} of {counts.size} owners have no row in the table, and pay nothing")
     return Owners.from_table(
         {
             "owner": [granting.labels[place] for place in held],
@@ -210,10 +226,10 @@ def _ledger(asked: Asked, owners: "Owners") -> "Ledger | None":
     from inosgm.ledger import Ledger
 
     if asked.ledger is None:
-        _tell(asked, "no --ledger: nobody will remember what this cost")
+        asked.voice.tell("no --ledger: nobody will remember what this cost")
         return None
     if not os.path.exists(asked.ledger):
-        _tell(asked, f"there is no ledger {asked.ledger}: it is made, for these owners")
+        asked.voice.tell(f"there is no ledger {asked.ledger}: it is made, for these owners")
     return Ledger(asked.ledger, owners=owners)
 
 
@@ -257,14 +273,8 @@ def _show(asked: Asked, estimate: "Estimate") -> None:
     from inosgm._files import write_durably
 
     about = {"question": asked.question, "table": asked.table, "columns": list(asked.columns), "share": asked.share}
-    content = json.dumps({**about, "parameters": dict(asked.parameters), **estimate.to_dict()})
-    typer.echo(content if asked.as_json else shown(estimate, asked.columns))
+    values = {**about, "parameters": dict(asked.parameters), **estimate.to_dict()}
+    asked.voice.result(lambda: shown(estimate, asked.columns), lambda: values)
     if asked.output is not None:
-        write_durably(asked.output, content.encode() + b"\n")
-        _tell(asked, f"written to {asked.output}")
-
-
-def _tell(asked: Asked, line: str) -> None:
-    """Say something that is no answer."""
-    if not asked.quiet:
-        typer.echo(line, err=asked.as_json)
+        write_durably(asked.output, json.dumps(values).encode() + b"\n")
+        asked.voice.tell(f"written to {asked.output}")

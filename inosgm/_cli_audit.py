@@ -1,6 +1,5 @@
 """The command that audits a method."""
 
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -9,16 +8,23 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from inosgm._cli_seeds import (
+from inosgm._cli_options import (
     AddressOption,
     AttemptsOption,
     ConcurrentOption,
     CpusOption,
+    DataOption,
+    FileOrRun,
     GpusOption,
+    JsonOption,
     ProcessesOption,
+    QuietOption,
+    SetOption,
+    StoreOption,
+    Voice,
     executor_of,
 )
-from inosgm._cli_training import DataOption, QuietOption, SetOption, configuration
+from inosgm._cli_training import configuration
 
 if TYPE_CHECKING:
     from inosgm.audit.report import Audit
@@ -29,12 +35,7 @@ if TYPE_CHECKING:
 CONTRADICTED = 3
 """The exit code of an audit that contradicts a promise."""
 
-MethodArgument = Annotated[Path, typer.Argument(help="The configuration, YAML, or a run directory.")]
 ShadowsOption = Annotated[int, typer.Option("--shadows", min=1, help="How many shadow models.")]
-AuditStoreOption = Annotated[
-    str | None,
-    typer.Option("--store", help="Where they are kept, a path or a URI such as s3://...; else runs/NAME-audit..."),
-]
 AuditSeedOption = Annotated[
     int, typer.Option("--seed", min=0, help="Of the audit: who is in which shadow model, and all noise.")
 ]
@@ -57,7 +58,6 @@ ConfidenceOption = Annotated[
 RunsOption = Annotated[
     int, typer.Option("--runs", min=0, help="Runs of the mechanism itself for each owner's bound; 0: no new ones.")
 ]
-JsonOption = Annotated[bool, typer.Option("--json", help="Everything but curves, for machines.")]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,14 +72,13 @@ class Wish:
     attack: list[str] | None
     confidence: float
     runs: int
-    quiet: bool
-    as_json: bool
+    voice: Voice
 
 
 def audit(
-    file: MethodArgument,
+    file: FileOrRun,
     shadows: ShadowsOption = 512,
-    store: AuditStoreOption = None,
+    store: StoreOption = None,
     seed: AuditSeedOption = 0,
     no_privacy: NoPrivacyOption = False,
     canaries: CanariesOption = 0,
@@ -114,8 +113,7 @@ def audit(
         attack=attack,
         confidence=confidence,
         runs=runs,
-        quiet=quiet,
-        as_json=as_json,
+        voice=Voice(as_json=as_json, quiet=quiet),
     )
     place = store or str(Path("runs") / default_store(file, wish))
     run_audit(config, wish, place, executor_of(processes, address, **ray), attempts=attempts or 5)
@@ -160,22 +158,23 @@ def run_audit(config: "TrainingConfig", wish: Wish, store: str, executor: "Execu
         private=not wish.no_privacy,
         canaries=wish.canaries,
     )
-    tell(f"{_left(study)} are to be trained", wish)
+    wish.voice.tell(f"{_left(study)} are to be trained")
     with _interruptible(study, store):
-        outcome = study.run(executor, attempts=attempts, progress=not wish.quiet)
-    found = None
+        outcome = study.run(executor, attempts=attempts, progress=not wish.voice.quiet)
+    found: Audit | None = None
     if outcome.done:
         try:
-            found = attacked(
+            done = attacked(
                 study,
                 attacks=attacks,
                 targets=None if wish.target is None else (wish.target,),
                 confidence=wish.confidence,
                 runs=wish.runs,
-                progress=not wish.quiet,
+                progress=not wish.voice.quiet,
             )
-            typer.echo(json.dumps(found.to_dict(), allow_nan=False) if wish.as_json else found.table())
-            _write(found, study.store, store, wish)
+            wish.voice.result(done.table, lambda: {"store": store, **done.to_dict()})
+            _write(done, study.store, store, wish.voice)
+            found = done
         except KeyboardInterrupt:
             kept = "all shadow models that are done are kept; the same command attacks again"
             typer.echo(f"interrupted: {kept}", err=True)
@@ -208,12 +207,6 @@ def chosen(names: list[str] | None) -> tuple[str, ...]:
     return tuple(names or ATTACKS)
 
 
-def tell(line: str, wish: Wish) -> None:
-    """Say something about the audit that is no result."""
-    if not wish.quiet:
-        typer.echo(line, err=wish.as_json)
-
-
 def _left(study: "ShadowStudy") -> str:
     return f"{study.left()} of {study.asked} shadow models"
 
@@ -231,7 +224,7 @@ def _interruptible(study: "ShadowStudy", place: str) -> Iterator[None]:
         raise typer.Exit(130) from None
 
 
-def _write(found: "Audit", store: "Store", place: str, wish: Wish) -> None:
+def _write(found: "Audit", store: "Store", place: str, voice: Voice) -> None:
     """Write what was found into the store, or say why that cannot be."""
     from inosgm.audit.report import FILES
 
@@ -240,4 +233,4 @@ def _write(found: "Audit", store: "Store", place: str, wish: Wish) -> None:
     except OSError as error:
         typer.echo(f"not written to {place}: {error}", err=True)
     else:
-        tell(f"written to {place}: {', '.join(FILES)}", wish)
+        voice.tell(f"written to {place}: {', '.join(FILES)}")

@@ -1,24 +1,30 @@
 """The command that compares methods."""
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from inosgm._cli_completion import keys
 from inosgm._cli_keys import keys_of
-from inosgm._cli_seeds import (
+from inosgm._cli_options import (
     AddressOption,
     AttemptsOption,
     ConcurrentOption,
     CpusOption,
+    DataOption,
     GpusOption,
+    JsonOption,
     ProcessesOption,
-    end,
+    QuietOption,
+    SeedOption,
+    SetOption,
+    StoreOption,
+    Voice,
     executor_of,
-    interruptible,
 )
-from inosgm._cli_training import DataOption, QuietOption, SeedOption, SetOption, configuration
+from inosgm._cli_seeds import end, interruptible
+from inosgm._cli_training import configuration
 
 if TYPE_CHECKING:
     from inosgm.config import TrainingConfig
@@ -29,25 +35,28 @@ MethodsOption = Annotated[
 ]
 TuneOption = Annotated[
     list[str] | None,
-    typer.Option("--tune", help="Try these values for each method, run the best: optimizer.lr=1,3,9. Repeatable."),
+    typer.Option(
+        "--tune",
+        autocompletion=keys,
+        help="Try these values for each method, run the best: optimizer.lr=1,3,9. Repeatable.",
+    ),
 ]
 
 
 def compare(
     files: Annotated[list[Path], typer.Argument(help="A configuration whose methods are compared, or several.")],
     methods: MethodsOption = None,
-    seeds: Annotated[int, typer.Option("--seeds", min=1, help="How many runs of each, with the same seeds.")] = 1,
+    seeds: Annotated[
+        int, typer.Option("--seeds", min=1, help="Train so many runs of each, with the same seeds for all.")
+    ] = 1,
     tune: TuneOption = None,
     tune_seeds: Annotated[int, typer.Option("--tune-seeds", min=1, help="How many runs of each value, to tune.")] = 1,
-    store: Annotated[
-        str | None,
-        typer.Option("--store", help="Where runs are kept, a path or a URI such as s3://...; else runs/NAMES-compare."),
-    ] = None,
+    store: StoreOption = None,
     seed: SeedOption = None,
     changes: SetOption = None,
     data_dir: DataOption = None,
     quiet: QuietOption = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Everything, for machines.")] = False,
+    as_json: JsonOption = False,
     processes: ProcessesOption = None,
     address: AddressOption = None,
     num_cpus: CpusOption = None,
@@ -74,16 +83,12 @@ def compare(
         store=place,
     )
     executor = executor_of(processes, address, num_cpus=num_cpus, num_gpus=num_gpus, max_concurrent=max_concurrent)
-
-    def tell(line: str) -> None:
-        if not quiet:
-            typer.echo(line, err=True)
-
-    tell(study.report() if study.left() else f"all {study.runs} runs are done: nothing more is charged")
+    voice = Voice(as_json=as_json, quiet=quiet)
+    voice.tell(study.report() if study.left() else f"all {study.runs} runs are done: nothing more is charged")
     with interruptible(study.runs, place):
-        found = study.run(executor, attempts=attempts or 5, progress=not quiet, tell=tell)
-    typer.echo(json.dumps(found.to_dict(), allow_nan=False) if as_json else found.table())
-    tell(f"kept in {place}; a page with pictures: inosgm report {place}")
+        found = study.run(executor, attempts=attempts or 5, progress=not quiet, tell=voice.tell)
+    voice.result(found.table, lambda: {"store": place, **found.to_dict()})
+    voice.tell(f"kept in {place}; a page with pictures: inosgm report {place}")
     end(_failed(found), place)
 
 

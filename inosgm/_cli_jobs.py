@@ -1,12 +1,16 @@
 """The commands that look at stores of jobs."""
 
-import json
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-jobs = typer.Typer(no_args_is_help=True)
+from inosgm._cli_options import JsonOption, QuietOption, Voice
+
+if TYPE_CHECKING:
+    from inosgm.jobs import Store
+
+jobs = typer.Typer(no_args_is_help=True, help="Stores of jobs: what is done, running, failed and left.")
 
 StoreArgument = Annotated[
     str, typer.Argument(metavar="STORE", help="The store: a path, or a URI such as s3://bucket/runs.")
@@ -16,15 +20,16 @@ StoreArgument = Annotated[
 @jobs.command()
 def status(
     store: StoreArgument,
-    as_json: Annotated[bool, typer.Option("--json", help="Everything but tracebacks, for machines.")] = False,
     tracebacks: Annotated[bool, typer.Option("--tracebacks", help="Those of failed jobs; they may show data.")] = False,
+    quiet: QuietOption = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Say which jobs of a store are done, running, failed and left; reads the store alone."""
     from inosgm.jobs import Store
     from inosgm.jobs.status import status as look
 
     found = look(Store(store))
-    typer.echo(json.dumps(found.to_dict()) if as_json else found.report(tracebacks=tracebacks))
+    Voice(as_json=as_json, quiet=quiet).result(lambda: found.report(tracebacks=tracebacks), found.to_dict)
 
 
 @jobs.command()
@@ -32,6 +37,8 @@ def summary(
     store: StoreArgument,
     parquet: Annotated[Path | None, typer.Option(help="Also write all numbers into this Parquet file.")] = None,
     figure: Annotated[Path | None, typer.Option(help="Also draw them into this file: .svg, .png, .pdf.")] = None,
+    quiet: QuietOption = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Say what the runs of a store that are done came to: mean, spread and confidence band by owner; or by point.
 
@@ -44,26 +51,37 @@ def summary(
     from inosgm.runs import Summary
     from inosgm.runs.seeds import holds_sweep
 
-    place = Store(store)
+    voice, place = Voice(as_json=as_json, quiet=quiet), Store(store)
+    if not place.exists():
+        raise FileNotFoundError(f"there is no store at {place.uri}")
     if holds_sweep(place):
-        from inosgm.runs.comparison import Comparison, holds_comparison
-        from inosgm.runs.standings import standings
-
         if figure is not None:
             raise ValueError(f"--figure is about one configuration, and {store} holds several: `inosgm report` draws")
-        points = standings(place)
-        if holds_comparison(place):
-            typer.echo(Comparison.of(place).table())
-            typer.echo("\nall points, those that were tried to tune included:")
-        typer.echo(points.table())
-        if parquet is not None:
-            parquet.write_bytes(points.to_parquet())
+        _points(place, parquet, voice)
         return
     found = Audit.of(place) if holds(place, AUDIT) else Summary.of(place)
-    typer.echo(found.table())
+    voice.result(found.table, lambda: {"store": place.uri, **found.to_dict()})
     if parquet is not None:
         found.to_parquet(parquet)
     if figure is not None:
         found.figure(figure)
     if isinstance(found, Audit):
         end_if_contradicted(found)
+
+
+def _points(store: "Store", parquet: Path | None, voice: Voice) -> None:
+    """Say what the points of a sweep came to, those of a comparison after what that came to."""
+    from inosgm.runs.comparison import Comparison, holds_comparison
+    from inosgm.runs.standings import standings
+
+    points = standings(store)
+    compared = Comparison.of(store) if holds_comparison(store) else None
+    if compared is None:
+        voice.result(points.table, lambda: {"store": store.uri, **points.to_dict()})
+    else:
+        voice.result(
+            lambda: f"{compared.table()}\n\nall points, those that were tried to tune included:\n{points.table()}",
+            lambda: {"store": store.uri, **compared.to_dict(), **points.to_dict()},
+        )
+    if parquet is not None:
+        parquet.write_bytes(points.to_parquet())

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from inosgm._cli_options import JsonOption, QuietOption
+
 if TYPE_CHECKING:
     from inosgm.reports import Contents
 
@@ -33,19 +35,24 @@ def report(
     figures: FiguresOption = None,
     private: PrivateOption = False,
     title: TitleOption = None,
-    quiet: Annotated[bool, typer.Option("--quiet", help="Print only where the page is.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="What the page says, for machines.")] = False,
+    quiet: QuietOption = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Write one HTML page about what runs came to, for whom: it needs nothing else, and can be sent around.
 
     A page about an audit, or with --private, is NOT PRIVATE: it says so, and only its owner can read the file.
     """
-    from inosgm.audit._secret import WARNING
     from inosgm.reports import read, write
-    from inosgm.reports.words import headline
 
     contents = read(*runs, private=private)
-    path = write(contents, to=output, figures=figures, title=title)
+    show(contents, write(contents, to=output, figures=figures, title=title), quiet=quiet, as_json=as_json)
+
+
+def show(contents: "Contents", path: Path, *, quiet: bool, as_json: bool) -> None:
+    """Say what a page says, and where it is."""
+    from inosgm.audit._secret import WARNING
+    from inosgm.reports.words import headline
+
     if as_json:
         typer.echo(json.dumps(_told(contents, path)))
     elif quiet:

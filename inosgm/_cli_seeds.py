@@ -2,70 +2,31 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING
 
 import typer
+
+from inosgm._cli_options import Voice
 
 if TYPE_CHECKING:
     from inosgm.config import TrainingConfig
     from inosgm.jobs import Executor
 
-SeedsOption = Annotated[
-    int | None, typer.Option("--seeds", min=1, help="Train so many runs, whose seeds follow from the file's.")
-]
-StoreOption = Annotated[
-    str | None,
-    typer.Option("--store", help="Where runs are kept, a path or a URI such as s3://...; else runs/NAME-seeds."),
-]
-ProcessesOption = Annotated[int | None, typer.Option("--processes", min=1, help="Train in so many processes.")]
-AddressOption = Annotated[
-    str | None, typer.Option("--address", help="Train on Ray: auto, local, or the address of a cluster.")
-]
-CpusOption = Annotated[float | None, typer.Option("--num-cpus", min=0, help="CPUs, and threads, of a trainer on Ray.")]
-GpusOption = Annotated[float | None, typer.Option("--num-gpus", min=0, help="GPUs of a trainer on Ray.")]
-ConcurrentOption = Annotated[
-    int | None, typer.Option("--max-concurrent", min=1, help="At most so many trainers on Ray at once.")
-]
-AttemptsOption = Annotated[
-    int | None, typer.Option("--attempts", min=1, help="Give a run up after so many failures; else 5.")
-]
-
-
-def refuse(why: str, **options: Any) -> None:
-    """Raise for the first option that was given where it makes no sense."""
-    for name, value in options.items():
-        if value is not None:
-            raise ValueError(f"--{name.replace('_', '-')} {why}")
-
-
-def executor_of(processes: int | None, address: str | None, **ray: Any) -> "Executor":
-    """Return who works: this process, several, or a Ray."""
-    from inosgm.jobs import ProcessExecutor, SerialExecutor
-
-    if address is None:
-        refuse("goes with --address", **ray)
-        return SerialExecutor() if processes is None else ProcessExecutor(processes)
-    refuse("does not go with --address, which has workers of its own", processes=processes)
-    from ray_jobs import RayExecutor
-
-    return RayExecutor(address=address, **{name: value for name, value in ray.items() if value is not None})
-
 
 def train_seeds(
-    config: "TrainingConfig", seeds: int, store: str, executor: "Executor", *, attempts: int, quiet: bool
+    config: "TrainingConfig", seeds: int, store: str, executor: "Executor", *, attempts: int, voice: Voice
 ) -> None:
     """Train many runs, say what they came to, and end with 130 if interrupted, with 1 if one has failed."""
     from inosgm import runs
 
     study = runs.Study(config, seeds, store=store)
-    if not quiet:
-        left = study.left()
-        typer.echo(study.report() if left else f"all {seeds} runs are done: nothing more is charged")
+    voice.tell(study.report() if study.left() else f"all {seeds} runs are done: nothing more is charged")
     with interruptible(seeds, store):
-        found = study.run(executor, attempts=attempts, progress=not quiet)
+        found = study.run(executor, attempts=attempts, progress=not voice.quiet)
     if found.outcome.done:
-        typer.echo(found.write().table())
-        typer.echo(f"written to {store}: results.parquet, summary.parquet, summary.svg")
+        summary = found.write()
+        voice.result(summary.table, lambda: {"store": store, **summary.to_dict()})
+        voice.tell(f"written to {store}: results.parquet, summary.parquet, summary.svg")
     end([f"run {study.index(job)}, job {job}: {line}" for job, line in found.outcome.failed.items()], store)
 
 

@@ -11,7 +11,19 @@ import typer
 from typer.core import TyperCommand
 
 from inosgm._cli_asked import Asked, answer
-from inosgm._cli_seeds import executor_of, refuse
+from inosgm._cli_options import (
+    AddressOption,
+    AttemptsOption,
+    ConcurrentOption,
+    CpusOption,
+    DeltaOption,
+    JsonOption,
+    ProcessesOption,
+    QuietOption,
+    Voice,
+    executor_of,
+    refuse,
+)
 
 if TYPE_CHECKING:
     from inosgm.jobs import Executor
@@ -34,22 +46,22 @@ COMMON: dict[str, Any] = {
         ),
     ],
     "owner": Annotated[str | None, typer.Option(help="The column of the table that names the owner of every row.")],
-    "delta": Annotated[float | None, typer.Option(help="One delta for all, instead of a column of the CSV.")],
+    "delta": DeltaOption,
     "ledger": Annotated[Path | None, typer.Option(help="The ledger that is charged; it is made if there is none.")],
     "share": Annotated[float, typer.Option(help="Which part of every owner's epsilon this may cost.")],
     "method": Annotated[Method, typer.Option(help="A sensitivity for each owner (scale), or the strictest for all.")],
     "key": Annotated[int | None, typer.Option(help="Make the answer reproducible (and not private).")],
-    "as_json": Annotated[bool, typer.Option("--json", help="Print the answer as JSON.")],
-    "quiet": Annotated[bool, typer.Option("--quiet", help="No costs before, and no progress: only the answer.")],
-    "output": Annotated[Path | None, typer.Option(help="Write the answer to this file, as JSON.")],
+    "as_json": JsonOption,
+    "quiet": QuietOption,
+    "output": Annotated[Path | None, typer.Option(help="Write the result to this file too, as JSON.")],
     "store": Annotated[
         str | None, typer.Option(help="For large tables: keep partial sums here, a path or a URI such as s3://...")
     ],
-    "processes": Annotated[int | None, typer.Option(min=1, help="Read fragments of the table in so many processes.")],
-    "address": Annotated[str | None, typer.Option(help="Read them on Ray: auto, local, or the address of a cluster.")],
-    "num_cpus": Annotated[float | None, typer.Option(min=0, help="CPUs of a job on Ray.")],
-    "max_concurrent": Annotated[int | None, typer.Option(min=1, help="At most so many jobs on Ray at once.")],
-    "attempts": Annotated[int | None, typer.Option(min=1, help="Give up after so many failures of a job; else 5.")],
+    "processes": ProcessesOption,
+    "address": AddressOption,
+    "num_cpus": CpusOption,
+    "max_concurrent": ConcurrentOption,
+    "attempts": AttemptsOption,
 }
 DEFAULTS = {"share": 1.0, "method": Method.scale, "as_json": False, "quiet": False, "stratified": False}
 
@@ -150,7 +162,8 @@ def commands(executor: Callable[..., "Executor"], kept: Kept = lambda store, nam
         executor: Says who works, given the options `WORKERS`.
         kept: Returns the store, from the one that is given and a name for one that is not.
     """
-    group = typer.Typer(no_args_is_help=True, add_completion=False)
+    about = "Private statistics of a table, each owner with its own budget."
+    group = typer.Typer(no_args_is_help=True, add_completion=False, help=about)
     for name, question in QUESTIONS.items():
         group.command(name, cls=Lists)(_command(name, question, executor, kept))
     return group
@@ -175,6 +188,7 @@ def _command(name: str, question: Question, executor: Callable[..., "Executor"],
         given["store"] = kept(given["store"], "-".join([name, Path(table).stem, *column]))
         if given["store"] is None:
             refuse("goes with --store, which says where partial sums are kept", **who, attempts=attempts)
+        voice = Voice(as_json=given.pop("as_json"), quiet=given.pop("quiet"))
         own = {option: given.pop(option) for option in (*question.needs, *question.takes)}
         columns, parameters = _asked(question, column, own)
         asked = Asked(
@@ -184,6 +198,7 @@ def _command(name: str, question: Question, executor: Callable[..., "Executor"],
             labels=question.labels,
             parameters=parameters,
             attempts=attempts or 5,
+            voice=voice,
             **given,
         )
         answer(asked, executor(**who))

@@ -7,35 +7,31 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from inosgm._cli_seeds import (
+from inosgm._cli_options import (
     AddressOption,
     AttemptsOption,
     ConcurrentOption,
     CpusOption,
+    DataOption,
+    File,
+    FileOrRun,
     GpusOption,
+    JsonOption,
     ProcessesOption,
+    QuietOption,
+    RunOption,
+    SeedOption,
     SeedsOption,
+    SetOption,
     StoreOption,
+    Voice,
     executor_of,
     refuse,
-    train_seeds,
 )
+from inosgm._cli_seeds import train_seeds
 
 if TYPE_CHECKING:
     from inosgm.config import TrainingConfig
-
-File = Annotated[Path, typer.Argument(help="The configuration of the run, YAML.")]
-RunOption = Annotated[
-    Path | None, typer.Option("--run", help="The run directory; else the file's `run`, or runs/NAME-OF-THE-FILE.")
-]
-DataOption = Annotated[Path | None, typer.Option("--data-dir", help="The data directory; else INOSGM_DATA.")]
-SeedOption = Annotated[
-    int | None, typer.Option("--seed", help="The seed, instead of the file's; with --seeds the root of all.")
-]
-SetOption = Annotated[
-    list[str] | None, typer.Option("--set", help="Set a key of the file: plan.steps=100. As often as you like.")
-]
-QuietOption = Annotated[bool, typer.Option("--quiet", help="No plan and no progress, only the result.")]
 
 
 def train(
@@ -43,9 +39,10 @@ def train(
     run: RunOption = None,
     data_dir: DataOption = None,
     seed: SeedOption = None,
-    steps: Annotated[int | None, typer.Option(help="Make so many steps now; else all that are left.")] = None,
+    steps: Annotated[int | None, typer.Option(min=0, help="Make so many steps now; else all that are left.")] = None,
     changes: SetOption = None,
     quiet: QuietOption = False,
+    as_json: JsonOption = False,
     seeds: SeedsOption = None,
     store: StoreOption = None,
     processes: ProcessesOption = None,
@@ -56,12 +53,13 @@ def train(
     attempts: AttemptsOption = None,
 ) -> None:
     """Train a model with per-owner budgets; the same command goes on with a run, or with many, that were stopped."""
+    voice = Voice(as_json=as_json, quiet=quiet)
     if seeds is not None:
         refuse("goes with one run, not with --seeds", run=run, steps=steps)
         ray = {"num_cpus": num_cpus, "num_gpus": num_gpus, "max_concurrent": max_concurrent}
         config = configuration(file, None, data_dir, seed, changes).model_copy(update={"run": None})
         place = store or str(Path("runs") / f"{file.stem}-seeds")
-        train_seeds(config, seeds, place, executor_of(processes, address, **ray), attempts=attempts or 5, quiet=quiet)
+        train_seeds(config, seeds, place, executor_of(processes, address, **ray), attempts=attempts or 5, voice=voice)
         return
     several = {"store": store, "processes": processes, "address": address, "attempts": attempts}
     refuse("goes with --seeds", **several, num_cpus=num_cpus, num_gpus=num_gpus, max_concurrent=max_concurrent)
@@ -69,33 +67,44 @@ def train(
     from inosgm import runs
 
     training = runs.build(config, note=f"{file.name}, seed {config.seed}")
-    if not quiet:
-        typer.echo(training.plan.report())
+    voice.tell(training.plan.report())
     if training.begun_at:
-        typer.echo(f"going on from step {training.begun_at} of the run in {config.run}")
-    result = runs.train(training, steps=steps, progress=not quiet)
-    typer.echo(f"after {result.steps_done} steps")
-    typer.echo(result.report())
-    typer.echo(f"written to {config.run}")
+        voice.tell(f"going on from step {training.begun_at} of the run in {config.run}")
+    try:
+        result = runs.train(training, steps=steps, progress=not quiet)
+    except KeyboardInterrupt:
+        typer.echo(f"interrupted: what is done is kept in {config.run}, and the same command goes on with it", err=True)
+        raise typer.Exit(130) from None
+    voice.result(
+        lambda: f"after {result.steps_done} steps\n{result.report()}", lambda: {"run": config.run, **result.to_dict()}
+    )
+    voice.tell(f"written to {config.run}")
 
 
 def evaluate(
-    run: Annotated[Path, typer.Argument(help="A run directory, or the configuration of a run.")],
-    directory: RunOption = None,
+    file: FileOrRun,
+    run: RunOption = None,
     data_dir: DataOption = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Everything, for machines.")] = False,
+    seed: SeedOption = None,
+    changes: SetOption = None,
+    quiet: QuietOption = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Evaluate the latest checkpoint of a run on the held-out records, owner by owner."""
-    from inosgm import runs
-    from inosgm.runs.training import configuration_in
+    if file.is_dir():
+        from inosgm.runs.training import configuration_in
 
-    config = _rooted(configuration_in(run), data_dir) if run.is_dir() else configuration(run, directory, data_dir)
+        refuse("goes with a configuration, not with a run directory", run=run, seed=seed, set=changes)
+        config = _rooted(configuration_in(file), data_dir)
+    else:
+        config = configuration(file, run, data_dir, seed, changes)
+    from inosgm import runs
+
     found = runs.evaluate(config)
-    if as_json:
-        typer.echo(json.dumps(found.to_dict(), allow_nan=False))
-        return
-    typer.echo(f"{config.run} after {found.steps_done} steps")
-    typer.echo(found.report())
+    Voice(as_json=as_json, quiet=quiet).result(
+        lambda: f"{config.run} after {found.steps_done} steps\n{found.report()}",
+        lambda: {"run": config.run, **found.to_dict()},
+    )
 
 
 def revise(
@@ -103,21 +112,26 @@ def revise(
     budgets: Annotated[Path, typer.Option(help="CSV with the columns owner, epsilon and, if it changes, delta.")],
     run: RunOption = None,
     data_dir: DataOption = None,
+    seed: SeedOption = None,
     changes: SetOption = None,
     back: Annotated[
         bool, typer.Option("--back", help="Go back, and delete what came later, if an owner has spent more.")
     ] = False,
+    quiet: QuietOption = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Give owners of a run new budgets: it gets a new plan, after going back if somebody has spent more."""
-    config = configuration(file, run, data_dir, None, changes)
+    config = configuration(file, run, data_dir, seed, changes)
     from inosgm import runs
 
     before = runs.evaluate(config).steps_done
     training = runs.revise(config, *_budgets(budgets), back=back)
-    now = training.trainer.steps_done
+    now, plan = training.trainer.steps_done, training.plan
     went = f"went back from step {before} to step {now}" if now < before else f"is at step {now}"
-    typer.echo(training.plan.report())
-    typer.echo(f"{config.run} {went} and follows this plan from there: `train` goes on with it")
+    voice = Voice(as_json=as_json, quiet=quiet)
+    about = {"run": config.run, "from": before, "steps": now}
+    voice.result(plan.report, lambda: {**about, "plan": json.loads(plan.to_json())})
+    voice.tell(f"{config.run} {went} and follows this plan from there: `train` goes on with it")
 
 
 def configuration(

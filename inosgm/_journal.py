@@ -137,9 +137,11 @@ class FileJournal:
                 known = len(self.heads), self._seen, self._ended
                 try:
                     rows = self._read()
-                except BaseException:  # all or nothing: rows that nobody was given must not count as seen
+                except BaseException as error:  # all or nothing: rows that nobody was given must not count as seen
                     del self.heads[known[0] :]
                     self._seen, self._ended = known[1:]
+                    if isinstance(error, OSError):
+                        error.filename = self._path
                     raise
                 yield rows
             finally:

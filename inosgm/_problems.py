@@ -72,14 +72,14 @@ def _keys(model: type[BaseModel], place: Sequence[str], form: str | None) -> lis
     """Return the keys that there are at a place."""
     models = [model]
     for part in place:
-        models = [inner for one in models if part in one.model_fields for inner in _models(one.model_fields[part])]
+        models = [inner for one in models if part in one.model_fields for inner in sections(one.model_fields[part])]
     if form is not None:
         models = [one for one in models if form in _forms(one)] or models
     return list(dict.fromkeys(key for one in models for key in one.model_fields))
 
 
-def _models(field: Any) -> Iterator[type[BaseModel]]:
-    """Yield the models that a field may hold."""
+def sections(field: Any) -> Iterator[type[BaseModel]]:
+    """Yield the sections that a key may hold."""
     waiting = [field.annotation if hasattr(field, "annotation") else field]
     while waiting:
         one = waiting.pop(0)

@@ -1,6 +1,7 @@
 """Owners: who holds which record, and which (epsilon, delta) each owner grants."""
 
 import csv
+import re
 from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
@@ -105,7 +106,8 @@ class Owners:
         counted = records is not None and records in names
         for argument, column in (("owner", owner), ("epsilon", epsilon), ("delta", delta)):
             if isinstance(column, str) and column not in names:
-                remedy = f"{argument}= takes another name" + ", or the number itself" * (argument != "owner")
+                remedy = f"rename the one that holds it, or pass its name as {argument}="
+                remedy += ", or the number itself" * (argument != "owner") + " (--delta)" * (argument == "delta")
                 shown = ", ".join(map(repr, names[:10])) or "no columns"
                 raise ValueError(f"the table has no column {column!r} for {argument}, only {shown}: {remedy}")
         labels, index = _index_labels(f"column {owner!r}", table[owner])
@@ -115,7 +117,7 @@ class Owners:
             twice = labels[int(np.argmax(np.bincount(index)))]
             raise ValueError(
                 f"a table with a column {records!r} must have one row per owner, got several of {twice!r}: "
-                "pass records=None if a row is a record"
+                "add up their records, or leave that column out (records=None) if a row is a record"
             )
         budgets = {
             argument: _agreed(column, _numbers(f"column {column!r}", table[column]), labels, index)
@@ -162,7 +164,8 @@ class Owners:
             return cls.from_table(columns, owner=owner, epsilon=epsilon, delta=delta, records=records)
         except (ValueError, TypeError) as error:
             name = path if isinstance(path, str | PathLike) else path.name
-            raise ValueError(f"{name} does not describe owners: {error}") from None
+            why = "it must be text in UTF-8" if isinstance(error, UnicodeDecodeError) else _by_row(str(error))
+            raise ValueError(f"{name} does not describe owners: {why}") from None
 
     @cached_property
     def of_record(self) -> np.ndarray:
@@ -402,6 +405,11 @@ def _read_csv(path: str | PathLike[str] | TextIO, wanted: set[str]) -> dict[str,
     if not any(columns.values()) and kept:
         raise ValueError("the file has no rows: write one per record, or one per owner with a column 'records'")
     return {**columns}
+
+
+def _by_row(problem: str) -> str:
+    """Return a problem with rows as people count them: the first is the one after the names of the columns."""
+    return re.sub(r"at position (\d+)", lambda found: f"in row {int(found.group(1)) + 1}", problem)
 
 
 def _parse(name: str, values: list[str]) -> list[float]:

@@ -1,7 +1,7 @@
 """Options that all commands on a Ray have in common."""
 
 import os
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -14,21 +14,17 @@ StoreUri = Annotated[
     str | None,
     typer.Option(
         "--store",
-        help="Where runs are kept: a path that all nodes see, or a URI such as s3://bucket/runs; else runs/NAME-...",
+        help="Where jobs are kept: a path that all nodes see, or a URI such as s3://bucket/runs; else runs/NAME-...",
     ),
 ]
 Address = Annotated[
     str | None, typer.Option(help="Where Ray is; else RAY_ADDRESS, one that runs here, or one that is started: local.")
 ]
-Cpus = Annotated[float, typer.Option(min=0, help="CPUs, and threads, of a trainer.")]
-Gpus = Annotated[float, typer.Option(min=0, help="GPUs of a trainer.")]
-Concurrent = Annotated[int | None, typer.Option(min=1, help="At most so many trainers at once.")]
-Attempts = Annotated[int, typer.Option(min=1, help="Give a run up after so many failures.")]
 
 
-def ray_executor(address: str | None, num_cpus: float, num_gpus: float, max_concurrent: int | None) -> RayExecutor:
-    """Return who works."""
-    return RayExecutor(address=address, num_cpus=num_cpus, num_gpus=num_gpus, max_concurrent=max_concurrent)
+def ray_executor(**options: Any) -> RayExecutor:
+    """Return who works, given those options that were given."""
+    return RayExecutor(**{name: value for name, value in options.items() if value is not None})
 
 
 def kept(store: str | None, name: str) -> str:

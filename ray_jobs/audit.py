@@ -7,8 +7,6 @@ from inosgm._cli_audit import (
     AuditSeedOption,
     CanariesOption,
     ConfidenceOption,
-    JsonOption,
-    MethodArgument,
     NoPrivacyOption,
     RunsOption,
     ShadowsOption,
@@ -18,15 +16,26 @@ from inosgm._cli_audit import (
     method_of,
     run_audit,
 )
-from inosgm._cli_training import DataOption, QuietOption, SetOption
-from ray_jobs._options import Address, Attempts, Concurrent, Cpus, Gpus, StoreUri, kept, ray_executor
+from inosgm._cli_options import (
+    AttemptsOption,
+    ConcurrentOption,
+    CpusOption,
+    DataOption,
+    FileOrRun,
+    GpusOption,
+    JsonOption,
+    QuietOption,
+    SetOption,
+    Voice,
+)
+from ray_jobs._options import Address, StoreUri, kept, ray_executor
 
 app = typer.Typer(add_completion=False)
 
 
 @app.command()
 def main(
-    file: MethodArgument,
+    file: FileOrRun,
     shadows: ShadowsOption = 512,
     store: StoreUri = None,
     seed: AuditSeedOption = 0,
@@ -41,14 +50,14 @@ def main(
     quiet: QuietOption = False,
     as_json: JsonOption = False,
     address: Address = None,
-    num_cpus: Cpus = 1,
-    num_gpus: Gpus = 0,
-    max_concurrent: Concurrent = None,
-    attempts: Attempts = 5,
+    num_cpus: CpusOption = None,
+    num_gpus: GpusOption = None,
+    max_concurrent: ConcurrentOption = None,
+    attempts: AttemptsOption = None,
 ) -> None:
     """Audit a method with shadow models that are trained on a Ray, as `inosgm audit`; the same command goes on."""
     config = method_of(file, data_dir, changes)
-    executor = ray_executor(address, num_cpus, num_gpus, max_concurrent)
+    executor = ray_executor(address=address, num_cpus=num_cpus, num_gpus=num_gpus, max_concurrent=max_concurrent)
     wish = Wish(
         shadows=shadows,
         seed=seed,
@@ -58,10 +67,9 @@ def main(
         attack=attack,
         confidence=confidence,
         runs=runs,
-        quiet=quiet,
-        as_json=as_json,
+        voice=Voice(as_json=as_json, quiet=quiet),
     )
-    run_audit(config, wish, kept(store, default_store(file, wish)), executor, attempts=attempts)
+    run_audit(config, wish, kept(store, default_store(file, wish)), executor, attempts=attempts or 5)
 
 
 if __name__ == "__main__":

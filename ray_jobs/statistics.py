@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from inosgm._cli_seeds import refuse
+from inosgm._cli_options import refuse
 from inosgm._cli_stats import commands
 from ray_jobs._options import kept
 from ray_jobs.data_executor import RayDataExecutor

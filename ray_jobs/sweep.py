@@ -3,20 +3,18 @@
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from enum import StrEnum
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
-from inosgm._cli_keys import keys_of
-from inosgm._cli_seeds import end, interruptible, refuse
-from inosgm._cli_training import DataOption, File, QuietOption, SeedOption, SetOption, configuration
+from inosgm._cli_options import refuse
+from inosgm._cli_sweep import command
 from inosgm.config import TrainingConfig
 from inosgm.jobs import Executor, Store
-from inosgm.runs.grid import values_from
-from inosgm.runs.standings import TABLE, Metric, Sweep
-from ray_jobs._options import Address, Attempts, Concurrent, Cpus, Gpus, StoreUri, kept, ray_executor
-from ray_jobs.domains import Domain, domain_from
+from inosgm.runs.standings import Metric, Sweep
+from ray_jobs._options import kept, ray_executor
+from ray_jobs.domains import Domain
+from ray_jobs.executor import RayExecutor
 from ray_jobs.sweeping import SweepStudy
 from ray_jobs.tuning import Asha
 
@@ -86,80 +84,14 @@ def sweep(
     return made.run(executor, attempts=attempts, progress=progress)
 
 
-class Scheduler(StrEnum):
-    """Who stops runs early."""
-
-    asha = "asha"
+def _workers(processes: int | None, **ray: Any) -> RayExecutor:
+    """Return who works: a Ray, wherever it is found."""
+    refuse("does not go with Ray, which has workers of its own: --max-concurrent", processes=processes)
+    return ray_executor(**ray)
 
 
 app = typer.Typer(add_completion=False)
-
-
-@app.command()
-def main(
-    file: File,
-    store: StoreUri = None,
-    grid: Annotated[
-        list[str] | None,
-        typer.Option("--grid", help="Try each value: optimizer.lr=0.1,0.5. With several keys, all combinations."),
-    ] = None,
-    search: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--search",
-            help="Draw values: KEY=uniform:0.1..0.9, =log:0.01..10, =integer:16..64 or =choice:SGD,Adam.",
-        ),
-    ] = None,
-    samples: Annotated[int | None, typer.Option(min=1, help="How many times to draw; goes with --search.")] = None,
-    seeds: Annotated[int, typer.Option(min=1, help="How many runs of each point, with the same seeds for all.")] = 1,
-    searcher: Annotated[
-        str | None,
-        typer.Option(
-            help="Who chooses points by results: optuna, hyperopt, ... if installed, or package.module:Class."
-        ),
-    ] = None,
-    scheduler: Annotated[Scheduler | None, typer.Option(help="Stop runs early that are worse than others.")] = None,
-    first_rung: Annotated[
-        int | None, typer.Option(min=1, help="Steps before a run may be stopped; else a ninth of all. For asha.")
-    ] = None,
-    keep: Annotated[float | None, typer.Option(help="One of so many goes on from each rung; else 3. For asha.")] = None,
-    metric: Annotated[Metric, typer.Option(help="What is compared, on held-out records.")] = Metric.balanced_accuracy,
-    address: Address = None,
-    num_cpus: Cpus = 1,
-    num_gpus: Gpus = 0,
-    max_concurrent: Concurrent = None,
-    attempts: Attempts = 5,
-    changes: SetOption = None,
-    seed: SeedOption = None,
-    data_dir: DataOption = None,
-    quiet: QuietOption = False,
-) -> None:
-    """Train what differs from a configuration in a few keys, and say what each is worth; the same command goes on."""
-    if scheduler is None:
-        refuse("goes with --scheduler asha", first_rung=first_rung, keep=keep)
-    place = kept(store, f"{file.stem}-sweep")
-    made = SweepStudy(
-        configuration(file, None, data_dir, seed, changes).model_copy(update={"run": None}),
-        keys_of("--grid", grid, values_from),
-        search=keys_of("--search", search, domain_from),
-        samples=samples,
-        seeds=seeds,
-        store=place,
-        scheduler=None if scheduler is None else Asha(first=first_rung, keep=keep or 3.0),
-        searcher=searcher,
-        metric=metric,
-    )
-    if not quiet:
-        typer.echo(made.report())
-    with interruptible(made.runs, place):
-        found = made.run(
-            ray_executor(address, num_cpus, num_gpus, max_concurrent), attempts=attempts, progress=not quiet
-        )
-    typer.echo(found.table(metric))
-    typer.echo(f"written to {place}: {TABLE}, results.parquet")
-    failed = [(one.point.name, index, line) for one in found.standings for index, line in one.failed.items()]
-    end([f"{name}, run {index}: {line}" for name, index, line in failed], place)
-
+app.command()(command(_workers, kept))
 
 if __name__ == "__main__":
     from inosgm.cli import main as run

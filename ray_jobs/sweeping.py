@@ -1,8 +1,8 @@
-"""A sweep before its first run begins, and how its runs are made."""
+"""A sweep before its first run begins, and how its runs are made; Ray is imported only where it works or decides."""
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from inosgm import _validate
 from inosgm.config import TrainingConfig
@@ -12,9 +12,9 @@ from inosgm.runs.grid import Point, grid_of, points_of
 from inosgm.runs.seeds import Study
 from inosgm.runs.standings import TABLE, Metric, Sweep, standings, stopped_early
 from ray_jobs.domains import Domain, samples_of
-from ray_jobs.executor import RayExecutor
-from ray_jobs.searchers import Given, Searched, chosen, searcher_called
-from ray_jobs.tuning import Asha, tuned
+
+if TYPE_CHECKING:
+    from ray_jobs.tuning import Asha
 
 
 class SweepStudy:
@@ -39,7 +39,7 @@ class SweepStudy:
         samples: int | None = None,
         seeds: int = 1,
         store: Store | str | os.PathLike[str],
-        scheduler: Asha | None = None,
+        scheduler: "Asha | None" = None,
         searcher: str | None = None,
         metric: Metric = Metric.balanced_accuracy,
     ) -> None:
@@ -59,6 +59,8 @@ class SweepStudy:
             drawn = samples_of(self._search, self._samples, config.seed) if self._search else [{}]
             choices = [{**values, **more} for more in drawn for values in grid_of(dict(grid or {}))]
         else:
+            from ray_jobs.searchers import chosen
+
             self._require_searchable(grid)
             choices = [values for i in range(self._samples) if (values := chosen(place, i)) is not None]
         self.points: list[Point] = points_of(config, choices)
@@ -80,13 +82,17 @@ class SweepStudy:
 
     def run(self, executor: Executor | None = None, *, attempts: int = 5, progress: bool = True) -> Sweep:
         """Do the runs that are not done; see `sweep`."""
+        if executor is None:
+            from ray_jobs.executor import RayExecutor
+
+            executor = RayExecutor()
         try:
             if self._settled():
                 pass
             elif self._scheduler is None and self._searcher is None:
-                self.study.run(RayExecutor() if executor is None else executor, attempts=attempts, progress=progress)
+                self.study.run(executor, attempts=attempts, progress=progress)
             else:
-                self._tuned(RayExecutor() if executor is None else executor, attempts, progress)
+                self._tuned(executor, attempts, progress)
         except Interrupted:
             self._write()
             raise
@@ -109,6 +115,10 @@ class SweepStudy:
         )
 
     def _tuned(self, executor: Executor, attempts: int, progress: bool) -> Outcome:
+        from ray_jobs.executor import RayExecutor
+        from ray_jobs.searchers import Given, Searched, searcher_called
+        from ray_jobs.tuning import tuned
+
         if not isinstance(executor, RayExecutor):
             raise TypeError(f"executor must be a RayExecutor where a scheduler or a searcher decides, got {executor!r}")
         ledger = self.study.begin()
@@ -138,6 +148,8 @@ class SweepStudy:
 
     def _require_searchable(self, grid: Mapping[str, Sequence[Any]] | None) -> None:
         """Raise for what a searcher that chooses as it goes cannot choose."""
+        from ray_jobs.searchers import searcher_called
+
         if grid or not self._search:
             raise ValueError(
                 "a searcher chooses all values: give it keys to search (--search), and no grid; a key with a "

@@ -1,4 +1,5 @@
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,11 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # pytest has a worker per core; m
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")  # virtual machines may claim AMX and crash on bfloat16
 
 SHARED_DATA = Path(os.environ.get("INOSGM_DATA") or Path(__file__).parents[2] / "shared" / "data")
+
+
+def pytest_xdist_auto_num_workers():
+    """Say how many processes `-n auto` starts: two more than cores, since tests of Ray and of kills mostly wait."""
+    return (os.cpu_count() or 1) + 2
 
 
 def pytest_collection_modifyitems(items):
@@ -44,3 +50,20 @@ def embedded_ray():
     )
     yield context.address_info
     ray.shutdown()
+
+
+@pytest.fixture
+def program(monkeypatch, capsys):
+    """The program in this process, whose time is not spent on imports: returns exit code, stdout and stderr."""
+    from inosgm.cli import main
+
+    def run(*arguments):
+        monkeypatch.setattr(sys, "argv", ["inosgm", *map(str, arguments)])
+        monkeypatch.setattr(sys, "path", list(sys.path))
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as end:
+            main()
+        told = capsys.readouterr()
+        return end.value.code, told.out, told.err
+
+    return run

@@ -60,8 +60,8 @@ def test_train_evaluate_and_train_again(here):
     curve = json.loads((here / "runs/run/curve.json").read_text())
     assert found["evaluation"] == curve["evaluations"][-1]
     assert [owner["spent"] <= owner["epsilon"] for owner in found["owners"]] == [True, True]
-    again = invoke("train", "run.yaml", "--quiet")
-    assert again == f"going on from step 8 of the run in runs/run\nafter 8 steps\n{table}written to runs/run\n"
+    assert "going on from step 8 of the run in runs/run\n" in invoke("train", "run.yaml")
+    assert invoke("train", "run.yaml", "--quiet") == f"after 8 steps\n{table}"
 
 
 def test_train_takes_what_the_command_line_says(here):
@@ -72,10 +72,9 @@ def test_train_takes_what_the_command_line_says(here):
     assert not (here / "runs").exists()
 
 
-def test_mistakes_end_in_one_line(here):
-    result = subprocess.run(**command("train", "run.yaml", "--set", "plan.stpes=3"), capture_output=True)
-    assert (result.returncode, result.stdout) == (2, "")
-    assert result.stderr == "error: run.yaml: plan.stpes: unknown key; did you mean steps?\n"
+def test_mistakes_end_in_one_line(here, program):
+    told = "error: run.yaml: plan.stpes: unknown key; did you mean steps?\n"
+    assert program("train", "run.yaml", "--set", "plan.stpes=3") == (2, "", told)
     with pytest.raises(FileNotFoundError, match=r"No such file or directory: 'none\.yaml'"):
         invoke("train", "none.yaml")
 
@@ -105,8 +104,8 @@ def test_a_killed_run_goes_on_and_ends_as_if_it_had_not_been_killed(here):
     output, _ = process.communicate()
     assert process.returncode == -signal.SIGKILL, output
     assert not (here / "killed/model.pt").exists()
-    told = invoke(*arguments)
-    assert re.match(r"going on from step \d+0 of the run in killed\nafter 100 steps\n", told)
+    told = invoke(*arguments[:-1])
+    assert re.search(r"\ngoing on from step \d+0 of the run in killed\nafter 100 steps\n", told)
     one, other = (torch.load(here / name / "model.pt", weights_only=True) for name in ("undisturbed", "killed"))
     assert all(torch.equal(one[name], other[name]) for name in one)
     for name in ("curve.json", "log.jsonl"):
@@ -148,7 +147,7 @@ def test_seeds_are_trained_summed_up_and_gone_on_with(here):
     assert again.startswith("after 8 steps, 3 of 3 seeds")
     assert "runs/run-seeds: 3 jobs: 3 done, 0 running, 0 failed" in invoke("jobs", "status", "runs/run-seeds")
     summary = invoke("jobs", "summary", "runs/run-seeds", "--parquet", "all.parquet", "--figure", "all.svg")
-    assert again.startswith(summary)
+    assert again == summary
     assert (here / "all.parquet").read_bytes() == (here / "runs/run-seeds/summary.parquet").read_bytes()
     assert b"3 of 3 seeds" in (here / "all.svg").read_bytes()
     seed = next(spec.seed for spec in Store("runs/run-seeds").specs().values() if spec.index == 2)

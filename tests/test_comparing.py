@@ -186,7 +186,7 @@ def test_the_command_compares_methods_of_a_file_and_files(tmp_path, monkeypatch)
     assert [row["method"] for row in json.loads(told.stdout)["methods"]] == ["dp-sgd", "ino-sgd"]
     assert "4 of the 6 runs choose among values" in told.stderr
     assert len(standings(Store("runs/ino-compare")).standings) == 4
-    told = invoke("ino.yaml", "hard.yaml", "--seeds", "1")
+    told = invoke("ino.yaml", "hard.yaml", "--seeds", "1", "--quiet")
     assert [line.split()[0] for line in told.stdout.splitlines()[1:3]] == ["ino", "hard"]
     assert invoke("ino.yaml", "hard.yaml", "--quiet").stderr == ""
     summary = CliRunner().invoke(app, ["jobs", "summary", "runs/ino-compare"])

@@ -136,7 +136,7 @@ def test_a_file_that_is_not_there_or_no_text(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"none\.yaml"):
         TrainingConfig.from_yaml(tmp_path / "none.yaml")
     (tmp_path / "odd.yaml").write_bytes(b"seed: \xff")
-    assert "decode" in refusal(tmp_path / "odd.yaml")
+    assert "text in UTF-8" in refusal(tmp_path / "odd.yaml")
 
 
 def test_plain_words_mean_what_they_say():

@@ -22,8 +22,8 @@ class Nobody(Executor):
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
     folder, told = tmp_path_factory.mktemp("demo") / "demo", []
-    table = run(folder, SerialExecutor(), size=SMALL, progress=False, tell=told.append)
-    return folder, table, told
+    contents = run(folder, SerialExecutor(), size=SMALL, progress=False, tell=told.append)
+    return folder, contents.table(), told
 
 
 def test_it_ends_in_a_table_and_a_page(made):
@@ -53,7 +53,7 @@ def test_nobody_pays_more_than_they_grant_for_the_statistics(made):
 def test_a_second_run_does_nothing_but_look(made):
     folder, table, _ = made
     spent = Ledger(folder / "statistics" / "ledger").spent()
-    assert run(folder, Nobody(), size=SMALL, progress=False, tell=lambda _: None) == table
+    assert run(folder, Nobody(), size=SMALL, progress=False, tell=lambda _: None).table() == table
     assert Ledger(folder / "statistics" / "ledger").spent() == spent
     with pytest.raises(AssertionError, match="nothing should be left"):
         run(folder, Nobody(), size=replace(SMALL, seeds=3), progress=False, tell=lambda _: None)

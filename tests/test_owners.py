@@ -211,7 +211,7 @@ def test_a_table_with_counts_has_a_row_per_owner(build):
         ),
         ({"epsilon": ["2", "1", "2", "3"]}, "column 'epsilon' must be numbers, got '2'"),
         ({"delta": [1e-5, 1e-5, 1e-6, 1e-5]}, "owner 'b' has delta"),
-        ({"records": [1, 1, 1, 1]}, "one row per owner, got several of 'b': pass records=None"),
+        ({"records": [1, 1, 1, 1]}, "one row per owner, got several of 'b': add up their records, or leave"),
         (
             {"owner": list("abcd"), "records": [1, 0, 1, 1]},
             "column 'records' must be whole numbers >= 1, got 0.0 at position 1",
@@ -227,7 +227,7 @@ def test_a_bad_table_is_named(build, columns, message):
 def test_a_missing_column_is_named():
     with pytest.raises(
         ValueError,
-        match="no column 'delta' for delta, only 'owner', 'epsilon': delta= takes another name, or the",
+        match="no column 'delta' for delta, only 'owner', 'epsilon': rename the one that holds it, or pass",
     ):
         Owners.from_table(pd.DataFrame({"owner": ["a"], "epsilon": [1.0]}))
     with pytest.raises(ValueError, match="no column 'who' for owner"):
@@ -281,14 +281,14 @@ def test_csv_labels_become_numbers_only_without_loss(tmp_path, labels, expected)
         ("owner;epsilon;delta\na;1;1e-5\n", "no column 'owner' .* only 'owner;epsilon;delta'"),
         ("owner,epsilon,epsilon\na,1,1\n", "name every column once"),
         ("owner,epsilon,delta\na,1\n", "line 2 has 2 fields, the first line has 3"),
-        ("owner,epsilon,delta\na,one,1e-5\n", "column 'epsilon' must be numbers, got 'one' at position 0"),
-        ("owner,epsilon,delta\na,,1e-5\n", "column 'epsilon' must be numbers, got '' at position 0"),
-        ("owner,epsilon,delta\na,nan,1e-5\n", "column 'epsilon' must be finite, got nan at position 0"),
+        ("owner,epsilon,delta\na,one,1e-5\n", "column 'epsilon' must be numbers, got 'one' in row 1"),
+        ("owner,epsilon,delta\na,,1e-5\n", "column 'epsilon' must be numbers, got '' in row 1"),
+        ("owner,epsilon,delta\na,nan,1e-5\n", "column 'epsilon' must be finite, got nan in row 1"),
         ("owner,epsilon,delta\na,-1,1e-5\n", "epsilon must be finite and > 0, got -1.0 for owner 'a'"),
-        ("owner,epsilon,delta\n,1,1e-5\n", "empty label at position 0"),
+        ("owner,epsilon,delta\n,1,1e-5\n", "empty label in row 1"),
         (
             "owner,epsilon,delta\na,1,1e-5\na,2,1e-5\n",
-            "owner 'a' has epsilon 1.0 at position 0 and 2.0 at position 1",
+            "owner 'a' has epsilon 1.0 in row 1 and 2.0 in row 2",
         ),
         ('owner,epsilon,delta\n"a,1,1e-5\n', "line 2"),
     ],
@@ -299,7 +299,7 @@ def test_a_bad_csv_is_named(tmp_path, text, message):
 
 
 def test_a_csv_that_is_no_text_is_named(tmp_path):
-    with pytest.raises(ValueError, match="does not describe owners"):
+    with pytest.raises(ValueError, match="does not describe owners: it must be text in UTF-8"):
         Owners.from_csv(csv(tmp_path, "owner,epsilon,delta\nß,1,1e-5\n", "latin-1"))
     with pytest.raises(FileNotFoundError):
         Owners.from_csv(tmp_path / "absent.csv")

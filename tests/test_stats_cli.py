@@ -2,8 +2,6 @@
 
 import json
 import os
-import subprocess
-import sys
 
 import numpy as np
 import pyarrow as pa
@@ -59,12 +57,6 @@ def refused(*arguments):
 
 def owners_of(table):
     return Owners(of_record=table["firm"].to_pylist(), epsilon={"acme": 1.0, "bolt": 8.0}, delta=1e-5)
-
-
-def command(*arguments):
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"}
-    words = [sys.executable, "-m", "inosgm", "stats", *map(str, arguments)]
-    return subprocess.run(words, env=environment, text=True, capture_output=True)
 
 
 BOUNDS = {"bounds": (0.0, 5000.0)}
@@ -246,10 +238,15 @@ def test_rows_without_owners_and_other_sizes_charge_nothing(here, tmp_path):
     assert not Ledger("ledger").history()
 
 
-def test_a_mistake_of_the_command_ends_in_one_line(here):
-    result = command(*MEAN[:4], "--bounds", 9, 1, *OWNERS, "--quiet")
-    assert (result.returncode, result.stdout) == (2, "")
-    assert result.stderr == "error: bounds must be the smaller number first, then the larger one, got 9 and 1\n"
+def test_a_mistake_of_the_command_ends_in_one_line(here, program):
+    told = "error: bounds must be the smaller number first, then the larger one, got 9 and 1\n"
+    assert program("stats", *MEAN[:4], "--bounds", 9, 1, *OWNERS, "--quiet") == (2, "", told)
+
+
+def test_rows_that_are_taken_in_order_are_said_to_be(here, tmp_path):
+    (tmp_path / "sizes.csv").write_text("owner,epsilon,delta,records\nbolt,8,1e-5,200\nacme,1,1e-5,100\n")
+    told = invoke(*MEAN[:7], "--owners", "sizes.csv").stdout
+    assert "taken in the order of sizes.csv, the first 200 are of bolt, those after them of acme\n" in told
 
 
 def test_an_answer_is_printed_and_written(here, tmp_path):

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy import interpolate
 
 from inosgm.accounting.curves import Curve
 from inosgm.accounting.rows import distinct
@@ -54,11 +53,11 @@ def _smooth(columns: list[np.ndarray]) -> bool:
     rows = columns[0].size
     if rows < 4 * _NODES:
         return False
+    from scipy.interpolate import CubicSpline  # slow to import, and few histories get here
+
     along = np.linspace(0, 1, rows)
     nodes = np.linspace(0, rows - 1, _NODES).round().astype(np.int64)
-    return all(
-        np.abs(interpolate.CubicSpline(along[nodes], column[nodes])(along) - column).max() <= 5e-5 for column in columns
-    )
+    return all(np.abs(CubicSpline(along[nodes], column[nodes])(along) - column).max() <= 5e-5 for column in columns)
 
 
 def _chain(segments: Sequence[Segment], delta: np.ndarray, accountant: "Accountant") -> np.ndarray:

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
-from scipy import fft, signal, special
+from scipy import fft, special
 
 from inosgm.accounting.gaussian import gaussian_epsilon
 
@@ -204,6 +204,8 @@ class _Composition:
 
     def _solve(self, mass: np.ndarray, losses: np.ndarray, base: float, theta: float) -> tuple[float, float]:
         """Return the epsilon whose delta is what is left, at least the first loss, and the slope there."""
+        from scipy import signal  # takes longer to import than all the rest, and who only trains does not need it
+
         left = (1 - _CUT) * self.left  # the rest pays for what lies above the window
         with np.errstate(under="ignore", over="ignore"):
             weight = mass * np.exp(np.minimum(base - theta * losses, 700))

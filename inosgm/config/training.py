@@ -94,6 +94,8 @@ class TrainingConfig(Section):
         try:
             with open(path, encoding="utf-8") as file:
                 values = _yaml.read(file.read())
+        except UnicodeDecodeError:
+            raise ValueError(f"{path}: must be YAML, text in UTF-8") from None
         except ValueError as error:
             raise ValueError(f"{path}: {error}") from None
         if not isinstance(values, dict):

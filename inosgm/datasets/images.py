@@ -5,27 +5,26 @@ from pathlib import Path
 import numpy as np
 
 from inosgm.datasets.dataset import Dataset
-from inosgm.datasets.files import find, need, read_cifar, read_idx, read_npz, scaled
+from inosgm.datasets.files import read_cifar, read_idx, read_npz, scaled
+from inosgm.datasets.places import located
 
 DIGITS = tuple("0123456789")
 GARMENTS = ("T-shirt", "trouser", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "bag", "ankle boot")
 CIFAR10 = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
-PICKLED = " (the binary version: the python version is pickled, and never read)"
 
 
 def mnist(root: Path) -> Dataset:
     """Read the 60,000 + 10,000 handwritten digits."""
-    return _idx("mnist", root / "mnist", DIGITS)
+    return _idx("mnist", root, DIGITS)
 
 
 def fashion_mnist(root: Path) -> Dataset:
     """Read the 60,000 + 10,000 garments."""
-    return _idx("fashion_mnist", root / "fashion_mnist", GARMENTS)
+    return _idx("fashion_mnist", root, GARMENTS)
 
 
-def _idx(name: str, folder: Path, classes: tuple[str, ...]) -> Dataset:
-    parts = [f"{part}-{what}-ubyte" for part in ("train", "t10k") for what in ("images-idx3", "labels-idx1")]
-    x, y, x_test, y_test = (read_idx(path) for path in need(name, folder, parts, packed=True))
+def _idx(name: str, root: Path, classes: tuple[str, ...]) -> Dataset:
+    x, y, x_test, y_test = (read_idx(path) for path in located(name, root))
     return Dataset(name=name, x=scaled(x[:, None]), y=y, x_test=scaled(x_test[:, None]), y_test=y_test, classes=classes)
 
 
@@ -35,16 +34,12 @@ def cifar10(root: Path) -> Dataset:
     The held-out records of the npz are its `x_holdout`: they come from the official training images, are not among
     the 20,000, and are balanced.
     """
-    folder = root / "cifar10" / "cifar-10-batches-bin"
-    subset = find(root / "cifar10", "cifar10_20k.npz")
-    batches = [f"data_batch_{i}.bin" for i in range(1, 6)]
-    if subset is not None and find(folder, *batches) is None:
-        x, y, x_test, y_test = read_npz(subset, ["x_train", "y_train", "x_holdout", "y_holdout"])
+    *paths, path = located("cifar10", root)
+    if not paths:
+        x, y, x_test, y_test = read_npz(path, ["x_train", "y_train", "x_holdout", "y_holdout"])
         x, x_test = np.moveaxis(x, 3, 1), np.moveaxis(x_test, 3, 1)
     else:
-        note = f"{PICKLED}, or cifar10_20k.npz into {root / 'cifar10'}"
-        *paths, path = need("cifar10", folder, [*batches, "test_batch.bin"], note=note)
-        parts = [read_cifar(path, labels=1) for path in paths]
+        parts = [read_cifar(batch, labels=1) for batch in paths]
         x, y = np.concatenate([images for _, images in parts]), np.concatenate([labels[:, 0] for labels, _ in parts])
         labels, x_test = read_cifar(path, labels=1)
         y_test = labels[:, 0]
@@ -53,8 +48,7 @@ def cifar10(root: Path) -> Dataset:
 
 def cifar100(root: Path) -> Dataset:
     """Read the official 50,000 + 10,000 images of 100 classes in 20 categories."""
-    names = ["train.bin", "test.bin", "fine_label_names.txt", "coarse_label_names.txt"]
-    train, test, fine, coarse = need("cifar100", root / "cifar100" / "cifar-100-binary", names, note=PICKLED)
+    train, test, fine, coarse = located("cifar100", root)
     classes, groups = (path.read_text(encoding="utf-8").split() for path in (fine, coarse))
     (labels, x), (labels_test, x_test) = read_cifar(train, labels=2), read_cifar(test, labels=2)
     pairs = np.unique(np.concatenate([labels, labels_test])[:, ::-1], axis=0)  # (class, category), by class
@@ -73,7 +67,7 @@ def cifar100(root: Path) -> Dataset:
 
 def pneumoniamnist(root: Path) -> Dataset:
     """Read the 4,708 + 624 chest X-rays of MedMNIST's official training and test parts, 28 x 28 pixels."""
-    (path,) = need("pneumoniamnist", root / "pneumoniamnist", ["pneumoniamnist.npz"])
+    (path,) = located("pneumoniamnist", root)
     x, y, x_test, y_test = read_npz(path, ["train_images", "train_labels", "test_images", "test_labels"])
     return Dataset(
         name="pneumoniamnist",

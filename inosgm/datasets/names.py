@@ -7,12 +7,8 @@ from pathlib import Path
 import numpy as np
 
 from inosgm.datasets.dataset import Dataset, held_out
-from inosgm.datasets.files import need
+from inosgm.datasets.places import NATIONALITIES, located
 
-NATIONALITIES = (
-    *("Arabic", "Chinese", "Czech", "Dutch", "English", "French", "German", "Greek", "Irish", "Italian"),
-    *("Japanese", "Korean", "Polish", "Portuguese", "Russian", "Scottish", "Spanish", "Vietnamese"),
-)
 ALPHABET = string.ascii_letters + " .,;'-"
 LENGTH = 20
 """Letters of a surname beyond these are cut off."""
@@ -22,8 +18,7 @@ VOCABULARY = len(ALPHABET) + 2
 
 def names(root: Path) -> Dataset:
     """Read the surnames, one file per nationality, every fifth of a nationality held out."""
-    paths = need("names", root / "names", [f"{nationality}.txt" for nationality in NATIONALITIES])
-    texts = [path.read_text(encoding="utf-8").splitlines() for path in paths]
+    texts = [path.read_text(encoding="utf-8").splitlines() for path in located("names", root)]
     words = [[line.strip() for line in lines if line.strip()] for lines in texts]
     x = np.stack([encode(word) for group in words for word in group])
     y = np.repeat(np.arange(len(words)), [len(group) for group in words])

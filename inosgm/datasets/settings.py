@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 
 from inosgm import _validate
 from inosgm.datasets.dataset import Dataset
-from inosgm.datasets.names import NATIONALITIES
+from inosgm.datasets.places import NATIONALITIES
 from inosgm.datasets.rules import ByClass, OnePerClass, OnePerRecord, Rule, Split, generator_of
 from inosgm.owners import Owners
 

@@ -12,7 +12,8 @@ from pathlib import Path
 import numpy as np
 
 from inosgm.datasets.dataset import Dataset, held_out
-from inosgm.datasets.files import find, need, read
+from inosgm.datasets.files import read
+from inosgm.datasets.places import located
 
 CTG_RANGES = {
     "LB": (110, 160),  # baseline of the fetal heart rate: what FIGO calls normal, in beats per minute
@@ -78,7 +79,7 @@ def within(values: np.ndarray, ranges: np.ndarray) -> np.ndarray:
 
 def cardiotocography(root: Path) -> Dataset:
     """Read the 2,126 fetal cardiotocograms of 21 features, every fifth of a class held out."""
-    (path,) = need("cardiotocography", root / "cardiotocography", ["ctg.csv"])
+    (path,) = located("cardiotocography", root)
     columns = _columns(path, read(path).decode(), (*CTG_RANGES, "NSP"))
     x = np.stack([_numbers(path, name, columns[name]) for name in CTG_RANGES], axis=1)
     labels = _numbers(path, "NSP", columns["NSP"]).astype(np.int64) - 1
@@ -92,20 +93,17 @@ def adult(root: Path) -> Dataset:
     A word becomes a 1 among zeros, a missing one only zeros; ranges become [-1, 1], amounts of money logarithms in
     [0, 1]: 104 features.
     """
-    folder = root / "adult"
-    table = find(folder, "adult.csv.gz", "adult.csv")
-    if table is not None:
+    table, *more = paths = located("adult", root)
+    if not more:
         columns = _columns(table, read(table).decode(), (*ADULT_COLUMNS, "income", "split"))
         test = np.array(columns["split"]) == "test"
     else:
-        note = ", or adult.csv.gz with a header and a column split (train, test)"
-        paths = need("adult", folder, ["adult.data", "adult.test"], note=note)
         header = ",".join((*ADULT_COLUMNS, "income"))
         texts = ["\n".join([header, *_official(path)]) for path in paths]
         parts = [_columns(path, text, header.split(",")) for path, text in zip(paths, texts, strict=True)]
         columns = {name: [*parts[0][name], *parts[1][name]] for name in parts[0]}
         test = np.arange(len(columns["income"])) >= len(parts[0]["income"])
-        table = folder
+        table = table.parent
     x = _features(table, columns)
     y = _one_hot(table, "income", columns["income"], ["<=50K", ">50K"]) @ np.arange(2)
     return Dataset(name="adult", x=x[~test], y=y[~test], x_test=x[test], y_test=y[test], classes=("<=50K", ">50K"))

@@ -1,5 +1,5 @@
 """The demonstration that `make demo` runs."""
 
-from inosgm.demo.running import Size, run
+from inosgm.demo.running import PAGE, Size, run
 
-__all__ = ["Size", "run"]
+__all__ = ["PAGE", "Size", "run"]

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from inosgm._files import write_durably
 from inosgm.audit.auditing import attacked
@@ -18,7 +19,12 @@ from inosgm.runs import Comparison, ComparisonStudy
 from inosgm.runs.code import code_version
 from inosgm.runs.comparison import holds_comparison
 
+if TYPE_CHECKING:
+    from inosgm.reports import Contents
+
 Tell = Callable[[str], None]
+
+PAGE = "report.html"
 
 METHOD = {
     "data": {"name": "mnist5k"},
@@ -53,7 +59,9 @@ class Size:
 FULL = Size()
 
 
-def run(folder: str | os.PathLike[str], executor: Executor, *, size: Size = FULL, progress: bool, tell: Tell) -> str:
+def run(
+    folder: str | os.PathLike[str], executor: Executor, *, size: Size = FULL, progress: bool, tell: Tell
+) -> "Contents":
     """Do what is missing of the demonstration, and write its page.
 
     Args:
@@ -64,9 +72,9 @@ def run(folder: str | os.PathLike[str], executor: Executor, *, size: Size = FULL
         tell: Is told what happens, in lines.
 
     Returns:
-        The table of owners.
+        What came out.
     """
-    from inosgm.reports import read, report
+    from inosgm.reports import read, write
 
     place = Path(folder)
     config = TrainingConfig.from_dict(METHOD).changed({"plan.steps": size.steps})
@@ -81,8 +89,8 @@ def run(folder: str | os.PathLike[str], executor: Executor, *, size: Size = FULL
         _audit(found.methods["ino-sgd"].config, Store(place / "audit"), executor, size, progress)
     tell("4 of 4: the page")
     contents = read(place)
-    report(place, to=place / "report.html", title="inosgm: a demonstration")
-    return contents.table()
+    write(contents, to=place / PAGE, title="What inosgm does, on ten owners of MNIST")
+    return contents
 
 
 def _make_room(place: Path, code: str, tell: Tell) -> None:

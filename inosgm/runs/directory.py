@@ -40,8 +40,10 @@ def begun(config: TrainingConfig) -> Begun:
 
 
 def require_same(config: TrainingConfig) -> None:
-    """Raise if the run directory holds a run of another configuration."""
+    """Raise if the run directory holds a run of another configuration, or no run."""
     folder = Path(str(config.run))
+    if (folder / "store.json").exists():
+        raise ValueError(f"run: {folder} holds a store of jobs: take another directory (--run)")
     if not (folder / NAME).exists():
         if (folder / "plan-0.json").exists():
             raise ValueError(

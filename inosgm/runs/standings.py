@@ -125,6 +125,22 @@ class Sweep:
         ]
         return "\n".join(columns(header, rows))
 
+    def to_dict(self, metric: Metric = Metric.balanced_accuracy) -> dict[str, Any]:
+        """Return it for JSON: the points, the best first, with mean and deviation of each metric over the seeds."""
+        points = [
+            {
+                "point": one.point.name,
+                "values": dict(one.point.values),
+                **{other.value: {"mean": one.mean(other), "deviation": one.deviation(other)} for other in Metric},
+                "seeds": len(one.evaluations),
+                "stopped": dict(one.stopped),
+                "failed": dict(one.failed),
+                "left": list(one.left),
+            }
+            for one in self.ordered(metric)
+        ]
+        return {"metric": metric.value, "points": points}
+
     def to_parquet(self) -> bytes:
         """Return a Parquet file with a row for each point.
 

@@ -4,7 +4,7 @@ import json
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import BinaryIO, Self
+from typing import Any, BinaryIO, Self
 
 import numpy as np
 from scipy.special import stdtrit
@@ -139,6 +139,20 @@ class Summary:
         title = f"after {self.steps[-1]} steps, {self.about}: mean ± standard deviation"
         return "\n".join([title, *lines])
 
+    def to_dict(self) -> dict[str, Any]:
+        """Return what every owner has after the last step, for JSON; None is where there is no number."""
+
+        def numbers(owner: int) -> dict[str, Any]:
+            parts = {"mean": self.mean, "deviation": self.deviation, "low": self.low, "high": self.high}
+            return {
+                metric: {name: _known(values[place, -1, owner]) for name, values in parts.items()}
+                for place, metric in enumerate(METRICS)
+            }
+
+        owners = [{"owner": label, **numbers(place)} for place, label in enumerate(self.owners)]
+        about = {"steps": self.steps[-1], "seeds": self.seeds, "jobs": self.jobs}
+        return {**about, "owners": owners, "everyone": numbers(len(self.owners))}
+
     def to_parquet(self, file: str | os.PathLike[str] | BinaryIO) -> None:
         """Write a Parquet file with a row per owner, step and metric.
 
@@ -206,6 +220,11 @@ def _statistics(values: np.ndarray) -> dict[str, np.ndarray]:
     rates = slice(METRICS.index("loss"))
     low[rates], high[rates] = np.maximum(low[rates], 0), np.minimum(high[rates], 1)  # where the mean of rates must lie
     return {"mean": mean, "deviation": deviation, "low": low, "high": high, "counts": counts}
+
+
+def _known(value: float) -> float | None:
+    """Return a number, None where there is none."""
+    return None if np.isnan(value) else float(value)
 
 
 def _shown(value: float, sign: str, other: float) -> str:

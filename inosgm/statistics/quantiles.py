@@ -3,7 +3,7 @@
 from typing import Any
 
 import numpy as np
-from scipy import stats
+from scipy.special import ndtri
 
 from inosgm import _validate
 from inosgm.owners import Owners
@@ -113,7 +113,7 @@ class Quantile(Statistic):
         error = scale * self.noise
         (low, below), (high, above) = self._around(shares, 2 * error)
         slope = (above - below) / (high - low)
-        surely = error * float(stats.norm.isf((1 - CONFIDENCE) / 2 / shares.size))
+        surely = error * float(-ndtri((1 - CONFIDENCE) / 2 / shares.size))
         interval = np.array([value for value, _ in self._around(shares, surely)])
         resolved = self.bounds.low < interval[0] and interval[1] < self.bounds.high
         unknown = 0.0 if resolved else float(interval[1] - interval[0])

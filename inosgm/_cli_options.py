@@ -1,0 +1,105 @@
+"""Options that commands have in common: the same name, the same meaning, the same words in every help text."""
+
+import json
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from inosgm._cli_completion import keys
+
+if TYPE_CHECKING:
+    from inosgm.jobs import Executor
+
+File = Annotated[Path, typer.Argument(help="The configuration of the run, YAML.")]
+FileOrRun = Annotated[Path, typer.Argument(help="The configuration, YAML, or a run directory.")]
+RunOption = Annotated[
+    Path | None, typer.Option("--run", help="The run directory; else the file's `run`, or runs/NAME-OF-THE-FILE.")
+]
+DataOption = Annotated[Path | None, typer.Option("--data-dir", help="The data directory; else INOSGM_DATA.")]
+SeedOption = Annotated[
+    int | None, typer.Option("--seed", min=0, help="The seed, instead of the file's; with --seeds the root of all.")
+]
+SetOption = Annotated[
+    list[str] | None,
+    typer.Option("--set", autocompletion=keys, help="Set a key of the file: plan.steps=100. As often as you like."),
+]
+DeltaOption = Annotated[
+    float | None, typer.Option("--delta", help="One delta for all owners, instead of a column of the CSV.")
+]
+QuietOption = Annotated[bool, typer.Option("--quiet", help="Only the result: no costs before, no progress.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="The result as JSON, and everything else on stderr.")]
+
+SeedsOption = Annotated[
+    int | None, typer.Option("--seeds", min=1, help="Train so many runs, whose seeds follow from the file's.")
+]
+StoreOption = Annotated[
+    str | None,
+    typer.Option("--store", help="Where jobs are kept, a path or a URI such as s3://...; else runs/NAME-..."),
+]
+ProcessesOption = Annotated[int | None, typer.Option("--processes", min=1, help="Work in so many processes.")]
+AddressOption = Annotated[
+    str | None, typer.Option("--address", help="Work on Ray: auto, local, or the address of a cluster.")
+]
+CpusOption = Annotated[float | None, typer.Option("--num-cpus", min=0, help="CPUs, and threads, of a worker on Ray.")]
+GpusOption = Annotated[float | None, typer.Option("--num-gpus", min=0, help="GPUs of a worker on Ray.")]
+ConcurrentOption = Annotated[
+    int | None, typer.Option("--max-concurrent", min=1, help="At most so many workers on Ray at once.")
+]
+AttemptsOption = Annotated[
+    int | None, typer.Option("--attempts", min=1, help="Give a job up after so many failures; else 5.")
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Voice:
+    """How a command speaks: its result goes to stdout, and so does the rest unless the result is JSON.
+
+    Attributes:
+        as_json: Whether the result is JSON.
+        quiet: Whether there is no rest.
+    """
+
+    as_json: bool = False
+    quiet: bool = False
+
+    def tell(self, line: str) -> None:
+        """Say something that is no result."""
+        if not self.quiet:
+            typer.echo(line, err=self.as_json)
+
+    def result(self, text: Callable[[], str], values: Callable[[], Mapping[str, Any]]) -> None:
+        """Say the result, for people or for machines: only one of both is made."""
+        typer.echo(json.dumps(_finite(values()), allow_nan=False) if self.as_json else text())
+
+
+def _finite(value: Any) -> Any:
+    """Return values with null for numbers that JSON does not have: what was paid for is shown in any case."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {key: _finite(part) for key, part in value.items()}
+    return [_finite(part) for part in value] if isinstance(value, list | tuple) else value
+
+
+def refuse(why: str, **options: Any) -> None:
+    """Raise for the first option that was given where it makes no sense."""
+    for name, value in options.items():
+        if value is not None:
+            raise ValueError(f"--{name.replace('_', '-')} {why}")
+
+
+def executor_of(processes: int | None, address: str | None, **ray: Any) -> "Executor":
+    """Return who works: this process, several, or a Ray."""
+    from inosgm.jobs import ProcessExecutor, SerialExecutor
+
+    if address is None:
+        refuse("goes with --address", **ray)
+        return SerialExecutor() if processes is None else ProcessExecutor(processes)
+    refuse("does not go with --address, which has workers of its own", processes=processes)
+    from ray_jobs import RayExecutor
+
+    return RayExecutor(address=address, **{name: value for name, value in ray.items() if value is not None})
