@@ -20,6 +20,7 @@ def pytest_xdist_auto_num_workers():
 
 
 def pytest_collection_modifyitems(items):
+    items.sort(key=lambda item: not item.path.name.startswith("test_ray_"))  # what takes longest is not begun last
     if not SHARED_DATA.is_dir():
         for item in items:
             if item.get_closest_marker("shared_data"):
