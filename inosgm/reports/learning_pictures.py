@@ -144,9 +144,15 @@ def worst(study: Study, name: str) -> Picture:
     """Draw what methods are worth to whoever they serve worst, how far owners are apart, and to everyone."""
     styles = styles_of(study)
     whole = "balanced accuracy" if study.measure == "recall" else "mean loss"
-    titles = {"worst": f"{study.measure} of the worst {study.who}", "spread": "best minus worst", "everyone": whole}
+    titles = {
+        "worst": f"{study.measure} of the worst {study.who}",
+        "along": "the same, averaged over training",
+        "spread": "best minus worst",
+        "everyone": whole,
+    }
     values: dict[str, Mapping[str, np.ndarray]] = {
         "worst": {name: study.worst(one) for name, one in study.methods.items()},
+        "along": {name: study.along(one) for name, one in study.methods.items()},
         "spread": {name: study.spread(one) for name, one in study.methods.items()},
         "everyone": {name: one.everyone(study.measure) for name, one in study.methods.items()},
     }

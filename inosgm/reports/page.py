@@ -151,6 +151,7 @@ class Page:
         text = made.get_template("page.html").render(
             page=self,
             contents=self.contents,
+            introductions=words.introductions(self.contents),
             headline=words.headline(self.contents),
             sentences=words.sentences(self.contents),
             style=Markup((folder / "page.css").read_text(encoding="utf-8")),

@@ -110,6 +110,7 @@ class Change:
         by_group: The change of each owner or group.
         sure: The same, with intervals that hold for all groups at once.
         worst: Of the worst-served owner, whoever that is.
+        along: Of the worst-served owner, averaged over training.
         spread: Of the best minus the worst.
         everyone: Of the balanced accuracy, or of the mean loss.
         line: How the change hangs on epsilon.
@@ -120,6 +121,7 @@ class Change:
     by_group: tuple[Interval, ...]
     sure: tuple[Interval, ...]
     worst: Interval
+    along: Interval
     spread: Interval
     everyone: Interval
     line: Line | None
@@ -219,6 +221,21 @@ class Study:
         """Return what each run was worth to whoever it served worst."""
         return np.asarray(self.better * _least(self.better * self.final(method)))
 
+    def along(self, method: Trained) -> np.ndarray:
+        """Return what each run was worth to whoever it served worst at the time, averaged over the steps it was at.
+
+        Steps are the evaluations after the first, which is about the untrained model.
+        """
+        return np.array([self._along(curve) for curve in method.curves])
+
+    def _along(self, curve: LearningCurve) -> float:
+        rows = [
+            [getattr(found.by_owner.get(label), self.measure, None) for label in self.groups]
+            for found in curve.evaluations[1:]
+        ]
+        values = np.array(rows, dtype=np.float64).reshape(len(rows), len(self.groups))
+        return float(np.mean(self.better * _least(self.better * values))) if rows else np.nan
+
     def spread(self, method: Trained) -> np.ndarray:
         """Return the best of each run minus the worst."""
         found = self.final(method)
@@ -259,6 +276,7 @@ class Study:
             by_group=by_group,
             sure=tuple(interval(column, together) for column in moved.T),
             worst=of("worst"),
+            along=of("along"),
             spread=of("spread"),
             everyone=interval(everyone[0] - everyone[1]),
             line=regression(self.epsilon, np.array([one.value for one in by_group])) if self.owned else None,

@@ -29,6 +29,33 @@ class Sentence:
     tone: str = "plain"
 
 
+METHODS = {
+    "dp-sgd": "gives everybody the budget of the strictest",
+    "idp-sgd": "gives each its own, and so listens less to those who are strict",
+    "ino-sgd": "gives each its own, and has every batch let go of the records that matter least, whoever owns them",
+}
+"""What methods do with budgets that differ, for those who have never heard of them."""
+
+
+def introductions(contents: Contents) -> list[str]:
+    """Return what a page is about, for those who have never heard of it: a text for each study."""
+    return [_introduction(study) for study in contents.studies]
+
+
+def _introduction(study: Study) -> str:
+    granted, records = np.asarray(study.plan.epsilon), int(study.plan.sizes.sum())
+    if np.ptp(granted) == 0:
+        who = f"The {records:,} training records of {study.name} have owners who all grant ε = {granted[0]:.3g}"
+        return f"{who}: that is how much a model may show about any one of them, and the less the stricter."
+    kinds = {one.kind: one.name for one in study.methods.values()}
+    does = [f"{kinds[kind]} {what}" for kind, what in METHODS.items() if kind in kinds]
+    return (
+        f"{len(granted):,} owners hold the {records:,} training records of {study.name}. Each has said how much a "
+        f"model may show about any one of its records: its ε, from {granted.min():.3g}, which is strict, to "
+        f"{granted.max():.3g}. {'; '.join(does)}."
+    )
+
+
 def headline(contents: Contents) -> Sentence:
     """Return the one sentence that a reader should take away: a promise that does not hold comes first."""
     return _told(contents)[0]
@@ -57,6 +84,7 @@ def _study(study: Study) -> Iterator[Sentence]:
     """Say who was served how."""
     if study.changes:
         yield _worst(study, study.changes[0])
+        yield from _along(study, study.changes[0])
         yield from _gains(study, study.changes[0])
         yield _everyone(study, study.changes[0])
         for one in study.changes[1:]:
@@ -89,6 +117,19 @@ def _worst(study: Study, one: Change) -> Sentence:
     gains = one.worst.value * study.better > 0
     text = f"{method} serves {who} {'better' if gains else 'worse'} than {base} does: {numbers}."
     return Sentence(text=text, evidence=_sure(one.worst), tone="good" if gains else "bad")
+
+
+def _along(study: Study, one: Change) -> Iterator[Sentence]:
+    """Say what a method does on the way for whoever is served worst, where that is clear."""
+    if not one.along.clear:
+        return
+    here, there = (interval(study.along(method)).value for method in (one.method, one.base))
+    gains = one.along.value * study.better > 0
+    text = (
+        f"On the way, {one.method.name} serves the worst-served {study.who} {'better' if gains else 'worse'} than "
+        f"{one.base.name}: {study.measure} {here:.2f} against {there:.2f}, averaged over training."
+    )
+    yield Sentence(text=text, evidence=_sure(one.along), tone="good" if gains else "bad")
 
 
 def _gains(study: Study, one: Change) -> Iterator[Sentence]:
