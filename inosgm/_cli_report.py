@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 RunsArgument = Annotated[
     list[str],
     typer.Argument(
-        metavar="RUN...",
+        metavar="RUN",
         help="Run directories, stores of seeds, comparisons, sweeps and audits, answers of stats --output, or "
         "directories that hold some of these.",
     ),
