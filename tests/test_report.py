@@ -28,7 +28,7 @@ from inosgm.reports.intervals import interval, regression
 from inosgm.reports.page import Page
 from inosgm.reports.pictures import Picture
 from inosgm.reports.trained import Place, Study, Trained
-from inosgm.reports.words import headline, sentences
+from inosgm.reports.words import headline, introductions, sentences
 from inosgm.runs import Study as Runs
 from inosgm.runs import compare, train
 from inosgm.runs.parts import planned
@@ -233,8 +233,11 @@ def test_the_command(demo, tmp_path):
     assert f"{json.loads(answer.read_bytes())['value']:.6g}" in (tmp_path / "page.html").read_text(encoding="utf-8")
 
 
-def made(owners, gain, *, seeds=4, records=40, noise=0.02):
-    """A study of made-up runs: INO-SGD changes the recall of every owner by a gain that may depend on its epsilon."""
+def made(owners, gain, *, seeds=4, records=40, noise=0.02, way=None):
+    """A study of made-up runs: INO-SGD changes the recall of every owner by a gain that may depend on its epsilon.
+
+    On the way there it changes it by another one, if there is one.
+    """
     epsilon = np.linspace(0.5, 5, owners)
     labels = [f"clinic {place}" for place in range(owners)]
     columns = {"owner": labels, "epsilon": epsilon, "delta": [1e-5] * owners, "records": [100] * owners}
@@ -244,10 +247,14 @@ def made(owners, gain, *, seeds=4, records=40, noise=0.02):
         plan, curves = planned(config, Owners.from_table(columns), None), []
         for seed in range(seeds):
             draw = np.random.default_rng([seed, name == "INO-SGD"])
-            level = 0.5 + (name == "INO-SGD") * gain(epsilon) + noise * draw.standard_normal(owners)
-            right = np.tile(np.arange(records), owners) < np.repeat((records * level).round(), records)
             curve = LearningCurve()
-            curve.append(4, evaluation(np.ones(true.size), np.where(right, true, 1 - true), true, owners=who))
+            for step, gained in ((0, lambda epsilon: 0 * epsilon), (2, way), (4, gain)):
+                if gained is None:
+                    continue
+                level = 0.5 + (name == "INO-SGD") * gained(epsilon) + noise * draw.standard_normal(owners)
+                right = np.tile(np.arange(records), owners) < np.repeat((records * level).round(), records)
+                found = evaluation(np.ones(true.size), np.where(right, true, 1 - true), true, owners=who)
+                curve.append(step, found)
             curves.append(curve)
         methods[name] = Trained(
             name=name,
@@ -279,6 +286,19 @@ def test_words_say_what_numbers_say(gain, first, line):
     values = [contents.studies[0].worst(method) for method in (one.method, one.base)]
     band = stats.ttest_rel(*values).confidence_interval()
     assert (one.worst.low, one.worst.high) == pytest.approx((band.low, band.high))
+
+
+@pytest.mark.parametrize(("way", "told"), [(0.3, "better than IDP-SGD"), (-0.3, "worse than IDP-SGD"), (0.0, None)])
+def test_what_happens_on_the_way_is_told_apart_from_the_end(way, told):
+    study = made(4, lambda epsilon: 0 * epsilon, way=lambda epsilon: way + 0 * epsilon)
+    contents = Contents(studies=(study,))
+    assert "are not told apart" in headline(contents).text
+    found = [one.text for one in sentences(contents) if one.text.startswith("On the way")]
+    assert [told in text for text in found] == ([True] if told else [])
+    curve = study.focus.curves[0]
+    worst = [min(owner.recall for owner in found.by_owner.values()) for found in curve.evaluations]
+    assert study.along(study.focus)[0] == pytest.approx((worst[1] + worst[2]) / 2)
+    assert introductions(contents)[0].startswith("4 owners hold the 400 training records of made up.")
 
 
 def test_lines_and_intervals_are_those_of_scipy():
