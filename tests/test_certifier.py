@@ -76,7 +76,7 @@ BROKEN = {
 @pytest.mark.parametrize("name", BROKEN)
 def test_finds_the_violation(name):
     total, at_least = BROKEN[name]
-    found = certify(total, evaluations=600)
+    found = certify(total, evaluations=1500)
     assert found.ratio > at_least
     assert not found.holds()
     replayed = [
