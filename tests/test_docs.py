@@ -4,6 +4,7 @@ import importlib
 import importlib.util
 import re
 import shlex
+import sys
 import unicodedata
 import warnings
 from pathlib import Path
@@ -61,11 +62,12 @@ def is_run(block):
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if any(map(is_run, blocks_of(page)))], ids=name_of)
-def test_code_blocks_run(page, desk):
+def test_code_blocks_run(page, desk, monkeypatch):
     names, missing = {}, set()
     for block in blocks_of(page):
         if block.title:
             (desk / block.title).write_text(block.text, encoding="utf-8")
+            monkeypatch.delitem(sys.modules, Path(block.title).stem, raising=False)  # of another page or test
         package = block.mark.removeprefix("needs ") if block.mark.startswith("needs ") else None
         if package and importlib.util.find_spec(package) is None:
             missing.add(package)

@@ -210,7 +210,7 @@ def test_models_optimizers_and_schedules_of_ones_own(monkeypatch):
 
 
 def test_data_and_loss_of_ones_own(tmp_path, monkeypatch):
-    (tmp_path / "mine.py").write_text(
+    (tmp_path / "ones_own.py").write_text(
         "from inosgm.datasets import load\n"
         "from torch import nn\n"
         "def data(root):\n"
@@ -220,7 +220,9 @@ def test_data_and_loss_of_ones_own(tmp_path, monkeypatch):
     )
     monkeypatch.syspath_prepend(str(tmp_path))
     own = config(
-        data={"name": "mine:data"}, owners={"by": "class", "epsilon": 5, "delta": 1e-4}, loss={"name": "mine:Loss"}
+        data={"name": "ones_own:data"},
+        owners={"by": "class", "epsilon": 5, "delta": 1e-4},
+        loss={"name": "ones_own:Loss"},
     )
     assert set(runs.train(own, progress=False).evaluation.by_owner) == {"0", "1"}
     assert "loss: name must be a class of torch.nn" in refusal(config(loss={"name": "CrossEntropy"}))
