@@ -5,6 +5,8 @@ from hashlib import blake2b
 from importlib.util import find_spec
 from pathlib import Path
 
+from inosgm._imports import reach_here
+
 
 def digest_of(packages: Iterable[str], versions: Iterable[str]) -> str:
     """Return what stands for the source files of packages (or modules), and for versions of others."""
@@ -18,6 +20,7 @@ def digest_of(packages: Iterable[str], versions: Iterable[str]) -> str:
 
 def _sources(package: str) -> list[tuple[str, Path]]:
     """List the source files of a package, or the file of a module, by name."""
+    reach_here()
     spec = find_spec(package)
     if spec is None:
         raise ValueError(f"there is no module {package!r}, which the configuration names")

@@ -1,12 +1,20 @@
 """Things of the user's, by their import path."""
 
+import os
+import sys
 from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
 
+def reach_here() -> None:
+    """Let modules of the current directory be imported: last of all, so that none takes the place of a package."""
+    if os.getcwd() not in sys.path:
+        sys.path.append(os.getcwd())
+
+
 def imported(path: str) -> Callable[..., Any]:
-    """Return the function or class at "package.module:name".
+    """Return the function or class at "package.module:name"; modules of the current directory are found, too.
 
     Raises:
         ValueError: if there is none. What the module itself raises is passed on.
@@ -15,6 +23,7 @@ def imported(path: str) -> Callable[..., Any]:
     module, _, attribute = path.partition(":")
     if not module or module.startswith("."):
         raise ValueError(f"{path!r} must be package.module:function, from the top")
+    reach_here()
     try:
         found = getattr(import_module(module), attribute)
     except ModuleNotFoundError as error:

@@ -50,7 +50,6 @@ app = typer.Typer(cls=Contents, no_args_is_help=True, pretty_exceptions_enable=F
 
 def main(commands: typer.Typer = app) -> None:
     """Run a command line; a user's mistake ends in one line and exit code 2, not in a traceback."""
-    sys.path.insert(0, os.getcwd())  # import paths in configurations start here, as with `python -m`
     try:
         commands()
     except Exception as error:

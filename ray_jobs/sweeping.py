@@ -66,7 +66,7 @@ class SweepStudy:
         self.points: list[Point] = points_of(config, choices)
         self._more = 0 if searcher is None else self._samples - len(choices)
         configs = [point.config for point in self.points]
-        self.study = Study(config, seeds, store=place, points=configs, more=[config] * self._more)
+        self.study = Study(config, seeds, store=place, points=configs, more=[(config, 0)] * self._more)
 
     @property
     def runs(self) -> int:

@@ -14,13 +14,23 @@ os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")  # virtual machi
 SHARED_DATA = Path(os.environ.get("INOSGM_DATA") or Path(__file__).parents[2] / "shared" / "data")
 
 
+TOGETHER = ("test_comparing", "test_demo", "test_report")
+"""Files whose tests look at one thing that takes its time to make: one process makes it, once."""
+
+
 def pytest_xdist_auto_num_workers():
-    """Say how many processes `-n auto` starts: two more than cores, since tests of Ray and of kills mostly wait."""
-    return (os.cpu_count() or 1) + 2
+    """Say how many processes `-n auto` starts: one more than cores, since tests of Ray and of kills mostly wait."""
+    return (os.cpu_count() or 1) + 1
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
     items.sort(key=lambda item: not item.path.name.startswith("test_ray_"))  # what takes longest is not begun last
+    for item in items:
+        if item.path.stem.startswith("test_ray_"):
+            item.add_marker(pytest.mark.xdist_group("ray"))  # one cluster at a time: several starve each other
+        elif item.path.stem in TOGETHER:
+            item.add_marker(pytest.mark.xdist_group(item.path.stem))
     if not SHARED_DATA.is_dir():
         for item in items:
             if item.get_closest_marker("shared_data"):

@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 
 from inosgm import _cli_sweep, cli, doctor
 from inosgm._cli_options import Voice
+from inosgm._imports import imported
 from inosgm.cli import CONTENTS, app, main
 from inosgm.doctor import State, examine
 from inosgm.runs.standings import Metric
@@ -238,3 +239,23 @@ def test_the_doctor_names_what_is_missing(here, monkeypatch):
     assert "numpy" in told
     assert "99 or newer is needed" in told
     assert told.endswith("2 to be mended: numpy, none-such\n")
+
+
+def test_code_of_the_current_directory_is_run_only_where_a_configuration_names_it(program, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "numbers.py").write_text("raise SystemExit('this was not asked for')")
+    (tmp_path / "named_by_me.py").write_text("def network():\n    return 7\n")
+    assert program("doctor")[0] == 0
+    assert os.getcwd() not in sys.path
+    assert imported("named_by_me:network")() == 7
+    assert sys.path[-1] == os.getcwd()  # after everything that is installed
+    sys.modules.pop("named_by_me")
+
+
+def test_a_key_in_a_file_of_commands_is_not_told(program, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "all.yaml").write_text("train: {file: absent.yaml, set: {key: 987654321}}")
+    code, out, err = program("run", "all.yaml")
+    assert code == 2
+    assert "--set=key=..." in err
+    assert "987654321" not in out + err

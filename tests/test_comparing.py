@@ -10,7 +10,7 @@ from inosgm import BudgetExceeded, Store, runs
 from inosgm.cli import app
 from inosgm.config import TrainingConfig
 from inosgm.jobs import Executor, SerialExecutor
-from inosgm.runs import METHODS, Comparison, ComparisonStudy, compare, methods_of
+from inosgm.runs import METHODS, Comparison, ComparisonStudy, TrainingTask, compare, methods_of
 from inosgm.runs.standings import standings
 
 BASE = {
@@ -24,6 +24,7 @@ BASE = {
 }
 CONFIG = TrainingConfig.from_dict(BASE)
 TUNE = {"optimizer.lr": [1e-6, 1.0]}
+SAME = {"seeds": 2, "tune": TUNE}
 
 
 class Counting(Executor):
@@ -124,7 +125,7 @@ def test_other_comparisons_and_sweeps_are_refused_in_the_store(tuned):
 
 
 def test_the_table_has_a_row_per_method_and_a_row_per_owner(tuned):
-    found, _ = tuned
+    found, store = tuned
     lines = found.table().splitlines()
     head = ["method", "plan", "tail", "tuned", "accuracy", "balanced", "worst", "owner", "spread", "seeds"]
     assert lines[0].split() == head
@@ -132,10 +133,25 @@ def test_the_table_has_a_row_per_method_and_a_row_per_owner(tuned):
     assert lines[3].startswith("ino-sgd   sample, rdp  linear 0.4  ")
     accuracies = [one.accuracy for one in found.methods["idp-sgd"].evaluations]
     assert f"{np.mean(accuracies):.3f} ± {np.std(accuracies, ddof=1):.3f}" in lines[2]
-    assert lines[5].split() == ["owner", "epsilon", "granted", "spent", "dp-sgd", "idp-sgd", "ino-sgd"]
+    assert lines[5].split() == [
+        "owner",
+        "epsilon",
+        "granted",
+        "one",
+        "run",
+        "all",
+        "12",
+        "runs",
+        "dp-sgd",
+        "idp-sgd",
+        "ino-sgd",
+    ]
     malignant = lines[7].split()
     assert malignant[:2] == ["malignant", "1"]
     assert 0.99 < float(malignant[2]) <= 1
+    assert float(malignant[3]) == pytest.approx(
+        ComparisonStudy(CONFIG, **SAME, store=store).study.expense().together[1], rel=1e-3
+    )
     assert "tuned for each method alike: optimizer.lr of 1e-06, 1.0, by balanced accuracy" in lines[-1]
 
 
@@ -149,8 +165,15 @@ def test_comparisons_of_different_things_are_refused(tmp_path):
     ):
         with pytest.raises(ValueError, match=message):
             compare(configs, store=tmp_path / "store", progress=False)
-    with pytest.raises(ValueError, match=r"tune: plan\.steps changes what a run costs"):
-        compare(CONFIG.changed({"ledger": str(tmp_path / "l")}), tune={"plan.steps": [1, 2]}, store=tmp_path / "store")
+    for path, message in (
+        ("plan.steps", r"plan\.steps changes what a run costs"),
+        ("plan.method", r"plan\.method changes"),
+        ("tail", "tail makes idp-sgd what it is"),
+        ("tail.kind", r"tail\.kind makes idp-sgd what it is"),
+        ("seed", "cannot differ within a sweep"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            compare(CONFIG, tune={path: [1, 2]}, store=tmp_path / "store")
 
 
 def test_a_ledger_must_be_able_to_pay_for_tuning_and_for_the_runs_to_come(tmp_path):
@@ -160,6 +183,43 @@ def test_a_ledger_must_be_able_to_pay_for_tuning_and_for_the_runs_to_come(tmp_pa
     assert "of the 8 runs" in " ".join(caught.value.__notes__)
     assert not (tmp_path / "ledger").exists()
     assert all(not state.charged for state in Store(tmp_path / "store").states().values())
+
+
+LOSS = "from torch import nn\nclass Loss(nn.CrossEntropyLoss):\n    scale = {}\n"
+
+
+def test_code_that_only_a_tuned_point_names_is_part_of_what_the_store_belongs_to(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(tmp_path))
+    asked = {"tune": {"loss.name": ["CrossEntropyLoss", "tuned_loss:Loss"]}, "store": tmp_path / "store"}
+    (tmp_path / "tuned_loss.py").write_text(LOSS.format(1))
+    compare(CONFIG, ["dp-sgd", "ino-sgd"], **asked, progress=False)
+    rows = set(Store(tmp_path / "store").charges())
+    monkeypatch.setattr("inosgm.runs.code._digest", lambda packages: "other" if packages else "same")
+    with pytest.raises(ValueError, match="was made by other code"):
+        compare(CONFIG, ["dp-sgd", "ino-sgd"], **asked, progress=False)
+    assert set(Store(tmp_path / "store").charges()) == rows
+
+
+class Stumbling(TrainingTask):
+    """Cannot train at one learning rate."""
+
+    def run(self, spec, attempt, **more):
+        if spec.configuration["optimizer"]["lr"] == 1.0 and spec.index == 0:
+            raise RuntimeError("no")
+        return super().run(spec, attempt, **more)
+
+
+def test_nothing_is_chosen_while_a_run_that_tunes_is_missing(tmp_path, monkeypatch):
+    asked = {"seeds": 1, "tune": TUNE, "store": Store(tmp_path / "store")}
+    study = ComparisonStudy(CONFIG, ["dp-sgd", "ino-sgd"], **asked)
+    study.study.task.__class__ = Stumbling
+    found = study.run(attempts=1, progress=False)
+    assert [len(method.curves) for method in found.methods.values()] == [0, 0]
+    assert [len(one.failed) for one in found.methods["dp-sgd"].tuning] == [0, 1]
+    assert len(asked["store"].charges()) == 4
+    again = compare(CONFIG, ["dp-sgd", "ino-sgd"], **asked, progress=False)
+    assert [len(method.curves) for method in again.methods.values()] == [1, 1]
+    assert len(asked["store"].charges()) == study.runs == 6
 
 
 TEXT = """

@@ -29,8 +29,8 @@ def made(tmp_path_factory):
 def test_it_ends_in_a_table_and_a_page(made):
     folder, table, told = made
     header, *rows = [line.split() for line in table.splitlines()]
-    assert header[:4] == ["owner", "granted", "spent", "audited"]
-    assert [name.lower() for name in header[4:]] == ["dp-sgd", "idp-sgd", "ino-sgd"]
+    assert header[:5] == ["owner", "granted", "spent", "audited,", "INO-SGD"]
+    assert [name.lower() for name in header[5:]] == ["dp-sgd", "idp-sgd", "ino-sgd"]
     owners = rows[:10]
     assert [row[0] for row in owners] == [str(digit) for digit in range(10)]
     for row in owners:

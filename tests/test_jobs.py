@@ -160,6 +160,13 @@ class TestStore:
             with pytest.raises(JobMismatch):
                 store.charge(job, other)
 
+    def test_no_two_jobs_of_a_store_have_the_same_noise(self, store):
+        first, second = store.add(one(), key=5), store.add(one(index=1), key=5)
+        store.charge(first, Walk().cost(one())), store.charge(first, Walk().cost(one()))
+        with pytest.raises(JobMismatch, match="has the noise of another job"):
+            store.charge(second, Walk().cost(one()))
+        assert list(store.charges()) == [first]
+
     def test_a_job_whose_records_are_gone_is_not_made_up_anew(self, store, tmp_path):
         ledger = Ledger(owners=Owners(of_record=["a", "b"] * 50, epsilon=3.0, delta=1e-5))
         (job,) = run(store, specs(1), ledger=ledger).done

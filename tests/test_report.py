@@ -16,7 +16,7 @@ from browser import CHROMIUM, Browser
 from scipy import stats
 from typer.testing import CliRunner
 
-from inosgm import Owners, _cli_report
+from inosgm import Ledger, Owners, _cli_report
 from inosgm._yaml import read as read_yaml
 from inosgm.audit.auditing import lira
 from inosgm.cli import app
@@ -121,7 +121,7 @@ def test_a_page_has_its_sections_and_the_table_of_the_terminal(page, demo):
     shown = "".join(Outline(page).text)
     study = contents.studies[0]
     table = contents.owners(study)
-    assert table.header == ("owner", "granted", "spent", "audited", "DP-SGD", "IDP-SGD", "INO-SGD")
+    assert table.header == ("owner", "granted", "spent", "audited, INO-SGD", "DP-SGD", "IDP-SGD", "INO-SGD")
     assert [row[0] for row in table.rows] == [*EVIL, "everyone"]
     assert [row[1] for row in table.rows] == ["1", "2", "8", ""]
     for row in table.rows:
@@ -216,6 +216,47 @@ def test_what_cannot_be_shown_is_refused_in_a_line(demo, tmp_path):
         read(tmp_path)
     with pytest.raises(IsADirectoryError, match="name a file"):
         report(demo / "run", to=tmp_path)
+
+
+def test_a_run_that_was_stopped_has_spent_what_its_ledger_says(demo, tmp_path):
+    with chdir(demo):
+        train(
+            settings(run=str(tmp_path / "run"), key=7, training={"checkpoint_every": 1, "evaluate_every": 1}), steps=3
+        )
+    (tmp_path / "run" / "checkpoint-0-3.pt").unlink()  # as if it had been killed before it was written
+    spent = Ledger(tmp_path / "run" / "ledger").spent()
+    found = read(tmp_path / "run").studies[0]
+    assert found.spent.tolist() == pytest.approx([spent[label] for label in found.plan.labels])
+    assert np.all(found.spent > found.plan.spent(2))
+    text = report(tmp_path / "run", to=tmp_path / "page.html").read_text(encoding="utf-8")
+    assert "Not all is done: step 2 of 4 with INO-SGD" in text
+    assert "NOT PRIVATE against whoever knows it" in text  # its key
+
+
+def test_an_audit_of_something_else_is_not_put_beside_a_study(demo):
+    contents = read(demo / "demo")
+    (one,), (study,) = contents.audits, contents.studies
+    assert one.about(study)
+    assert not replace(one, config=one.config.changed({"data": {"name": "mnist5k"}})).about(study)
+    assert not replace(one, name="without privacy").about(study)
+
+
+def test_what_lies_elsewhere_or_is_damaged_is_left_out(demo, tmp_path):
+    (tmp_path / "audit").symlink_to(demo / "demo" / "audit")
+    with pytest.raises(ValueError, match="holds nothing that a report can show"):
+        read(tmp_path)
+    (tmp_path / "deep.json").write_text("[" * 100_000)
+    (tmp_path / "part.json").write_text('{"question": 1, "estimand": 1, "value": 1}')
+    (tmp_path / "mean.json").write_bytes((demo / "demo" / "statistics" / "mean.json").read_bytes())
+    found = read(tmp_path)
+    assert len(found.answers) == 1
+    assert [note.endswith("part.json: damaged") for note in found.notes] == [True]
+
+
+def test_titles_and_names_do_not_steer_what_shows_them():
+    text = Page(Contents(studies=(made(2, lambda epsilon: 0 * epsilon),)), "a\x1b[2J\u202eb").html()
+    assert "a\ufffd[2J\ufffdb" in text
+    assert not set(text) & {"\x1b", "\u202e"}
 
 
 def test_the_command(demo, tmp_path):
@@ -322,7 +363,7 @@ def test_overspending_and_unfinished_runs_are_said_loudly():
     over = "More was spent in one run on made up than granted by owners clinic 0, clinic 1 and clinic 2."
     assert headline(contents).text == over
     assert [one.text for one in sentences(contents) if one.tone == "bad"] == [
-        "Not all runs are done: 4 of 9 with INO-SGD."
+        "Not all is done: 4 of 9 runs with INO-SGD."
     ]
 
 

@@ -99,7 +99,7 @@ def _make_room(place: Path, code: str, tell: Tell) -> None:
     if mark.exists() and (made := json.loads(mark.read_text())["code"]) != code:
         aside = place.with_name(f"{place.name}-{made}")
         place.rename(aside)
-        tell(f"{place} was made by other code: it is {aside} now, and this begins anew")
+        tell(f"{place} was made by other code: it is {aside} now; this begins anew, and owners pay anew")
     elif place.exists() and not mark.exists() and any(place.iterdir()):
         raise ValueError(f"--output {place} must be a new directory, or that of a demonstration: it holds other things")
     place.mkdir(parents=True, exist_ok=True)

@@ -1,6 +1,7 @@
 """A private statistic with a heavy tail: how much the area of 569 tumours varies, which two owners hold."""
 
 import csv
+import io
 import json
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -46,7 +47,7 @@ def answers(folder: Path) -> Iterator[str]:
         weights = estimate.weights or dict.fromkeys(EPSILON, 1.0)
         exact = _exact(question, values, np.array([weights[name] for name in diagnoses]))
         shown = f"{estimate.value:.1f} +- {estimate.standard_error:.1f}"
-        yield f"{question} of {COLUMN}: {shown} ({exact:.1f} without privacy, with the same weights)"
+        yield f"{question} of {COLUMN}: {shown} ({exact:.1f} without noise, which is NOT PRIVATE)"
 
 
 def _exact(question: str, values: np.ndarray, weights: np.ndarray) -> float:
@@ -67,7 +68,8 @@ def _tumours() -> tuple[np.ndarray, list[str]]:
 
 
 def _write(path: Path, rows: Iterable[Iterable[Any]]) -> None:
-    """Write a CSV file, unless it is there: a table that was asked about stays what it is."""
+    """Write a CSV file, whole or not at all, unless it is there: a table that was asked about stays what it is."""
     if not path.exists():
-        with path.open("w", encoding="utf-8", newline="") as file:
-            csv.writer(file).writerows(rows)
+        stream = io.StringIO(newline="")
+        csv.writer(stream).writerows(rows)
+        write_durably(path, stream.getvalue().encode())

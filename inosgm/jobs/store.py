@@ -186,8 +186,9 @@ class Store:
                 another job go through with the same noise.
 
         Raises:
-            JobMismatch: when the job was charged with another cost, or for other noise.
-            BudgetExceeded: when the ledger cannot pay; nothing is written then.
+            JobMismatch: when the job was charged with another cost, or for other noise, and when its noise is that of
+                another job of the store.
+            BudgetExceeded: when the ledger cannot pay; no row is written then.
         """
         try:
             noise = name_of_noise(self.key(job))
@@ -195,6 +196,13 @@ class Store:
             if self.state(job).charged:
                 return  # by somebody else, who has done the job meanwhile
             raise StoreDamaged(f"{self.uri}: the key of job {job} is gone: restore it, or take another store") from None
+        try:
+            self._create(f"noise/{noise}.json", {"job": job})
+        except FileExistsError:
+            raise JobMismatch(
+                f"job {job!r} has the noise of another job of {self.uri}, whose sums it would give away: take another "
+                "key, or another store"
+            ) from None
         if ledger is not None:
             try:
                 ledger.charge(replace(cost, job=noise, fingerprint=job))

@@ -11,7 +11,7 @@ import numpy as np
 from inosgm._text import MOST
 from inosgm.owners import Label
 from inosgm.reports.tables import Table, short, spread
-from inosgm.reports.trained import Study
+from inosgm.reports.trained import KINDS, Study
 
 if TYPE_CHECKING:
     from inosgm.audit.report import Audit
@@ -47,9 +47,14 @@ class Audited:
         }
 
     def about(self, study: Study) -> bool:
-        """Say whether it is about the owners of a study: the same names, which grant the same."""
-        granted = {claim.owner: claim.granted for claim in self.audit.claims}
-        return granted == dict(zip(study.plan.labels, np.asarray(study.plan.epsilon).tolist(), strict=True))
+        """Say whether it is about the data and the owners of a study, and about one of its methods."""
+        one = study.focus.config
+        same = (self.config.data.name, self.config.data.subset, self.config.owners) == (
+            one.data.name,
+            one.data.subset,
+            one.owners,
+        )
+        return same and any(self.name == KINDS[method.kind] for method in study.methods.values())
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -123,7 +128,7 @@ class Contents:
         plan, audits = study.plan, self.audits_of(study)
         place = {label: index for index, label in enumerate(plan.labels)}
         granted, final = np.asarray(plan.epsilon), {name: study.final(one) for name, one in study.methods.items()}
-        named = [f"audited, {one.name}" if len(audits) > 1 else "audited" for one in audits]
+        named = [f"audited, {one.name}" for one in audits]
         header = [*(["granted", "spent", *named] if study.owned else []), *study.methods]
         rows = []
         for group in study.shown(MOST):
@@ -150,7 +155,7 @@ class Contents:
         if study.owned:
             parts.insert(0, "granted and spent: epsilon, by the dearest run")
         if self.audits_of(study):
-            parts.insert(1, "audited: epsilon is at least this, NOT PRIVATE")
+            parts.insert(1, "audited: epsilon of the method on half of the records is at least this, NOT PRIVATE")
         return "; ".join(parts)
 
     def table(self) -> str:

@@ -15,6 +15,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from inosgm import __version__
+from inosgm._text import visible
 from inosgm._yaml import write
 from inosgm.audit._secret import WARNING
 from inosgm.config import TrainingConfig
@@ -158,7 +159,7 @@ class Page:
             warning=WARNING,
             versions=_versions(),
         )
-        return re.sub(r"(\d) %", "\\1\u00a0%", text.lstrip())  # no line begins with a percent sign
+        return re.sub(r"(\d) %", "\\1\u00a0%", visible(text.lstrip()))  # no line begins with a percent sign
 
 
 def _title(contents: Contents) -> str:

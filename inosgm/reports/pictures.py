@@ -15,6 +15,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, NullFormatter
 
+from inosgm._text import visible
 from inosgm.reports.tables import Table
 
 INK, FAINT, RULE, BAR, PAPER = "#1c2733", "#5b6673", "#d9dfe6", "#cfd8e3", "#ffffff"
@@ -192,7 +193,7 @@ def _saved(figure: Figure, ending: str, **options: Any) -> bytes:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")  # browsers have other fonts
         figure.savefig(stream, format=ending, dpi=160, metadata=about, **options)
-    return stream.getvalue()
+    return visible(stream.getvalue().decode()).encode() if ending == "svg" else stream.getvalue()
 
 
 def _inline(text: str, name: str, title: str, description: str) -> str:

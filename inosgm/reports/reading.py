@@ -9,10 +9,12 @@ from typing import Any
 
 import numpy as np
 
+from inosgm.accounting import ACCOUNTANTS
 from inosgm.config import TrainingConfig
 from inosgm.cost import Cost
 from inosgm.jobs import JobSpec, Store
 from inosgm.jobs.purpose import AUDIT, STATISTIC, STUDY, holds
+from inosgm.ledger import Ledger
 from inosgm.owners import Owners
 from inosgm.plan import Plan
 from inosgm.reports.contents import Answer, Audited, Contents, Swept
@@ -77,8 +79,8 @@ class _Found:
         for path in inside:
             try:
                 self._one(str(path))
-            except ValueError as error:
-                self.notes.append(f"left out: {error}")
+            except (ValueError, KeyError, TypeError, RecursionError) as error:  # whatever a stranger's file holds
+                self.notes.append(f"left out: {path}: {error if isinstance(error, ValueError) else 'damaged'}")
         if self._count() == count:
             raise ValueError("\n  ".join([f"{place} holds nothing that a report can show yet:", *self.notes]))
 
@@ -124,6 +126,8 @@ class _Found:
 def _inside(folder: Path) -> Iterator[Path]:
     """Return everything in a directory that is one thing, in the order of names; other directories are looked into."""
     for path in sorted(folder.iterdir()):
+        if path.is_symlink():
+            continue  # what lies elsewhere was not named
         if path.is_dir():
             if _is_run(path) or _is_store(str(path)):
                 yield path
@@ -144,7 +148,7 @@ def _is_store(place: str) -> bool:
 def _is_answer(path: Path) -> bool:
     try:
         values = json.loads(path.read_bytes())
-    except ValueError:
+    except (ValueError, RecursionError):
         return False
     return isinstance(values, Mapping) and {"question", "estimand", "value"} <= values.keys()
 
@@ -176,19 +180,33 @@ def _run(path: Path, private: bool) -> Trained:
         raise ValueError(f"{path} holds a run that was not evaluated yet: train it, and evaluate it now and then")
     plan = files.plan(latest.revision)
     step = latest.step - latest.first
-    costs = () if plan.past or not step else (replace(_cost(plan), steps=step),)
+    charged, spent = _charged(path, plan, step)
+    costs = () if plan.past or not charged else (replace(_cost(plan), steps=charged),)
     rows = [json.loads(line) for line in (path / PRIVATE).read_bytes().splitlines()] if _private(path, private) else []
     return Trained(
         name=KINDS[kind_of(config)],
-        place=Place(path=str(path), costs=costs, keyed=None, code=None),
+        place=Place(path=str(path), costs=costs, keyed=(path / directory.KEYED).exists(), code=None),
         config=config,
         plan=plan,
-        spent=plan.spent(step),
+        spent=spent,
         seeds=(config.seed,),
         curves=(curve,),
         asked=1,
+        at=(step, plan.steps),
         private=tuple({"step": row["step"], **row["diagnostics"]} for row in rows),
     )
+
+
+def _charged(path: Path, plan: Plan, step: int) -> tuple[int, np.ndarray]:
+    """Return how many steps of a plan were charged, and what owners have spent: more than a checkpoint knows, perhaps.
+
+    A run that shares a ledger with others is taken at its checkpoint.
+    """
+    if not (path / "ledger").exists():
+        return step, plan.spent(step)
+    ledger = Ledger(path / "ledger", accountant=ACCOUNTANTS[str(plan.accountant)])
+    spent = ledger.spent()
+    return sum(one.steps for one in ledger.history()), np.array([spent[label] for label in plan.labels])
 
 
 def _private(path: Path, wanted: bool) -> bool:
@@ -243,7 +261,7 @@ def _comparison(store: Store, path: str) -> list[Trained]:
         plan = _planned(one.config, one.owners)
         trained.append(
             Trained(
-                name=KINDS.get(one.name, one.name),
+                name=KINDS[one.name] if kind_of(one.config) == one.name else one.name,
                 place=place,
                 config=one.config,
                 plan=plan,
@@ -286,7 +304,7 @@ def _audit(store: Store, path: str) -> Audited:
 
 
 def _studies(trained: Iterable[Trained]) -> Iterator[Study]:
-    """Put together what was trained on the same records of the same owners; names that are taken get a place."""
+    """Put together what was trained on the same data and owners, by configuration; names that are taken get a place."""
     together: dict[str, list[Trained]] = {}
     for one in trained:
         same = one.config.model_dump(mode="json", include={"data", "owners"}, exclude={"data": {"root"}})

@@ -60,6 +60,7 @@ class Trained:
         seeds: The seeds of the runs that are done.
         curves: The learning curve of each.
         asked: How many runs there will be.
+        at: Of one run, how many steps of how many are done.
         failed: How many runs were given up; why may be told by data, and is not for a page.
         tuning: What the points came to that were tried, if any.
         metric: What they were chosen by.
@@ -74,6 +75,7 @@ class Trained:
     seeds: tuple[int, ...]
     curves: tuple[LearningCurve, ...]
     asked: int
+    at: tuple[int, int] | None = None
     failed: int = 0
     tuning: tuple["Standing", ...] = ()
     metric: "Metric | None" = None
@@ -88,6 +90,13 @@ class Trained:
     def kind(self) -> str:
         """Which method it is one of."""
         return kind_of(self.config)
+
+    @property
+    def missing(self) -> str:
+        """What is not done yet, if anything."""
+        if self.at is not None and self.at[0] < self.at[1]:
+            return f"step {self.at[0]} of {self.at[1]} with {self.name}"
+        return f"{len(self.seeds)} of {self.asked} runs with {self.name}" if len(self.seeds) < self.asked else ""
 
     def finals(self, groups: tuple[Label, ...], measure: str) -> np.ndarray:
         """Return what the model of each run (row) was worth to each group (column) at its end; NaN if unknown."""
@@ -129,7 +138,7 @@ class Change:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Study:
-    """Methods that were trained on the same records of the same owners.
+    """Methods that were trained on the same data and owners, as far as configurations say.
 
     Attributes:
         name: What the data are called.

@@ -96,10 +96,9 @@ def _study(study: Study) -> Iterator[Sentence]:
         yield _served(study)
     if not _over(study):
         yield _kept(study)
-    waiting = [one for one in study.methods.values() if len(one.seeds) < one.asked]
-    if waiting:
-        counts = [f"{len(one.seeds)} of {one.asked} with {one.name}" for one in waiting]
-        yield Sentence(text=f"Not all runs are done: {listed(counts)}.", tone="bad")
+    missing = [one.missing for one in study.methods.values() if one.missing]
+    if missing:
+        yield Sentence(text=f"Not all is done: {listed(missing)}.", tone="bad")
 
 
 def _worst(study: Study, one: Change) -> Sentence:

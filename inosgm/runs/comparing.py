@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -49,15 +49,17 @@ class ComparisonStudy:
         self._seeds = _validate.count("seeds", seeds, least=1)
         self._tune, self._metric = dict(tune or {}), metric
         self._tune_seeds = _validate.count("tune_seeds", tune_seeds, least=1) if tune else 0
+        _require_tunable(self._tune, self.configs)
         grid = grid_of(self._tune)
         self._points = {name: points_of(config, grid) for name, config in self.configs.items()}
         base, *_ = self.configs.values()
-        _require_known_cost(base, self._tune)
         place = store if isinstance(store, Store) else Store(store)
         self._require_same(place)
-        every = [point.config for points in self._points.values() for point in points]
-        later = list(self.configs.values()) * self._seeds if self._tune else []
-        self.study = Study(base, self._tune_seeds or self._seeds, store=place, points=every, more=later)
+        self._every = [point.config for points in self._points.values() for point in points]
+        self._counted = range(self._tune_seeds, self._tune_seeds + self._seeds)
+        self._later = [(config, index) for index in self._counted for config in self.configs.values()]
+        later = self._later if self._tune else ()
+        self.study = Study(base, self._tune_seeds or self._seeds, store=place, points=self._every, more=later)
         self._claim = self._identity()
         with suppress(FileNotFoundError):
             self._require_claim(place.claimed(COMPARISON))
@@ -107,6 +109,8 @@ class ComparisonStudy:
             if self._tune:
                 self._turn_to_tuning()
                 self._finish("tuning", kept, attempts, progress, tell)
+                if self.study.left():
+                    return Comparison.of(self.study.store)  # a run was given up: nothing is chosen without it
             self._turn_to_methods()
             self._finish(f"{', '.join(self.configs)}: {self._seeds} seeds each", kept, attempts, progress, tell)
         return Comparison.of(self.study.store)
@@ -122,8 +126,7 @@ class ComparisonStudy:
         self.study.run(executor, attempts=attempts, progress=progress)
 
     def _turn_to_tuning(self) -> None:
-        every = [point.config for points in self._points.values() for point in points]
-        self.study.turn_to(every, range(self._tune_seeds), more=list(self.configs.values()) * self._seeds)
+        self.study.turn_to(self._every, range(self._tune_seeds), more=self._later)
 
     def _turn_to_methods(self) -> None:
         """Turn to the runs that count: each method as tuning has chosen it, with other seeds than those that chose."""
@@ -131,13 +134,8 @@ class ComparisonStudy:
         if self._tune:
             found = Comparison.of(self.study.store)
             points = {name: best_of(method.tuning, self._metric) for name, method in found.methods.items()}
-        indices = range(self._tune_seeds, self._tune_seeds + self._seeds)
-        written = {name: self._written(name, point.values) for name, point in points.items()}
-        self.study.turn_to(list(written.values()), indices)
-
-    def _written(self, name: str, values: Mapping[str, Any]) -> TrainingConfig:
-        """Return the configuration of a method with some values, as it was given: with its key and its ledger."""
-        return self.configs[name].changed(values)
+        chosen = [self.configs[name].changed(point.values) for name, point in points.items()]
+        self.study.turn_to(chosen, self._counted)
 
     def _identity(self) -> dict[str, Any]:
         """Return what a store says about the one comparison that it belongs to; seeds may be added to it."""
@@ -243,11 +241,15 @@ def _named(
     return {name: config.model_copy(update={"run": None}) for name, config in named.items()}
 
 
-def _require_known_cost(config: TrainingConfig, tune: Mapping[str, Any]) -> None:
-    """Raise where a ledger pays, and tuning decides what the runs that count will cost."""
-    costly = [path for path in tune if path.split(".")[0] == "plan" and path != "plan.clip_norm"]
-    if config.ledger is not None and costly:
-        raise ValueError(
-            f"tune: {costly[0]} changes what a run costs, which a ledger must know for all before the first begins: "
-            "leave it out, or compare without a ledger"
-        )
+def _require_tunable(tune: Mapping[str, Any], methods: Iterable[str]) -> None:
+    """Raise for keys that decide what a run costs, or what makes a method the method that it is called."""
+    fixed = {path: name for name in methods if name in METHODS for path in METHODS[name].changes}
+    for path in tune:
+        if path == "plan" or (path.startswith("plan.") and path != "plan.clip_norm"):
+            raise ValueError(
+                f"tune: {path} changes what a run costs, which is to be known before the first begins: try its values "
+                "with a sweep (`inosgm sweep --grid`), or compare files that differ in it"
+            )
+        for changed, name in fixed.items():
+            if path == changed or path.startswith(f"{changed}."):
+                raise ValueError(f"tune: {path} makes {name} what it is: compare files that differ in it instead")

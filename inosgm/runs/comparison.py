@@ -9,9 +9,12 @@ from typing import Any, Self
 
 from inosgm import _validate
 from inosgm._text import MOST, columns
+from inosgm.accounting import ACCOUNTANTS
 from inosgm.config import TrainingConfig
+from inosgm.cost import Cost
 from inosgm.jobs import JobSpec, Store
-from inosgm.owners import Label
+from inosgm.owners import Label, Owners
+from inosgm.runs.expense import Expense, counted, expense
 from inosgm.runs.grid import Point, grid_of, points_of
 from inosgm.runs.standings import Metric, Standing, standing
 from inosgm.runs.summary import Summary
@@ -31,7 +34,8 @@ class MethodRuns:
         config: What was trained: the point that tuning has chosen, if there was any; as it is while that is open.
         seeds: The seeds of the runs that are done.
         curves: The learning curve of each.
-        owners: For each owner its `owner`, `records`, `epsilon`, `delta`, and `spent` by a run; empty if none is done.
+        owners: For each owner its `owner`, `records`, `epsilon`, `delta`, and what the dearest run has `spent`; empty
+            if none is done.
         accountant: Who worked out what was spent; None if no run is done.
         asked: How many runs there will be.
         tuning: What the points that were tried came to, in the order of the grid; empty without tuning. Its seeds are
@@ -83,12 +87,14 @@ class Comparison:
         tune: The values that were tried for every method, by path of key; empty without tuning.
         tune_seeds: With how many seeds.
         metric: What they were chosen by.
+        costs: What every run was charged, those that tune and those that are not done included.
     """
 
     methods: Mapping[str, MethodRuns] = field(repr=False)
     tune: Mapping[str, tuple[Any, ...]]
     tune_seeds: int
     metric: Metric
+    costs: tuple[Cost, ...] = field(repr=False)
 
     @classmethod
     def of(cls, store: Store) -> Self:
@@ -113,7 +119,18 @@ class Comparison:
             tune={path: tuple(values) for path, values in tune.items()},
             tune_seeds=tune_seeds,
             metric=metric,
+            costs=tuple(store.charges().values()),
         )
+
+    @cached_property
+    def together(self) -> Expense | None:
+        """What all runs that were charged cost every owner, composed; None while no run is done."""
+        done = [method for method in self.methods.values() if method.curves]
+        if not done:
+            return None
+        rows = done[0].owners
+        columns = {name: [row[name] for row in rows] for name in ("owner", "epsilon", "delta", "records")}
+        return expense(Owners.from_table(columns), counted(self.costs), ACCOUNTANTS[str(done[0].accountant)])
 
     @property
     def owners(self) -> list[Label]:
@@ -142,18 +159,14 @@ class Comparison:
         Of very many owners, those whose worst method serves them worst are shown.
         """
         done = {name: method for name, method in self.methods.items() if method.curves}
-        granted = {row["owner"]: row for method in done.values() for row in method.owners}
-        spent = {
-            label: max(row["spent"] for method in done.values() for row in method.owners if row["owner"] == label)
-            for label in granted
-        }
+        paid = {} if self.together is None else self.together.by_owner()
         worst = {label: min(map(fmean, self._accuracies(label)), default=0.0) for label in self.owners}
         shown = set(sorted(self.owners, key=worst.__getitem__)[:MOST])
-        owned = set(self.owners) <= set(granted)
+        owned = set(self.owners) <= set(paid)
         rows = [
             [
                 str(label),
-                *([f"{granted[label]['epsilon']:.4g}", f"{spent[label]:.4g}"] if owned else []),
+                *([f"{number:.4g}" for number in paid[label]] if owned else []),
                 *(shown_mean(method.accuracies(label)) for method in done.values()),
             ]
             for label in self.owners
@@ -161,7 +174,11 @@ class Comparison:
         ]
         if not rows:
             return []
-        header = ["owner" if owned else "group", *["epsilon granted", "spent"] * owned, *done]
+        header = [
+            "owner" if owned else "group",
+            *["epsilon granted", "one run", f"all {len(self.costs)} runs"] * owned,
+            *done,
+        ]
         hidden = len(self.owners) - MOST
         return [*columns(header, rows), *[f"({hidden} owners that are served better are not shown)"] * (hidden > 0)]
 
@@ -193,6 +210,7 @@ class Comparison:
             "metric": self.metric.value,
             "tune": {path: list(values) for path, values in self.tune.items()},
             "tune_seeds": self.tune_seeds,
+            "together": None if self.together is None else self.together.to_dict(),
             "methods": [
                 {
                     "method": name,
@@ -244,7 +262,7 @@ class _Reader:
     def runs(self, name: str, points: list[Point]) -> MethodRuns:
         """Return what a method came to, given the points that were tried for it."""
         tuning = tuple(self._standing(point) for point in points) if self._tune_seeds else ()
-        left = any(one.left for one in tuning)
+        left = any(one.left or one.failed for one in tuning)
         point = points[0] if left or not tuning else best_of(tuning, self._metric)
         jobs = {} if left else {i: job for i, job in self._of(point).items() if i >= self._tune_seeds}
         done = {index: job for index, job in jobs.items() if self._states[job].done}
@@ -255,7 +273,7 @@ class _Reader:
             config=point.config,
             seeds=tuple(self._store.spec(job).seed for job in done.values()),
             curves=tuple(LearningCurve.from_json(json.dumps(values["curve"])) for values in results),
-            owners=tuple(results[0]["owners"]) if results else (),
+            owners=_dearest([values["owners"] for values in results]),
             accountant=results[0]["accountant"] if results else None,
             asked=len(jobs),
             tuning=tuning,
@@ -273,6 +291,11 @@ class _Reader:
         return Standing(
             point=point, evaluations=found.evaluations, stopped={}, failed=found.failed, left=[*found.left, *missing]
         )
+
+
+def _dearest(runs: Sequence[Sequence[Mapping[str, Any]]]) -> tuple[Mapping[str, Any], ...]:
+    """Return the owners of some runs, each with the most that one of them has spent."""
+    return tuple(max(rows, key=lambda row: row["spent"]) for rows in zip(*runs, strict=True))
 
 
 def shown_mean(values: Sequence[float]) -> str:

@@ -9,7 +9,8 @@ from inosgm.config import TrainingConfig, differences
 from inosgm.plan import Plan
 from inosgm.sgd.run import RunFiles
 
-NAME = "config.yaml"
+NAME, KEYED = "config.yaml", "keyed"
+"""Files of a run directory: its configuration; and a mark that somebody has chosen the key of its noise."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +63,8 @@ def remember(config: TrainingConfig) -> None:
     """Write the configuration into the run directory: with whole paths, and without the key, which is a secret."""
     folder = Path(str(config.run))
     if not (folder / NAME).exists():
+        if config.key is not None:
+            write_durably(folder / KEYED, b"")
         write_durably(folder / NAME, located(config).to_yaml().encode())
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -31,6 +32,19 @@ class Expense:
     one: np.ndarray
     together: np.ndarray
     runs: int
+
+    def by_owner(self) -> dict[Label, tuple[float, float, float]]:
+        """Return what each owner grants to one run, what one run costs it, and what all cost it together."""
+        columns = (column.tolist() for column in (self.granted, self.one, self.together))
+        return dict(zip(self.labels, zip(*columns, strict=True), strict=True))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it for JSON."""
+        names = ("granted", "one_run", "together")
+        rows = [
+            {"owner": label, **dict(zip(names, numbers, strict=True))} for label, numbers in self.by_owner().items()
+        ]
+        return {"runs": self.runs, "owners": rows}
 
     def table(self) -> str:
         """Return a table for people; of very many owners those that pay most."""

@@ -61,7 +61,7 @@ class Study:
         store: Where they are kept: a path, a URI that fsspec knows, or a Store.
         points: What to train instead, with the same data, owners and seeds: a sweep, to which points may be added
             later. All get their first seed before any gets its second.
-        more: Runs that may come and are not known yet: for each, a configuration that costs as much.
+        more: Runs that may come and are not known yet: for each, a configuration that costs as much, and its index.
 
     Raises:
         ValueError: for a configuration that cannot be trained, and for a store of another configuration, data or code.
@@ -79,7 +79,7 @@ class Study:
         *,
         store: Store | str | os.PathLike[str],
         points: Sequence[TrainingConfig] | None = None,
-        more: Sequence[TrainingConfig] = (),
+        more: Sequence[tuple[TrainingConfig, int]] = (),
     ) -> None:
         seeds = _validate.count("seeds", seeds, least=1)
         self._config, self._sweeps = _whole(config), points is not None
@@ -99,12 +99,16 @@ class Study:
         self._owners = self.task.owners(self._base)
 
     def turn_to(
-        self, points: Sequence[TrainingConfig], indices: Sequence[int], *, more: Sequence[TrainingConfig] = ()
+        self,
+        points: Sequence[TrainingConfig],
+        indices: Sequence[int],
+        *,
+        more: Sequence[tuple[TrainingConfig, int]] = (),
     ) -> None:
         """Take up other runs of this study: configurations that were checked when it was made, and indices of seeds."""
         self.specs = [self.job(point, index) for index in indices for point in points]
         self._costs = [self.task.cost(spec) for spec in self.specs]
-        dear = [self.task.cost(spec_of(_whole(point), 0, data_fingerprint="")) for point in more]
+        dear = [self.task.cost(spec_of(_whole(point), index, data_fingerprint="")) for point, index in more]
         self._costs += [replace(cost, job=f"to come: {place}") for place, cost in enumerate(dear)]
 
     def job(self, config: TrainingConfig, index: int) -> JobSpec:
@@ -153,6 +157,7 @@ class Study:
 
     def begin(self) -> Ledger | None:
         """Make the store this study's, and open the shared ledger, which must now be able to pay for everything."""
+        self._require_same_code()
         claim_purpose(self.store, STUDY)
         ledger = self._ledger()
         self._require_same(self.store.claim(STUDY, self._identity()))
@@ -179,6 +184,15 @@ class Study:
         else:
             why = "holds runs with another key:"
         raise ValueError(f"store: {self.store.uri} {why} take another store (--store)")
+
+    def _require_same_code(self) -> None:
+        """Raise if the store has runs of these configurations by other code, that of an import path perhaps."""
+        wanted = {replace(spec, code_version="").id: spec for spec in self.specs}
+        for spec in self.store.specs().values():
+            here = wanted.get(replace(spec, code_version="").id)
+            if here is not None and here.code_version != spec.code_version:
+                why = changes(spec, here, _written(spec), _written(here))
+                raise ValueError(f"store: {self.store.uri} {why} take another store (--store)")
 
     def _ledger(self) -> Ledger | None:
         """Open the shared ledger, which must now be able to pay for everything; it is made if it is not there."""
