@@ -72,6 +72,20 @@ def test_train_takes_what_the_command_line_says(here):
     assert not (here / "runs").exists()
 
 
+def test_a_refused_model_leaves_no_run_behind(here, monkeypatch):
+    (here / "refused.py").write_text(
+        "from torch import nn\n"
+        "def mixing(classes, input_shape):\n"
+        "    return nn.Sequential(nn.Linear(30, 4), nn.BatchNorm1d(4), nn.Linear(4, classes))\n"
+    )
+    monkeypatch.syspath_prepend(here)
+    words = ("train", "run.yaml", "--set", "model.name=refused:mixing", "--quiet")
+    with pytest.raises(ValueError, match=r"by fix=True \(in a configuration, training.fix: true\)"):
+        invoke(*words)
+    assert not (here / "runs").exists()
+    assert "after 8 steps" in invoke(*words, "--set", "training.fix=true")
+
+
 def test_mistakes_end_in_one_line(here, program):
     told = "error: run.yaml: plan.stpes: unknown key; did you mean steps?\n"
     assert program("train", "run.yaml", "--set", "plan.stpes=3") == (2, "", told)

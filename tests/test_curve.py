@@ -126,7 +126,7 @@ def test_table_shows_first_last_and_worst():
     assert [cell.strip() for cell in lines[4].split("|")[1:-1]] == ["a", "2", "1.000", "1.000", "0.500"]
     assert lines[5].startswith(r"| b\|c ")
     assert len({len(line) for line in lines[2:]}) == 1
-    assert str(LearningCurve()) == "no evaluations yet"
+    assert str(LearningCurve()) == "no evaluations: `fit` makes them where it is given held_out"
 
 
 def test_table_of_very_many_owners_shows_the_worst():

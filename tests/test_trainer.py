@@ -486,6 +486,16 @@ def test_the_form_of_a_record_is_shown_where_a_model_cannot_take_it():
     with pytest.raises(RuntimeError) as error:
         trainer().step((X * 9).astype(np.uint8), Y)
     assert any("a record has inputs uint8 (6,) and targets int64 ()" in note for note in error.value.__notes__)
+    with pytest.raises(RuntimeError) as error:
+        trainer().evaluate(X[:, :5], Y)
+    assert error.value.__notes__ == ["(a record to evaluate has inputs float32 (5,) and targets int64 ())"]
+
+
+def test_what_cannot_be_trained_with_begins_no_run(tmp_path):
+    with pytest.raises(RuntimeError) as error:
+        trainer().fit(X[:, :5], Y, held_out=(X[:, :5], Y), run=tmp_path / "run", progress=False)
+    assert any("a record has inputs float32 (5,)" in note for note in error.value.__notes__)
+    assert not (tmp_path / "run").exists()
 
 
 def test_held_out_data_sets_may_have_owners():

@@ -15,9 +15,9 @@ from inosgm.datasets.settings import Prepared
 from inosgm.owners import Owners
 from inosgm.plan import Plan
 from inosgm.runs import parts
-from inosgm.runs.building import trainer_of
+from inosgm.runs.building import FEW, trainer_of
 from inosgm.runs.source import Source
-from inosgm.runs.task import FEW, described
+from inosgm.runs.task import described
 from inosgm.sgd.trainer import Trainer
 
 UNBOUNDED, SILENT = 1e30, 1e-30

@@ -18,6 +18,9 @@ from inosgm.sgd.trainer import Trainer
 
 PRECISIONS = {"bfloat16": torch.bfloat16, "float16": torch.float16}
 
+FEW = 8
+"""So many held-out records are tried before anything is charged."""
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Training:
@@ -50,6 +53,19 @@ class Training:
     def held_out(self) -> tuple[Any, Any, np.ndarray]:
         """Inputs, targets and groups of the held-out records."""
         return self.dataset.x_test, self.dataset.y_test, self.groups
+
+    def check(self) -> None:
+        """Raise for a model, a loss or held-out records that cannot be worked with; nothing is drawn or charged.
+
+        Raises:
+            ValueError: for held-out records; what model and loss raise on training records is left as it is.
+        """
+        inputs, targets, groups = self.held_out
+        self.trainer.check(self.dataset.x, self.dataset.y)
+        try:
+            self.trainer.evaluate(inputs[:FEW], targets[:FEW], owners=groups[:FEW])
+        except Exception as error:  # whatever model and loss raise
+            raise ValueError(f"data: the model cannot be tried on the held-out records: {error}") from error
 
 
 def build(config: TrainingConfig, *, source: Source | None = None, note: str = "") -> Training:

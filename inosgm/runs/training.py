@@ -85,11 +85,14 @@ def train(run: TrainingConfig | Training, *, steps: int | None = None, progress:
         progress: Show how far training has got.
 
     Raises:
-        ValueError: for a directory that holds a run of another configuration, naming the keys.
+        ValueError: for a model, a loss or data that cannot be trained with, before the directory is begun; for one that
+            holds a run of another configuration, naming the keys.
         BlockingIOError: while another process trains in the directory.
     """
     training = run if isinstance(run, Training) else build(run)
     config = training.config
+    if not training.trainer.steps_done:
+        training.check()  # what is refused leaves no directory behind
     if config.run is not None:
         with Run(config.run):
             directory.require_same(config)

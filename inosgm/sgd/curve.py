@@ -128,7 +128,7 @@ class LearningCurve:
         Of more than 40 owners those that ended worst are shown.
         """
         if not self._evaluations:
-            return "no evaluations yet"
+            return "no evaluations: `fit` makes them where it is given held_out"
         first, owners, drops = self._evaluations[0], self.owners, self.initial_drops()
         name, sign = ("loss", -1.0) if first.accuracy is None else ("accuracy", 1.0)
         everyone = np.array([[getattr(found, name)] for found in self._evaluations], dtype=np.float64)

@@ -14,7 +14,6 @@ from torch.optim import LBFGS, Optimizer
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
 from inosgm import _validate
-from inosgm._tree import tree_leaves
 from inosgm._validate import Array
 from inosgm.contributions import Contributions
 from inosgm.mechanism import INOSGM, Release
@@ -23,6 +22,7 @@ from inosgm.plan import Plan
 from inosgm.sgd.batches import as_data, batch_of
 from inosgm.sgd.gradients import Engine, engine_for, fix_in_place, refuse_mixing
 from inosgm.sgd.gradients.base import apply
+from inosgm.sgd.gradients.batches import form
 from inosgm.sgd.logical import LogicalBatch, Part, parts_of
 from inosgm.sgd.losses import per_record
 from inosgm.sgd.predictions import evaluating
@@ -166,7 +166,7 @@ class Descent(INOSGM):
                 with evaluating(self.model), torch.no_grad():
                     self._example = apply(self.model, inputs)
             except Exception as error:  # whatever model and loss raise
-                error.add_note(f"(a record has inputs {_form(inputs)} and targets {_form(targets)})")
+                error.add_note(f"(a record has inputs {form(inputs)} and targets {form(targets)})")
                 raise
             self._engine, self._seen = engine, self._built()
         return self._engine
@@ -208,11 +208,6 @@ def _drops(module: nn.Module) -> bool:
 def _twentieth(plan: Plan) -> int:
     """Return how many steps are charged at once: all of a plan would be lost with a run that fails early."""
     return -(-plan.steps // 20)
-
-
-def _form(batch: Any) -> str:
-    """Describe a record by type and shape."""
-    return ", ".join(f"{str(leaf.dtype).removeprefix('torch.')} {tuple(leaf.shape[1:])}" for leaf in tree_leaves(batch))
 
 
 def _require_fitting(model: nn.Module, optimizer: Optimizer, schedule: LRScheduler | None) -> None:

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from inosgm.records import records_in
 from inosgm.sgd.batches import batch_of
 from inosgm.sgd.gradients.base import PerRecordLoss, apply
+from inosgm.sgd.gradients.batches import form
 from inosgm.sgd.logical import parts_of
 from inosgm.sgd.metrics import Evaluation, evaluation, predicted
 
@@ -33,8 +34,12 @@ def evaluated(model: nn.Module, loss: PerRecordLoss, data: Any, owners: Any, lik
     with evaluating(model), torch.no_grad():
         for positions in parts_of(np.arange(records_in(data)), most):
             inputs, wanted = batch_of(data, positions, like)
-            outputs = apply(model, inputs)
-            losses.append(as_numpy(loss(outputs, wanted)))
+            try:
+                outputs = apply(model, inputs)
+                losses.append(as_numpy(loss(outputs, wanted)))
+            except Exception as error:  # whatever model and loss raise
+                error.add_note(f"(a record to evaluate has inputs {form(inputs)} and targets {form(wanted)})")
+                raise
             targets.append(as_numpy(wanted))
             predictions.append(predicted(as_numpy(outputs), targets[-1]))
     known = [some for some in predictions if some is not None]

@@ -185,6 +185,8 @@ class Trainer(Descent):
         every = _interval("checkpoint_every", checkpoint_every, self._plan.steps, 20)
         often = _interval("evaluate_every", evaluate_every, self._plan.steps, 10)
         end = None if steps is None else _validate.count("steps", steps)
+        if self._released < self._plan.steps:
+            self.check(*data)  # before a run is begun, and before held-out records meet the model
         with ExitStack() as stack:
             place = log = None
             if run is not None:

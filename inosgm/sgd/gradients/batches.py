@@ -19,6 +19,11 @@ def rows(batch: Any, index: Any) -> Any:
     return tree_map(lambda column: column[index] if isinstance(column, Tensor) else column, batch)
 
 
+def form(batch: Any) -> str:
+    """Describe a record by types and shapes."""
+    return ", ".join(f"{str(leaf.dtype).removeprefix('torch.')} {tuple(leaf.shape[1:])}" for leaf in tree_leaves(batch))
+
+
 def detached(outputs: Any) -> Any:
     """Cut outputs of a model off from what made them; what is not a tensor stays as it is."""
     return tree_map(lambda leaf: leaf.detach() if isinstance(leaf, Tensor) else leaf, outputs)

@@ -42,7 +42,7 @@ def refuse_mixing(model: nn.Module) -> None:
     further = f" (so do {len(mixing) - 1} more)" if len(mixing) > 1 else ""
     raise ValueError(
         f"model must treat records apart, but its layer {path!r} ({type(module).__name__}) {how}{further}: replace it "
-        f"by {_instead(module)}, or have that done by fix=True"
+        f"by {_instead(module)}, or have that done by fix=True (in a configuration, training.fix: true)"
     )
 
 
