@@ -83,7 +83,11 @@ def answer(asked: Asked, executor: "Executor") -> None:
     try:
         estimate = _estimate(asked, table, owners, ledger, executor)
     except BudgetExceeded as refusal:
-        refusal.add_note(f"--share says which part of every budget is asked for; this asked for {asked.share:g}")
+        refusal.advice = _advice(asked, owners, ledger)
+        refusal.add_note(
+            f"(by itself, a share of {asked.share:g} costs {asked.share * refusal.granted:.6g}; after what was spent "
+            "before it adds less than that, since costs compose to less than their sum)"
+        )
         raise
     except KeyboardInterrupt:
         typer.echo(f"interrupted: {_left(asked)}", err=True)
@@ -110,6 +114,33 @@ def _estimate(
             return ask(PROCEDURES[asked.question], table, owners, **asking)
     jobs: dict[str, Any] = {"executor": executor, "attempts": asked.attempts, "progress": not asked.voice.quiet}
     return run_statistic(asked.question, table, owners, store=asked.store, **jobs, **asking)
+
+
+def _advice(asked: Asked, owners: "Owners", ledger: "Ledger | None") -> str:
+    """Say which share a ledger that has refused a question would still pay for, to a hundredth of what was asked."""
+    from inosgm._refusals import BudgetExceeded
+    from inosgm.statistics import PROCEDURES
+    from inosgm.statistics.asking import plans_for, rehearse
+
+    def share(part: int) -> float:
+        return float(f"{asked.share * part / 100:.3g}")
+
+    def fits(part: int) -> bool:
+        how: dict[str, Any] = {"share": share(part), "planner": _planner(asked.method)}
+        plans = plans_for(PROCEDURES[asked.question], asked.parameters, owners, **how)
+        try:
+            rehearse(ledger, plans, [None] * len(plans))
+        except BudgetExceeded:
+            return False
+        return True
+
+    most, too_much = 0, 100
+    while too_much - most > 1:
+        middle = (most + too_much) // 2
+        most, too_much = (middle, too_much) if fits(middle) else (most, middle)
+    if not most:
+        return f"not even --share {share(1):g} fits: owners would have to grant more (`inosgm ledger grant`)"
+    return f"--share {share(most):g} still fits"
 
 
 def _planner(method: str) -> "Planner":

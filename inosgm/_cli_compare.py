@@ -15,6 +15,8 @@ from inosgm._cli_options import (
     DataOption,
     GpusOption,
     JsonOption,
+    Measure,
+    MetricOption,
     ProcessesOption,
     QuietOption,
     SeedOption,
@@ -51,6 +53,7 @@ def compare(
     ] = 1,
     tune: TuneOption = None,
     tune_seeds: Annotated[int, typer.Option("--tune-seeds", min=1, help="How many runs of each value, to tune.")] = 1,
+    metric: MetricOption = Measure.balanced_accuracy,
     store: StoreOption = None,
     seed: SeedOption = None,
     changes: SetOption = None,
@@ -71,6 +74,7 @@ def compare(
     """
     from inosgm.runs import ComparisonStudy
     from inosgm.runs.grid import values_from
+    from inosgm.runs.standings import Metric
 
     configs = _named(files, changes, seed, data_dir)
     place = store or str(Path("runs") / f"{'-'.join(dict.fromkeys(file.stem for file in files))}-compare")
@@ -80,6 +84,7 @@ def compare(
         seeds=seeds,
         tune=keys_of("--tune", tune, values_from),
         tune_seeds=tune_seeds,
+        metric=Metric(metric.value),
         store=place,
     )
     executor = executor_of(processes, address, num_cpus=num_cpus, num_gpus=num_gpus, max_concurrent=max_concurrent)

@@ -56,7 +56,10 @@ def summary(
         raise FileNotFoundError(f"there is no store at {place.uri}")
     if holds_sweep(place):
         if figure is not None:
-            raise ValueError(f"--figure is about one configuration, and {store} holds several: `inosgm report` draws")
+            raise ValueError(
+                f"--figure is about one configuration, and {store} holds several: draw them with "
+                f"`inosgm report {store} --figures DIRECTORY`"
+            )
         _points(place, parquet, voice)
         return
     found = Audit.of(place) if holds(place, AUDIT) else Summary.of(place)

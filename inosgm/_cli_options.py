@@ -4,6 +4,7 @@ import json
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -52,6 +53,17 @@ ConcurrentOption = Annotated[
 AttemptsOption = Annotated[
     int | None, typer.Option("--attempts", min=1, help="Give a job up after so many failures; else 5.")
 ]
+
+
+class Measure(StrEnum):
+    """What points are compared by: the names of `runs.standings.Metric`, which is not imported for a help text."""
+
+    balanced_accuracy = "balanced_accuracy"
+    accuracy = "accuracy"
+    worst_owner = "worst_owner"
+
+
+MetricOption = Annotated[Measure, typer.Option("--metric", help="What points are compared by, on held-out records.")]
 
 
 @dataclass(frozen=True, kw_only=True)

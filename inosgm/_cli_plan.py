@@ -48,7 +48,10 @@ def plan(
     weight: Annotated[float | None, typer.Option(help="For a blend: 1 is sample, 0 is scale.")] = None,
     accountant: Annotated[Accounting, typer.Option(help="Exact (pld), or as in the papers (rdp).")] = Accounting.pld,
     delta: DeltaOption = None,
-    output: Annotated[Path, typer.Option(help="Write the plan to this file, as JSON.")] = Path("plan.json"),
+    output: Annotated[
+        Path | None,
+        typer.Option(help="Write the plan to this file, as JSON; else to plan.json, and with --json to none."),
+    ] = None,
     quiet: QuietOption = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -57,9 +60,11 @@ def plan(
     from inosgm.accounting import ACCOUNTANTS
     from inosgm.owners import Owners
 
-    if output.resolve() == owners.resolve():
+    if output is None and not as_json:
+        output = Path("plan.json")
+    if output is not None and output.resolve() == owners.resolve():
         raise ValueError(f"--output {output} would overwrite the owners: choose another file")
-    if not output.parent.is_dir():
+    if output is not None and not output.parent.is_dir():
         raise FileNotFoundError(f"--output {output}: there is no directory {output.parent}")
     if (method is Method.blend) != (weight is not None):
         raise ValueError("--weight goes with --method blend, and a blend needs one")
@@ -76,7 +81,8 @@ def plan(
         clip_norm=clip_norm,
         accountant=ACCOUNTANTS[accountant],
     )
-    output.write_text(made.to_json() + "\n", encoding="utf-8")
     voice = Voice(as_json=as_json, quiet=quiet)
     voice.result(made.report, lambda: json.loads(made.to_json()))
-    voice.tell(f"written to {output}")
+    if output is not None:
+        output.write_text(made.to_json() + "\n", encoding="utf-8")
+        voice.tell(f"written to {output}")

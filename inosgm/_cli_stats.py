@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from typer.core import TyperCommand
+from typer.core import TyperCommand, TyperGroup
 
 from inosgm._cli_asked import Asked, answer
 from inosgm._cli_options import (
@@ -138,6 +138,25 @@ QUESTIONS = {
 }
 
 
+OTHER_NAMES = {
+    "median": "quantile --level 0.5",
+    "percentile": "quantile --level",
+    "cvar": "upper-tail-mean --level 0.9",
+    "expected-shortfall": "upper-tail-mean --level 0.9",
+}
+"""What some call a question, and how it is asked here."""
+
+
+class Questions(TyperGroup):
+    """The group of all questions, which knows other names of some."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Find the command, or say by which one the question is asked."""
+        if args and (here := OTHER_NAMES.get(args[0].lower())):
+            ctx.fail(f"No such command '{args[0]}': ask for it with '{here}'.")
+        return super().resolve_command(ctx, args)
+
+
 class Lists(TyperCommand):
     """A command with options that several values follow, as in `--bounds 0 5000`; text must come after the table."""
 
@@ -163,7 +182,7 @@ def commands(executor: Callable[..., "Executor"], kept: Kept = lambda store, nam
         kept: Returns the store, from the one that is given and a name for one that is not.
     """
     about = "Private statistics of a table, each owner with its own budget."
-    group = typer.Typer(no_args_is_help=True, add_completion=False, help=about)
+    group = typer.Typer(cls=Questions, no_args_is_help=True, add_completion=False, help=about)
     for name, question in QUESTIONS.items():
         group.command(name, cls=Lists)(_command(name, question, executor, kept))
     return group

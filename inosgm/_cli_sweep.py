@@ -18,6 +18,8 @@ from inosgm._cli_options import (
     File,
     GpusOption,
     JsonOption,
+    Measure,
+    MetricOption,
     ProcessesOption,
     QuietOption,
     SeedOption,
@@ -44,14 +46,6 @@ class Scheduler(StrEnum):
     """Who stops runs early."""
 
     asha = "asha"
-
-
-class Measure(StrEnum):
-    """What points are compared by: the names of `runs.standings.Metric`, which is not imported for a help text."""
-
-    balanced_accuracy = "balanced_accuracy"
-    accuracy = "accuracy"
-    worst_owner = "worst_owner"
 
 
 def command(workers: Workers, kept: Kept) -> Callable[..., None]:
@@ -100,9 +94,7 @@ def command(workers: Workers, kept: Kept) -> Callable[..., None]:
         keep: Annotated[
             float | None, typer.Option(help="One of so many goes on from each rung; else 3. For asha.")
         ] = None,
-        metric: Annotated[
-            Measure, typer.Option(help="What is compared, on held-out records.")
-        ] = Measure.balanced_accuracy,
+        metric: MetricOption = Measure.balanced_accuracy,
         store: StoreOption = None,
         changes: SetOption = None,
         seed: SeedOption = None,

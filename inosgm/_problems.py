@@ -33,7 +33,8 @@ def problems(refusal: ValidationError, model: type[BaseModel], unions: Sequence[
             known = _keys(model, place[:-1], form)
             close = get_close_matches(place[-1], known, n=1)
             meant |= {(*place[:-1], name) for name in close}
-            hint = f"did you mean {close[0]}?" if close else f"there are {', '.join(known)}"
+            close = close or _elsewhere(model, place)[:3]
+            hint = f"did you mean {' or '.join(close)}?" if close else f"there are {', '.join(known)}"
             found.append((place, f"unknown key; {hint}"))
         elif error["type"] == "union_tag_invalid" or (
             error["type"] == "union_tag_not_found" and isinstance(error["input"], dict)
@@ -78,6 +79,12 @@ def _keys(model: type[BaseModel], place: Sequence[str], form: str | None) -> lis
     return list(dict.fromkeys(key for one in models for key in one.model_fields))
 
 
+def _elsewhere(model: type[BaseModel], place: Sequence[str]) -> list[str]:
+    """Return the paths of keys of this name in other sections."""
+    found = (path.split(".") for path in paths(model))
+    return [".".join(parts) for parts in found if parts[-1] == place[-1] and parts[0] != place[0]]
+
+
 def sections(field: Any) -> Iterator[type[BaseModel]]:
     """Yield the sections that a key may hold."""
     waiting = [field.annotation if hasattr(field, "annotation") else field]
@@ -87,6 +94,14 @@ def sections(field: Any) -> Iterator[type[BaseModel]]:
             yield one
         else:
             waiting += [part for part in getattr(one, "__args__", ()) if part is not None]
+
+
+def paths(model: type[BaseModel], before: str = "") -> Iterator[str]:
+    """Yield the paths of all keys, those of every form that a section may have, each once."""
+    for name, field in model.model_fields.items():
+        yield f"{before}{name}"
+        found = (path for inner in sections(field) for path in paths(inner, f"{before}{name}."))
+        yield from dict.fromkeys(found)
 
 
 def _forms(model: type[BaseModel]) -> tuple[str, ...]:

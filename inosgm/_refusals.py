@@ -12,11 +12,13 @@ class BudgetExceeded(Exception):
         spent: The epsilon that it has spent.
         total: The epsilon that it would have spent.
         owners: How many owners cannot pay.
+        advice: What to do; whoever knows what was asked may say it better.
     """
 
     def __init__(self, owner: Label, granted: float, spent: float, total: float, owners: int = 1) -> None:
         super().__init__(owner, granted, spent, total, owners)
         self.owner, self.granted, self.spent, self.total, self.owners = owner, granted, spent, total, owners
+        self.advice = "ask for less: a smaller share of the budgets, fewer steps, more noise or lower sample rates"
 
     @property
     def left(self) -> float:
@@ -29,11 +31,10 @@ class BudgetExceeded(Exception):
         return self.total - self.spent
 
     def __str__(self) -> str:
-        others = f" (and {self.owners - 1} other owners)" if self.owners > 1 else ""
+        others = f" (and {self.owners - 1} other owner{'s' * (self.owners > 2)})" if self.owners > 1 else ""
         return (
             f"owner {self.owner!r}{others} has epsilon {self.left:.6g} left of {self.granted:.6g}, and this "
-            f"asks for {self.asked:.6g}: nothing was charged or released; "
-            "use fewer steps, more noise or lower sample rates"
+            f"would add {self.asked:.6g}: nothing was charged or released; {self.advice}"
         )
 
 

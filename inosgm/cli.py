@@ -101,7 +101,7 @@ CONTENTS: dict[str, dict[str, tuple[Any, str]]] = {
         "certify": (_cli_certify.certify, "Attack the sensitivity of every built-in mechanism."),
     },
     "Look": {
-        "ledger": (_cli_ledger.ledgers, "What every owner has spent."),
+        "ledger": (_cli_ledger.ledgers, "What every owner has spent, and new budgets."),
         "jobs": (_cli_jobs.jobs, "Stores of jobs: what is done, running, failed and left."),
         "report": (_cli_report.report, "One page about runs: who was promised, spent and got what."),
     },

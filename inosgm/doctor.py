@@ -78,7 +78,8 @@ def _extras() -> Iterator[Finding]:
     for extra in names:
         looked = [_package("extras", name, least, State.absent) for name, least in _required(extra)]
         missing = [one.name for one in looked if one.state is not State.good]
-        about = f"without {', '.join(missing)}: pip install 'inosgm[{extra}]'" if missing else "complete"
+        how = f"in a clone, pip install -c constraints.txt -e '.[{extra}]'"
+        about = f"without {', '.join(missing)}: {how}" if missing else "complete"
         yield Finding(part="extras", name=extra, state=State.absent if missing else State.good, about=about)
 
 

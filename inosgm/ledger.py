@@ -22,6 +22,9 @@ from inosgm.owners import Label, Owners
 __all__ = ["BudgetExceeded", "Charge", "HistoryAccountant", "JobMismatch", "Ledger", "LedgerDamaged"]
 
 
+_GRANT = "change budgets and add owners with `grant` (`inosgm ledger grant LEDGER OWNERS.csv`)"
+
+
 class HistoryAccountant(Protocol):
     """Whatever says what a history costs, such as PLD() and RDP() of inosgm.accounting.
 
@@ -457,16 +460,15 @@ class Ledger:
         if unknown or len(where) != len(self._labels):
             missing = unknown or sorted(set(self._labels).difference(owners.labels), key=repr)
             side = "the ledger does not know" if unknown else "the ledger also knows"
-            raise ValueError(
-                f"owners must be those of {self._path}: {side} {_validate.some(missing)}; `grant` adds owners"
-            )
+            raise ValueError(f"owners must be those of {self._path}: {side} {_validate.some(missing)}; {_GRANT}")
         differs = (self._granted[where] != owners.epsilon) | (self._delta[where] != owners.delta)
         if differs.any():
             i = int(np.argmax(differs))
             raise ValueError(
                 f"owners must grant what {self._path} says: owner {owners.labels[i]!r} grants (epsilon, "
                 f"delta) ({owners.epsilon[i]:g}, {owners.delta[i]:g}) here and ({self._granted[where[i]]:g}, "
-                f"{self._delta[where[i]]:g}) there; leave owners out, or change budgets with `grant`"
+                f"{self._delta[where[i]]:g}) there; leave "
+                f"owners out, or {_GRANT}"
             )
 
     def _table_of(self, cost: Cost) -> tuple[str, Table]:

@@ -11,7 +11,7 @@ import typer.main
 from test_cli_training import TEXT
 from typer.testing import CliRunner
 
-from inosgm import _cli_sweep, cli, doctor
+from inosgm import _cli_options, cli, doctor
 from inosgm._cli_options import Voice
 from inosgm._imports import imported
 from inosgm.cli import CONTENTS, app, main
@@ -85,16 +85,18 @@ def test_help_imports_nothing_heavy_and_a_serial_sweep_no_ray(here):
 
 
 def test_a_sweep_that_needs_ray_says_so(here):
-    assert [one.value for one in _cli_sweep.Measure] == [one.value for one in Metric]
+    assert [one.value for one in _cli_options.Measure] == [one.value for one in Metric]
     result = invoke("sweep", "run.yaml", "--grid", "optimizer.lr=1", "--scheduler", "asha", code=1)
     assert "--scheduler needs Ray" in str(result.exception)
     assert not (here / "runs").exists()
 
 
 def test_json_is_one_document_and_everything_else_is_on_stderr(here):
-    plan = invoke("plan", "owners.csv", "--steps", 10, "--expected-batch", 50, "--json")
-    assert json.loads(plan.stdout) == json.loads((here / "plan.json").read_text())
-    assert plan.stderr == "written to plan.json\n"
+    words = ("plan", "owners.csv", "--steps", 10, "--expected-batch", 50, "--json")
+    plan, made = invoke(*words), here / "plan.json"
+    assert (plan.stderr, made.exists()) == ("", False)
+    assert invoke(*words, "--output", "plan.json").stderr == "written to plan.json\n"
+    assert json.loads(plan.stdout) == json.loads(made.read_text())
     trained = invoke("train", "run.yaml", "--steps", 4, "--json")
     assert json.loads(trained.stdout)["steps"] == 4
     assert "8 steps, expected batch 64" in trained.stderr
@@ -108,6 +110,7 @@ def test_json_is_one_document_and_everything_else_is_on_stderr(here):
     seeds = invoke("train", "run.yaml", "--seeds", 2, "--json")
     told = json.loads(seeds.stdout)
     assert (told["seeds"], [one["owner"] for one in told["owners"]]) == (2, ["benign", "malignant"])
+    assert [one["spent"] <= one["epsilon"] and "accuracy" in one for one in told["owners"]] == [True, True]
     assert told == {**json.loads(invoke("jobs", "summary", "runs/run-seeds", "--json").stdout), "store": told["store"]}
     certified = json.loads(invoke("certify", "--evaluations", 2, "--json", "--quiet").stdout)
     assert not any(one["exceeds"] for one in certified["mechanisms"])
@@ -120,7 +123,8 @@ def test_a_number_that_json_does_not_have_is_null(capsys):
 
 def test_mistakes_end_in_a_line_and_debug_shows_where(here, monkeypatch, program):
     assert program("train", "none.yaml") == (2, "", "error: none.yaml: no such file or directory\n")
-    assert program("ledger", "show", ".") == (2, "", "error: .: is a directory\n")
+    said = "error: . is a directory without a ledger of its own: name the file\n"
+    assert program("ledger", "show", ".") == (2, "", said)
     (here / "picture.yaml").write_bytes(b"\x89PNG\xff")
     for command in ("train", "run"):
         assert program(command, "picture.yaml") == (2, "", "error: picture.yaml: must be YAML, text in UTF-8\n")

@@ -151,6 +151,18 @@ def refused(*arguments):
     return str(caught.value)
 
 
+def test_budgets_from_a_file_find_owners_by_how_they_are_written(here):
+    digits = {"data.name": "digits", "owners": "{by: class, epsilon: 5, delta: 1e-4}", "plan.steps": 2}
+    words = ["run.yaml", *(word for path, value in digits.items() for word in ("--set", f"{path}={value}"))]
+    invoke("train", *words, "--steps", 1, "--quiet")
+    (here / "new.csv").write_text("owner,epsilon\n7,6\n")
+    told = json.loads(invoke("revise", *words, "--budgets", "new.csv", "--json"))
+    assert told["plan"]["epsilon"] == [5.0] * 7 + [6.0] + [5.0] * 2
+    (here / "new.csv").write_text("owner,epsilon\n17,6\n")
+    with pytest.raises(ValueError, match=r"of owners of the run: 17 is none of '0', '1'.*: did you mean '7'\?"):
+        invoke("revise", *words, "--budgets", "new.csv")
+
+
 def test_seeds_are_trained_summed_up_and_gone_on_with(here):
     told = invoke("train", "run.yaml", "--seeds", 2)
     assert re.search(r"owner +epsilon granted +one run +all 2 runs\nbenign +5 +[0-9.]+ +[0-9.]+\n", told)

@@ -242,8 +242,12 @@ def test_the_command_compares_methods_of_a_file_and_files(tmp_path, monkeypatch)
         assert result.exit_code == 0, result.output
         return result
 
-    told = invoke("ino.yaml", "--methods", "dp-sgd,ino-sgd", "--tune", "optimizer.lr=0.1,1", "--json")
-    assert [row["method"] for row in json.loads(told.stdout)["methods"]] == ["dp-sgd", "ino-sgd"]
+    with pytest.raises(ValueError, match=r"tune has a problem:\n  lr: unknown key; did you mean optimizer\.lr\?"):
+        invoke("ino.yaml", "--tune", "lr=1,4")
+    words = ("ino.yaml", "--methods", "dp-sgd,ino-sgd", "--tune", "optimizer.lr=0.1,1", "--metric", "worst_owner")
+    told = invoke(*words, "--json")
+    found = json.loads(told.stdout)
+    assert (found["metric"], [row["method"] for row in found["methods"]]) == ("worst_owner", ["dp-sgd", "ino-sgd"])
     assert "4 of the 6 runs choose among values" in told.stderr
     assert len(standings(Store("runs/ino-compare")).standings) == 4
     told = invoke("ino.yaml", "hard.yaml", "--seeds", "1", "--quiet")
@@ -252,5 +256,7 @@ def test_the_command_compares_methods_of_a_file_and_files(tmp_path, monkeypatch)
     summary = CliRunner().invoke(app, ["jobs", "summary", "runs/ino-compare"])
     assert "ino-sgd" in summary.output
     assert "all points" in summary.output
+    refused = CliRunner().invoke(app, ["jobs", "summary", "runs/ino-compare", "--figure", "all.svg"])
+    assert "`inosgm report runs/ino-compare --figures DIRECTORY`" in str(refused.exception)
     with pytest.raises(ValueError, match="files must differ"):
         invoke("ino.yaml", "ino.yaml")

@@ -54,6 +54,7 @@ def refusal(file, *changes):
             "plan.past: unknown key; there are method, steps, expected_batch, clip_norm, weight, accountant",
         ),
         ("plan=3", "plan: must be a mapping of keys to values, got 3"),
+        ("lr=1", "lr: unknown key; did you mean optimizer.lr?"),
         ("oder=ascending", "oder: unknown key; did you mean order?"),
         ("order=up", "order: must be descending, ascending, random or owner_first, got 'up'"),
         ("tail.alpha=1", "tail.alpha: unknown key; there are kind, fraction"),

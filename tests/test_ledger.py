@@ -108,7 +108,7 @@ def test_a_charge_that_does_not_fit_is_refused_and_leaves_no_trace(make, tmp_pat
     assert error.total == pytest.approx(total, abs=1e-9)
     assert error.left == 1 - before["a"]
     assert error.asked == error.total - before["a"]
-    assert f"owner 'a' has epsilon {error.left:.6g} left of 1, and this asks for {error.asked:.6g}" in str(error)
+    assert f"owner 'a' has epsilon {error.left:.6g} left of 1, and this would add {error.asked:.6g}" in str(error)
     assert "nothing was charged" in str(error)
     assert str(pickle.loads(pickle.dumps(error))) == str(error)
     assert (ledger.spent(), ledger.head(), len(ledger.history())) == (before, head, 1)

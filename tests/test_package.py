@@ -72,6 +72,15 @@ def test_ledger_command(tmp_path):
     assert "one mean" in result.output
     result = CliRunner().invoke(app, ["ledger", "show", "--json", str(tmp_path / "ledger")])
     assert json.loads(result.output)["owners"][0]["spent"] == pytest.approx(ledger.spent()["a"])
+    assert CliRunner().invoke(app, ["ledger", "show", "--json", str(tmp_path)]).output == result.output  # as of a run
+
+
+def test_grants_from_a_file_find_owners_by_how_they_are_written(tmp_path):
+    ledger = Ledger(tmp_path / "ledger", owners=Owners(of_record=["0", "1"], epsilon=3.0, delta=1e-5))
+    (tmp_path / "new.csv").write_text("owner,epsilon,delta\n0,5,1e-5\n7,2,1e-6\n")
+    result = CliRunner().invoke(app, ["ledger", "grant", str(tmp_path / "ledger"), str(tmp_path / "new.csv")])
+    assert "new in the ledger: '7'" in result.output
+    assert ledger.remaining() == {"0": 5.0, "1": 3.0, "7": 2.0}
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 
 import numpy as np
 import pyarrow as pa
@@ -10,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
-from inosgm._cli_stats import QUESTIONS
+from inosgm._cli_stats import OTHER_NAMES, QUESTIONS
 from inosgm._refusals import BudgetExceeded
 from inosgm.cli import app
 from inosgm.ledger import Ledger
@@ -101,6 +102,13 @@ def test_every_question_has_a_command():
     assert set(ASKED) == set(QUESTIONS) == set(PROCEDURES)
 
 
+def test_a_question_has_other_names():
+    for name, here in OTHER_NAMES.items():
+        assert here.split()[0] in QUESTIONS
+        told = CliRunner().invoke(app, ["stats", name], env={"COLUMNS": "200"}).output
+        assert f"ask for it with '{here}'" in told
+
+
 @pytest.mark.parametrize("name", ASKED)
 def test_a_command_answers_as_the_function_does(name, here):
     words, column, parameters = ASKED[name]
@@ -149,9 +157,17 @@ def test_a_ledger_is_made_used_and_refuses(here, tmp_path):
     head = Ledger("ledger").head()
     refusal = refused(*MEAN, "--ledger", "ledger")
     assert isinstance(refusal, BudgetExceeded)
-    assert "--share" in refusal.__notes__[0]
+    fits = float(re.search(r"; --share ([0-9.]+) still fits$", str(refusal))[1])
+    assert "a share of 1 costs" in refusal.__notes__[0]
+    assert "still fits" in str(refused(*MEAN, "--ledger", "ledger", "--share", fits + 0.01))
     assert Ledger("ledger").head() == head
     assert len(Ledger("ledger").history()) == 2
+    invoke(*MEAN, "--ledger", "ledger", "--share", fits)
+    (tmp_path / "owners.csv").write_text("owner,epsilon,delta\nacme,0.9,1e-5\nbolt,8,1e-5\n")
+    assert "`inosgm ledger grant LEDGER OWNERS.csv`" in str(refused(*MEAN, "--ledger", "ledger"))
+    assert CliRunner().invoke(app, ["ledger", "grant", "ledger", "owners.csv"]).exit_code == 0
+    assert "not even --share 0.01 fits" in str(refused(*MEAN, "--ledger", "ledger"))
+    head = Ledger("ledger").head()
     (tmp_path / "owners.csv").write_text("owner,epsilon,delta\nacme,1,1e-5\nbolt,8,1e-5\ncork,2,1e-5\n")
     assert "the ledger does not know 'cork'" in str(refused(*MEAN, "--ledger", "ledger"))
     assert Ledger("ledger").head() == head

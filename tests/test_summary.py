@@ -131,11 +131,16 @@ def test_a_store_is_summed_up_whole_or_in_part(tmp_path):
     ids = [store.add(spec(index)) for index in range(3)]
     with pytest.raises(ValueError, match="holds no results yet: of 3 runs none is done"):
         Summary.of(store)
-    for index in (2, 0):
+    for index, spent in ((2, 0.9), (0, 0.8)):
         store.begin(ids[index], 1)
-        store.commit(ids[index], 1, Result(values={"curve": json.loads(curve(index).to_json())}))
+        paid = [{"owner": name, "epsilon": 1.0, "spent": spent} for name in ("anna", "ben")]
+        store.commit(ids[index], 1, Result(values={"curve": json.loads(curve(index).to_json()), "owners": paid}))
     found = Summary.of(store)
     assert found.about == "2 of 3 seeds"
+    told = found.to_dict()
+    assert [(row["owner"], row["spent"]) for row in told["owners"]] == [("anna", 0.9), ("ben", 0.9)]
+    assert tuple(row["group"] for row in told["groups"]) == found.owners
+    assert found.table().splitlines()[1].startswith("group")
     np.testing.assert_array_equal(found.mean, Summary.of_curves([curve(0), curve(2)]).mean)
     store.add(spec(0, lr=0.2))
     with pytest.raises(ValueError, match="must hold runs of one configuration, it holds 2"):

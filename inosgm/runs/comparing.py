@@ -51,7 +51,7 @@ class ComparisonStudy:
         self._tune_seeds = _validate.count("tune_seeds", tune_seeds, least=1) if tune else 0
         _require_tunable(self._tune, self.configs)
         grid = grid_of(self._tune)
-        self._points = {name: points_of(config, grid) for name, config in self.configs.items()}
+        self._points = {name: points_of(config, grid, what="tune") for name, config in self.configs.items()}
         base, *_ = self.configs.values()
         place = store if isinstance(store, Store) else Store(store)
         self._require_same(place)

@@ -17,7 +17,7 @@ from inosgm.owners import Label, Owners
 from inosgm.runs.expense import Expense, counted, expense
 from inosgm.runs.grid import Point, grid_of, points_of
 from inosgm.runs.standings import Metric, Standing, standing
-from inosgm.runs.summary import Summary
+from inosgm.runs.summary import Summary, dearest
 from inosgm.sgd.curve import LearningCurve
 from inosgm.sgd.metrics import Evaluation
 
@@ -60,7 +60,7 @@ class MethodRuns:
         Raises:
             ValueError: if no run is done.
         """
-        return Summary.of_curves(self.curves, jobs=self.asked)
+        return Summary.of_curves(self.curves, jobs=self.asked, budgets=self.owners)
 
     @property
     def evaluations(self) -> tuple[Evaluation, ...]:
@@ -273,7 +273,7 @@ class _Reader:
             config=point.config,
             seeds=tuple(self._store.spec(job).seed for job in done.values()),
             curves=tuple(LearningCurve.from_json(json.dumps(values["curve"])) for values in results),
-            owners=_dearest([values["owners"] for values in results]),
+            owners=dearest([values["owners"] for values in results]),
             accountant=results[0]["accountant"] if results else None,
             asked=len(jobs),
             tuning=tuning,
@@ -291,11 +291,6 @@ class _Reader:
         return Standing(
             point=point, evaluations=found.evaluations, stopped={}, failed=found.failed, left=[*found.left, *missing]
         )
-
-
-def _dearest(runs: Sequence[Sequence[Mapping[str, Any]]]) -> tuple[Mapping[str, Any], ...]:
-    """Return the owners of some runs, each with the most that one of them has spent."""
-    return tuple(max(rows, key=lambda row: row["spent"]) for rows in zip(*runs, strict=True))
 
 
 def shown_mean(values: Sequence[float]) -> str:

@@ -43,12 +43,13 @@ def shown(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value)
 
 
-def points_of(config: TrainingConfig, choices: Iterable[Mapping[str, Any]]) -> list[Point]:
+def points_of(config: TrainingConfig, choices: Iterable[Mapping[str, Any]], *, what: str = "the sweep") -> list[Point]:
     """Return the points with some values, each once, after all have been checked.
 
     Args:
         config: What they differ from.
         choices: The values of each, by path of key.
+        what: What an error calls all of them.
 
     Raises:
         ValueError: listing what is wrong with any of them, each problem once.
@@ -61,7 +62,7 @@ def points_of(config: TrainingConfig, choices: Iterable[Mapping[str, Any]]) -> l
             points.setdefault(point.config.to_yaml(), point)
     if problems:
         lines = [f"{problem} (at {name})" for problem, name in problems.items()]
-        head = "the sweep has a problem:" if len(lines) == 1 else f"the sweep has {len(lines)} problems:"
+        head = f"{what} has a problem:" if len(lines) == 1 else f"{what} has {len(lines)} problems:"
         raise ValueError("\n  ".join([head, *lines]))
     return list(points.values())
 

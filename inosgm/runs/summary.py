@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, BinaryIO, Self
 
@@ -40,6 +40,8 @@ class Summary:
         low: The lower end of the 95 % confidence interval of the mean, by Student's t; that of a rate within [0, 1].
         high: The upper end.
         counts: How many of the runs have a number.
+        budgets: For each owner of training records its `owner`, `records`, `epsilon`, `delta`, and what the dearest run
+            has `spent`; empty where that is not known.
 
     >>> from inosgm.sgd.metrics import evaluation
     >>> def curve(right):
@@ -64,14 +66,18 @@ class Summary:
     low: np.ndarray
     high: np.ndarray
     counts: np.ndarray
+    budgets: tuple[Mapping[str, Any], ...] = ()
 
     @classmethod
-    def of_curves(cls, curves: Sequence[LearningCurve], jobs: int | None = None) -> Self:
+    def of_curves(
+        cls, curves: Sequence[LearningCurve], jobs: int | None = None, *, budgets: Sequence[Mapping[str, Any]] = ()
+    ) -> Self:
         """Summarise learning curves.
 
         Args:
             curves: One for each run that is done.
             jobs: How many runs there will be; as many as are done if not given.
+            budgets: What each owner of training records grants and has spent.
 
         Raises:
             ValueError: for no curves, and for curves that were not evaluated after the same steps.
@@ -87,7 +93,14 @@ class Summary:
                 )
         owners = tuple(dict.fromkeys(label for curve in curves for label in curve.owners))
         values = np.array([[_values(found, owners) for found in curve.evaluations] for curve in curves])
-        return cls(owners=owners, steps=steps, seeds=len(curves), jobs=jobs or len(curves), **_statistics(values))
+        return cls(
+            owners=owners,
+            steps=steps,
+            seeds=len(curves),
+            jobs=jobs or len(curves),
+            **_statistics(values),
+            budgets=tuple(budgets),
+        )
 
     @classmethod
     def of(cls, store: Store) -> Self:
@@ -107,7 +120,12 @@ class Summary:
         if not results:
             raise ValueError(f"{store.uri} holds no results yet: of {len(specs)} runs none is done")
         curves = [LearningCurve.from_json(json.dumps(values["curve"])) for values in results]
-        return cls.of_curves(curves, jobs=len(specs))
+        return cls.of_curves(curves, jobs=len(specs), budgets=dearest([values["owners"] for values in results]))
+
+    @property
+    def owned(self) -> bool:
+        """Whether held-out records are looked at by owner, as far as is known, and not by groups such as classes."""
+        return not self.budgets or set(self.owners) <= {row["owner"] for row in self.budgets}
 
     @property
     def about(self) -> str:
@@ -131,16 +149,21 @@ class Summary:
             name = "everyone" if owner == len(self.owners) else str(self.owners[owner])
             rows.append([name, cells[0], band, *cells[1:]])
         names = [METRICS[place] for place in shown]
-        lines = columns(["owner", names[0], f"{CONFIDENCE:.0%} band".replace("%", " %"), *names[1:]], rows)
+        who = "owner" if self.owned else "group"
+        lines = columns([who, names[0], f"{CONFIDENCE:.0%} band".replace("%", " %"), *names[1:]], rows)
         hidden = len(self.owners) - MOST
-        lines += [f"({hidden} owners that ended better are not shown)"] * (hidden > 0)
+        lines += [f"({hidden} {who}s that ended better are not shown)"] * (hidden > 0)
         missing = [METRICS[place] for place in shown if (self.counts[place, -1] < self.seeds).any()]
-        lines += [f"(not all seeds have a finite {' and '.join(missing)} for every owner)"] * bool(missing)
+        lines += [f"(not all seeds have a finite {' and '.join(missing)} for every {who})"] * bool(missing)
         title = f"after {self.steps[-1]} steps, {self.about}: mean ± standard deviation"
         return "\n".join([title, *lines])
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what every owner has after the last step, for JSON; None is where there is no number."""
+        """Return it for JSON, as it is after the last step; None is where there is no number.
+
+        `owners` have their budgets, as far as they are known, and their numbers; where held-out records are looked at
+        by other groups, such as classes, `groups` have the numbers.
+        """
 
         def numbers(owner: int) -> dict[str, Any]:
             parts = {"mean": self.mean, "deviation": self.deviation, "low": self.low, "high": self.high}
@@ -149,9 +172,19 @@ class Summary:
                 for place, metric in enumerate(METRICS)
             }
 
-        owners = [{"owner": label, **numbers(place)} for place, label in enumerate(self.owners)]
-        about = {"steps": self.steps[-1], "seeds": self.seeds, "jobs": self.jobs}
-        return {**about, "owners": owners, "everyone": numbers(len(self.owners))}
+        found = {label: numbers(place) for place, label in enumerate(self.owners)}
+        owners: dict[Label, dict[str, Any]] = {row["owner"]: dict(row) for row in self.budgets}
+        if self.owned:
+            for label, values in found.items():
+                owners[label] = {**owners.get(label, {"owner": label}), **values}
+        return {
+            "steps": self.steps[-1],
+            "seeds": self.seeds,
+            "jobs": self.jobs,
+            "owners": list(owners.values()),
+            "groups": [] if self.owned else [{"group": label, **values} for label, values in found.items()],
+            "everyone": numbers(len(self.owners)),
+        }
 
     def to_parquet(self, file: str | os.PathLike[str] | BinaryIO) -> None:
         """Write a Parquet file with a row per owner, step and metric.
@@ -191,6 +224,15 @@ class Summary:
         from inosgm.reports.bands import draw
 
         draw(self, file)
+
+
+def dearest(runs: Sequence[Sequence[Mapping[str, Any]]]) -> tuple[Mapping[str, Any], ...]:
+    """Return the owners of some runs, each as in the run that has cost it most."""
+    found: dict[Label, Mapping[str, Any]] = {}
+    for row in (row for rows in runs for row in rows):
+        if row["owner"] not in found or row["spent"] > found[row["owner"]]["spent"]:
+            found[row["owner"]] = row
+    return tuple(found.values())
 
 
 def _values(found: Evaluation, owners: Sequence[Label]) -> list[list[float]]:

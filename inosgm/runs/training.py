@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from inosgm import _labels
 from inosgm.config import TrainingConfig
 from inosgm.owners import Owners
 from inosgm.plan import Plan
@@ -165,7 +166,8 @@ def revise(
 
     Args:
         config: A configuration with a run directory.
-        epsilon: What some owners grant from now on; the others as before.
+        epsilon: What some owners grant from now on; the others as before. 7 and "7" are the same owner unless the run
+            has both.
         delta: Likewise.
         back: Go back, and delete what came later, if an owner has spent more than it now grants.
 
@@ -182,10 +184,11 @@ def revise(
     budgets = {}
     for name, changes in (("epsilon", epsilon), ("delta", delta or {})):
         now = dict(zip(plan.labels, np.asarray(getattr(plan, name)).tolist(), strict=True))
-        unknown = [label for label in changes if label not in now]
-        if unknown:
-            raise ValueError(f"{name} must be of owners of the run, got {unknown[0]!r}")
-        budgets[name] = {**now, **changes}
+        meant = _labels.recognised(changes, plan.labels)
+        strange = [label for label, owner in meant.items() if owner not in now]
+        if strange:
+            raise ValueError(f"{name} must be of owners of the run: {_labels.unknown(strange[0], plan.labels)}")
+        budgets[name] = {**now, **{meant[label]: value for label, value in changes.items()}}
     owners = Owners(of_record=labels, **budgets)
     if not back:
         plan.revise(checkpoint.step - checkpoint.first, owners)  # raises AlreadySpent

@@ -91,7 +91,8 @@ class StepProgress:
         else:
             self._evaluation = f", accuracy {found.accuracy:.3f}"
         if found.worst_owner is not None:
-            self._evaluation += f", worst owner {found.worst_owner} {found.by_owner[found.worst_owner].accuracy:.3f}"
+            who = "owner" if set(found.by_owner) <= set(self._plan.labels) else "group"
+            self._evaluation += f", worst {who} {found.worst_owner} {found.by_owner[found.worst_owner].accuracy:.3f}"
         if self._bar is not None:
             self._show()
 

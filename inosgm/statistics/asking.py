@@ -159,7 +159,17 @@ def require_affordable(ledger: LedgerHook | None, plans: Sequence[Plan], keys: S
     Raises:
         BudgetExceeded: naming an owner.
     """
-    if not isinstance(ledger, Ledger) or sum(plan.steps for plan in plans) == 1:
+    if sum(plan.steps for plan in plans) > 1:  # the only round of others is refused as it is charged
+        rehearse(ledger, plans, keys)
+
+
+def rehearse(ledger: LedgerHook | None, plans: Sequence[Plan], keys: Sequence[int | None]) -> None:
+    """Charge what is not paid for yet to a ledger in memory that has the same costs so far.
+
+    Raises:
+        BudgetExceeded: naming an owner.
+    """
+    if not isinstance(ledger, Ledger):
         return
     paid: Counter[str] = Counter()
     for charge in ledger.history():
