@@ -122,7 +122,7 @@ def test_budgets_of_a_run_can_be_revised(tmp_path):
     assert result.steps_done == 12
     assert np.all(result.plan.spent(result.step) <= [5.0, 2.0])
     assert result.plan.spent(result.step)[1] > 1.0
-    with pytest.raises(ValueError, match="epsilon must be of owners of the run, got 'nobody'"):
+    with pytest.raises(ValueError, match="of owners of the run: 'nobody' is none of 'benign', 'malignant'"):
         runs.revise(made, {"nobody": 1.0})
 
 
