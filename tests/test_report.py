@@ -375,6 +375,18 @@ def test_few_seeds_are_not_taken_for_no_difference(seeds, count):
     assert not any("within noise" in text or "none of" in text for text in told)
 
 
+def test_clear_harm_comes_before_what_is_not_clear():
+    study = made(8, lambda epsilon: -0.4 * (epsilon > 4))
+    idp, ino = study.methods.values()
+    plan = {**ino.config.model_dump()["plan"], "method": "uniform"}
+    dp = replace(idp, name="DP-SGD", config=idp.config.changed({"plan": plan}))
+    same = replace(idp, curves=ino.curves)
+    study = Study(name="made up", methods={"DP-SGD": dp, "IDP-SGD": same, "INO-SGD": ino})
+    assert [one.base.name for one in study.changes] == ["IDP-SGD", "DP-SGD"]
+    found = headline(Contents(studies=(study,))).text
+    assert found.startswith("INO-SGD serves the worst-served owner worse than DP-SGD does")
+
+
 def test_a_page_about_statistics_alone_tells_all_of_them(demo):
     (answer,) = read(demo / "demo" / "statistics").answers
     contents = Contents(answers=(answer, replace(answer, question="upper-tail-mean")))

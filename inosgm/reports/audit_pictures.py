@@ -18,9 +18,11 @@ KEYS = (
     ("attack on an owner", Style(colour=BLUE, marker="")),
     ("attack on everyone", Style(colour=GREY, dashes=roc.DASHES, marker="")),
     ("guessing", Style(colour="#000000", marker="")),
-    ("most that ε allows", Style(colour=BLUE, dashes=roc.DOTS, marker="")),
 )
 """What lines mean."""
+
+ALLOWED = ("most that ε allows", Style(colour=BLUE, dashes=roc.DOTS, marker=""))
+"""What another one means, where something was promised."""
 
 
 def roc_of(found: Audited, name: str) -> Picture:
@@ -58,7 +60,7 @@ def roc_of(found: Audited, name: str) -> Picture:
             header=("attack on", "records", "AUC", "TPR at FPR 0.1 %", "at 1 %", "at 10 %"),
             rows=tuple(rows),
         ),
-        keys=KEYS,
+        keys=(*KEYS, ALLOWED) if any(map(_promised, shown)) else KEYS,
         note=f"{hidden} owners on whom the attack does worse are not shown" * (hidden > 0),
         secret=True,
     )
@@ -66,8 +68,13 @@ def roc_of(found: Audited, name: str) -> Picture:
 
 def _title(line: roc.Line) -> str:
     """Return whom an attack is on, what was spent, and how well it does."""
-    spent = "" if line.claim is None or not np.isfinite(line.claim.spent) else f", ε = {line.claim.spent:.3g}"
+    spent = f", ε = {line.claim.spent:.3g}" if line.claim is not None and _promised(line) else ""
     return f"{line.name}{spent}, AUC {number(line.success.auc)}"
+
+
+def _promised(line: roc.Line) -> bool:
+    """Return whether something was promised to whom an attack is on."""
+    return line.claim is not None and bool(np.isfinite(line.claim.spent))
 
 
 def verdicts_of(found: Audited) -> Table:

@@ -27,6 +27,9 @@ def meanings(contents: Contents) -> dict[str, str]:
             "An attack by somebody who knows more than any outsider would, to see how much a method really shows. It "
             "gives a lower bound: ε is at least that large. It can refute a promise, and never prove one."
         )
+        found["AUC"] = (
+            "How often the attack ranks a record that was used above one that was not: 0.5 is guessing, 1 is certainty."
+        )
     if contents.answers:
         found["standard error"] = "How far the noise that hides records typically moves a result."
     return found

@@ -82,12 +82,7 @@ def _told(contents: Contents) -> list[Sentence]:
 def _study(study: Study) -> Iterator[Sentence]:
     """Say who was served how."""
     if study.changes:
-        for one in study.changes:
-            yield _worst(study, one)
-            if one is study.changes[0]:
-                yield from _along(study, one)
-            yield _gains(study, one)
-            yield _everyone(study, one)
+        yield from _compare(study)
         if study.owned:
             yield from (slope(study, one) for one in study.changes if one.line is not None)
     else:
@@ -97,6 +92,16 @@ def _study(study: Study) -> Iterator[Sentence]:
     missing = [one.missing for one in study.methods.values() if one.missing]
     if missing:
         yield Sentence(text=f"Not all is done: {listed(missing)}.", tone="bad")
+
+
+def _compare(study: Study) -> list[Sentence]:
+    """Say what the method does against all others; clear harm comes first, unless the first sentence is clear."""
+    told: list[Sentence] = []
+    for one in study.changes:
+        told += (_worst(study, one), _gains(study, one), _everyone(study, one))
+    if told[0].tone == "plain":
+        told.sort(key=lambda one: one.tone != "bad")
+    return [*told, *_along(study, study.changes[0])]
 
 
 def _worst(study: Study, one: Change) -> Sentence:
