@@ -2,8 +2,10 @@
 
 INO-SGD keeps the records with the largest losses. Here are three other wishes about the same handwritten digits, of ten
 owners who grant epsilon 1 (of digit 0) to 8 (of 9): no order at all, the margin by which a record is missed, and the
-loss times a public severity, for which a misread 8 is twenty times as bad. A score may look at one record and the
-model. One that looks at the rest of the batch would let a record reorder others, and is refused before training.
+loss times a public severity, for which a misread 8 is twenty times as bad. Training is too short, so that the order has
+something to do: with clip norm 1, 200 steps and learning rate 2 all four read 0.94 right, and nearly the same of every
+digit. A score may look at one record and the model. One that looks at the rest of the batch would let a record reorder
+others, and is refused before training.
 """
 
 import numpy as np

@@ -18,7 +18,7 @@ def demo(
 ) -> None:
     """Compare DP-SGD, IDP-SGD and INO-SGD on real data, attack what was promised, and write a page about it.
 
-    Ten owners hold the digits of 5,000 MNIST images and grant epsilon 0.5 to 5. It trains on a Ray of its own unless
+    Ten owners hold a digit each of 4,000 MNIST images and grant epsilon 0.5 to 5. It trains on a Ray of its own unless
     --processes or --address say otherwise. The same command goes on with a demonstration that was stopped.
     """
     from inosgm.demo import PAGE, run

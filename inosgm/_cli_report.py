@@ -50,6 +50,7 @@ def report(
 
 def show(contents: "Contents", path: Path, *, quiet: bool, as_json: bool) -> None:
     """Say what a page says, and where it is."""
+    from inosgm._text import visible
     from inosgm.audit._secret import WARNING
     from inosgm.reports.words import headline
 
@@ -58,7 +59,9 @@ def show(contents: "Contents", path: Path, *, quiet: bool, as_json: bool) -> Non
     elif quiet:
         typer.echo(str(path))
     else:
-        typer.echo("\n\n".join(filter(None, [headline(contents).text, contents.table(), f"written to {path}"])))
+        typer.echo(
+            "\n\n".join(filter(None, [visible(headline(contents).text), contents.table(), f"written to {path}"]))
+        )
     if not quiet:
         for line in [*contents.notes, *[WARNING] * contents.secret]:
             typer.echo(line, err=True)
@@ -68,12 +71,13 @@ def _told(contents: "Contents", path: Path) -> dict[str, Any]:
     """Return what a page says."""
     from inosgm.reports.words import headline, sentences
 
-    tables = [contents.owners(study) for study in contents.studies]
+    tables, asked = [contents.owners(study) for study in contents.studies], contents.asked
     return {
         "report": str(path),
         "secret": contents.secret,
         "headline": headline(contents).text,
         "sentences": [f"{one.text} {one.evidence}".strip() for one in sentences(contents)],
         "owners": [[dict(zip(table.header, row, strict=True)) for row in table.rows] for table in tables],
+        "statistics": [dict(zip(asked.header, row, strict=True)) for row in asked.rows] if asked else [],
         "notes": list(contents.notes),
     }

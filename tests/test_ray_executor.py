@@ -131,9 +131,9 @@ def test_no_worker_can_write_to_the_data_that_all_share(store):
 
 
 def test_nothing_secret_reaches_ray(store, embedded_ray):
-    label, key = "stigma-xyz", 0x5EC2E7 << 100
+    label, keys = "stigma-xyz", [(0x5EC2E7 << 100) + place for place in range(3)]
     jobs = specs(3, epsilon={label: 1.0})
-    for job in jobs:
+    for job, key in zip(jobs, keys, strict=True):
         store.add(job, key=key)
     outcome = run(store, jobs, RayExecutor(max_concurrent=1), Tells(labels=(label, "open")), attempts=1)
     assert len(outcome.done) == 2
@@ -154,7 +154,7 @@ def test_nothing_secret_reaches_ray(store, embedded_ray):
     logs = [file for file in session.rglob("*") if file.is_file() and not file.is_symlink()]
     assert len(logs) > 10
     told = [metrics().encode(), str(listed()).encode(), *(file.read_bytes() for file in logs)]
-    for secret in (label, str(key), f"{key:x}"):
+    for secret in (label, *map(str, keys), *(f"{key:x}" for key in keys)):
         assert not any(secret.encode() in text for text in told)
     tags = {line.partition("{")[2].partition("}")[0] for line in metrics().splitlines() if "inosgm_" in line}
     names = {tag.partition("=")[0] for line in tags for tag in line.split('",')} - {""}

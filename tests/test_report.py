@@ -19,6 +19,8 @@ from typer.testing import CliRunner
 from inosgm import Ledger, Owners, _cli_report
 from inosgm._yaml import read as read_yaml
 from inosgm.audit.auditing import lira
+from inosgm.audit.bounds import Bound
+from inosgm.audit.mechanism_audit import CanaryBound, MechanismAudit
 from inosgm.cli import app
 from inosgm.config import TrainingConfig
 from inosgm.datasets import load
@@ -241,6 +243,29 @@ def test_an_audit_of_something_else_is_not_put_beside_a_study(demo):
     assert not replace(one, name="without privacy").about(study)
 
 
+def test_where_bounds_of_an_audit_come_from_is_said(demo):
+    contents = read(demo / "demo")
+    (one,), (study,) = contents.audits, contents.studies
+    assert "no bound is above 0" in contents.owners(study).notes[0]
+    claim = one.audit.claims[0]
+    leak = Bound(
+        epsilon=claim.spent / 2,
+        delta=claim.delta,
+        confidence=0.95,
+        route="gaussian",
+        contradicts=False,
+        plain=0.0,
+        scale=0.5,
+        evidence="",
+    )
+    seen = CanaryBound(canary="made up", moves=1.0, bound=leak)
+    found = MechanismAudit(claim=claim, promised=1.0, runs=100, confidence=0.95, rows=(seen,))
+    contents = replace(contents, audits=(replace(one, audit=replace(one.audit, mechanisms=(found,))),))
+    source = "bounds above 0 come from attacks on the mechanism itself"
+    assert source in contents.owners(study).notes[0]
+    assert source in Page(contents).html().lower()
+
+
 def test_what_lies_elsewhere_or_is_damaged_is_left_out(demo, tmp_path):
     (tmp_path / "audit").symlink_to(demo / "demo" / "audit")
     with pytest.raises(ValueError, match="holds nothing that a report can show"):
@@ -268,8 +293,11 @@ def test_the_command(demo, tmp_path):
     assert found.exit_code == 0, found.output
     told = json.loads(found.stdout)
     assert told["report"] == wish[2]
-    assert told["headline"].startswith("Mean of wage: ")
+    assert told["headline"].startswith('Mean of "wage": ')
     assert not told["secret"]
+    (row,) = told["statistics"]
+    assert row["statistic"] == 'Mean of "wage"'
+    assert row["epsilon spent"] == "1 to 4"
     assert CliRunner().invoke(command, [*wish, "--quiet"]).stdout == f"{wish[2]}\n"
     assert f"{json.loads(answer.read_bytes())['value']:.6g}" in (tmp_path / "page.html").read_text(encoding="utf-8")
 
@@ -327,6 +355,45 @@ def test_words_say_what_numbers_say(gain, first, line):
     values = [contents.studies[0].worst(method) for method in (one.method, one.base)]
     band = stats.ttest_rel(*values).confidence_interval()
     assert (one.worst.low, one.worst.high) == pytest.approx((band.low, band.high))
+
+
+@pytest.mark.parametrize(("seeds", "count"), [(1, "one seed is"), (2, "2 seeds are")])
+def test_few_seeds_are_not_taken_for_no_difference(seeds, count):
+    study = made(8, lambda epsilon: -0.4 * (epsilon > 4), seeds=seeds, noise=0.1)
+    base = study.methods["IDP-SGD"]
+    study = replace(study, methods={"DP-SGD": replace(base, name="DP-SGD"), **study.methods})
+    assert not any(found.clear for one in study.changes for found in one.sure)
+    told = [one.text for one in sentences(Contents(studies=(study,)))]
+    for one in study.changes:
+        against = [text for text in told if one.base.name in text]
+        assert any(
+            f"Against {one.base.name}, {count} too few to tell which of 8 owners gain" in text for text in against
+        )
+        assert any("most changes for owner clinic 7, with recall" in text for text in against)
+        here, there = (method.everyone("recall").mean() for method in (one.method, one.base))
+        assert any(f"balanced accuracy {here:.3f} against {there:.3f}" in text for text in against)
+    assert not any("within noise" in text or "none of" in text for text in told)
+
+
+def test_clear_harm_comes_before_what_is_not_clear():
+    study = made(8, lambda epsilon: -0.4 * (epsilon > 4))
+    idp, ino = study.methods.values()
+    plan = {**ino.config.model_dump()["plan"], "method": "uniform"}
+    dp = replace(idp, name="DP-SGD", config=idp.config.changed({"plan": plan}))
+    same = replace(idp, curves=ino.curves)
+    study = Study(name="made up", methods={"DP-SGD": dp, "IDP-SGD": same, "INO-SGD": ino})
+    assert [one.base.name for one in study.changes] == ["IDP-SGD", "DP-SGD"]
+    found = headline(Contents(studies=(study,))).text
+    assert found.startswith("INO-SGD serves the worst-served owner worse than DP-SGD does")
+
+
+def test_a_page_about_statistics_alone_tells_all_of_them(demo):
+    (answer,) = read(demo / "demo" / "statistics").answers
+    contents = Contents(answers=(answer, replace(answer, question="upper-tail-mean")))
+    assert headline(contents).text == "2 private statistics of wages.csv."
+    assert [one.text.split(":")[0] for one in sentences(contents)] == ['Mean of "wage"', 'Upper tail mean of "wage"']
+    assert len(contents.table().splitlines()) == 3
+    assert "standard error" in Page(contents).html()
 
 
 @pytest.mark.parametrize(("way", "told"), [(0.3, "better than IDP-SGD"), (-0.3, "worse than IDP-SGD"), (0.0, None)])
@@ -393,6 +460,9 @@ BOXES = """[...document.querySelectorAll(".panel svg")].map(one => one.getBoundi
     .map(box => [box.width, box.height])"""
 OVER = """[...document.querySelectorAll("body *")].filter(one => !one.closest(".scroll, pre, svg, .unseen, .skip"))
     .filter(one => one.getBoundingClientRect().right > innerWidth + 1).map(one => one.outerHTML.slice(0, 80))"""
+CUT = """[...document.querySelectorAll("caption span")].filter(one => one.checkVisibility())
+    .filter(one => one.getBoundingClientRect().right > one.closest(".scroll").getBoundingClientRect().right + 1)
+    .map(one => one.textContent)"""
 BODY = "getComputedStyle(document.body).color"
 INK = "getComputedStyle(document.querySelector('.panel svg text')).fill"
 
@@ -404,6 +474,7 @@ def test_a_browser_shows_it_in_any_light_and_on_a_phone(page, browser, width, da
     assert browser.requests() == [page.resolve().as_uri()]
     assert browser.value("document.documentElement.scrollWidth") <= width
     assert browser.value(OVER) == []
+    assert browser.value(CUT) == []
     boxes = np.array(browser.value(BOXES))
     assert len(boxes) > 12
     assert boxes.min() > 60

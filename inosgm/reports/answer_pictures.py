@@ -22,11 +22,6 @@ REACH = float(ndtri(0.975))
 """So many standard errors are a 95 % interval."""
 
 
-def name_of(answer: Answer) -> str:
-    """Return what was asked, for people."""
-    return f"{answer.question.replace('-', ' ').replace('_', ' ').capitalize()} of {', '.join(answer.columns)}"
-
-
 def cost_of(answer: Answer) -> Table | None:
     """Return what an answer cost whom; of very many owners those who paid most."""
     cost = answer.estimate.cost
@@ -78,7 +73,7 @@ def picture_of(answer: Answer, name: str) -> Picture | None:
     rows = [(label, f"{value:.6g}", f"{error:.2g}") for label, value, error in zip(names, values, errors, strict=True)]
     return Picture(
         name=name,
-        title=name_of(answer),
+        title=answer.name,
         text=f"{found.estimand}: "
         + "; ".join(f"{label} {value}, standard error {error}" for label, value, error in rows[:6]),
         panels=(Panel(title="", draw=draw),),

@@ -7,11 +7,22 @@ from matplotlib.axes import Axes
 
 from inosgm.reports import roc
 from inosgm.reports.contents import Audited
-from inosgm.reports.pictures import Panel, Picture, logarithmic
+from inosgm.reports.pictures import BLUE, GREY, Panel, Picture, Style, logarithmic
 from inosgm.reports.tables import Table, number
 
 MOST = 12
 """How many owners have a panel: those on whom the attack does best."""
+
+
+KEYS = (
+    ("attack on an owner", Style(colour=BLUE, marker="")),
+    ("attack on everyone", Style(colour=GREY, dashes=roc.DASHES, marker="")),
+    ("guessing", Style(colour="#000000", marker="")),
+)
+"""What lines mean."""
+
+ALLOWED = ("most that ε allows", Style(colour=BLUE, dashes=roc.DOTS, marker=""))
+"""What another one means, where something was promised."""
 
 
 def roc_of(found: Audited, name: str) -> Picture:
@@ -42,16 +53,28 @@ def roc_of(found: Audited, name: str) -> Picture:
         text=f"True against false positive rates of the attack {audit.attacks[0]} on logarithmic axes, with "
         f"{100 * audit.confidence:g} % bands; the diagonal is guessing, a dotted line the most that epsilon allows. It "
         f"does best on {best.name}, with an area under the curve of {number(best.success.auc)}.",
-        panels=tuple(Panel(title=line.name, draw=partial(draw, line)) for line in [*shown, *everyone]),
+        panels=tuple(Panel(title=_title(line), draw=partial(draw, line)) for line in [*shown, *everyone]),
         size=(3.4, 3.4),
         table=Table(
             caption=f"How well {audit.attacks[0]} does, with {100 * audit.confidence:g} % intervals",
             header=("attack on", "records", "AUC", "TPR at FPR 0.1 %", "at 1 %", "at 10 %"),
             rows=tuple(rows),
         ),
+        keys=(*KEYS, ALLOWED) if any(map(_promised, shown)) else KEYS,
         note=f"{hidden} owners on whom the attack does worse are not shown" * (hidden > 0),
         secret=True,
     )
+
+
+def _title(line: roc.Line) -> str:
+    """Return whom an attack is on, what was spent, and how well it does."""
+    spent = f", ε = {line.claim.spent:.3g}" if line.claim is not None and _promised(line) else ""
+    return f"{line.name}{spent}, AUC {number(line.success.auc)}"
+
+
+def _promised(line: roc.Line) -> bool:
+    """Return whether something was promised to whom an attack is on."""
+    return line.claim is not None and bool(np.isfinite(line.claim.spent))
 
 
 def verdicts_of(found: Audited) -> Table:

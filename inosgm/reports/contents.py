@@ -10,7 +10,7 @@ import numpy as np
 
 from inosgm._text import MOST
 from inosgm.owners import Label
-from inosgm.reports.tables import Table, short, spread
+from inosgm.reports.tables import Table, listed, measured, short, spread
 from inosgm.reports.trained import KINDS, Study
 
 if TYPE_CHECKING:
@@ -18,6 +18,14 @@ if TYPE_CHECKING:
     from inosgm.config import TrainingConfig
     from inosgm.runs.standings import Sweep
     from inosgm.statistics.estimate import Estimate
+
+
+SOURCES = {
+    "mechanism": "attacks on the mechanism itself",
+    "one run": "guesses about many records of one run",
+    "many runs": "runs with a record and runs without it",
+}
+"""Where lower bounds of audits come from, in plain words."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -45,6 +53,15 @@ class Audited:
             one.claim.owner: max((bound.epsilon for bound in one.bounds.values()), default=math.nan)
             for one in self.audit.verdicts
         }
+
+    @cached_property
+    def source(self) -> str:
+        """Say where the largest bound of each owner comes from."""
+        known = [one.bounds for one in self.audit.verdicts if self.bounds[one.claim.owner] > 0]
+        if not known:
+            return "No bound is above 0"
+        largest = {max(bounds, key=lambda name: bounds[name].epsilon) for bounds in known}
+        return f"Bounds above 0 come from {listed([text for name, text in SOURCES.items() if name in largest])}"
 
     def about(self, study: Study) -> bool:
         """Say whether it is about the data and the owners of a study, and about one of its methods."""
@@ -78,6 +95,12 @@ class Answer:
     share: float
     parameters: Mapping[str, Any]
     estimate: "Estimate"
+
+    @property
+    def name(self) -> str:
+        """What was asked, for people."""
+        columns = ", ".join(f'"{column}"' for column in self.columns)
+        return f"{self.question.replace('-', ' ').replace('_', ' ').capitalize()} of {columns}"
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -154,13 +177,35 @@ class Contents:
         parts = [f"{study.measure} on held-out records {over}"]
         if study.owned:
             parts.insert(0, "granted and spent: epsilon, by the dearest run")
-        if self.audits_of(study):
-            parts.insert(1, "audited: epsilon of the method on half of the records is at least this, NOT PRIVATE")
+        audits = self.audits_of(study)
+        if audits:
+            sources = dict.fromkeys(one.source[:1].lower() + one.source[1:] for one in audits)
+            what = "epsilon of the method on half of the records is at least this, NOT PRIVATE"
+            parts.insert(1, ", ".join([f"audited: {what}", *sources]))
         return "; ".join(parts)
 
+    @property
+    def asked(self) -> Table | None:
+        """Private statistics and what they cost, if there are any."""
+        if not self.answers:
+            return None
+        rows = []
+        for answer in self.answers:
+            found, cost = answer.estimate, list((answer.estimate.cost or {}).values())
+            single = np.ndim(found.value) == 0
+            value, error = (
+                measured(float(found.value), float(found.standard_error))
+                if single
+                else (f"{np.size(found.value)} numbers", "-")
+            )
+            rows.append((answer.name, value, error, f"{min(cost):.3g} to {max(cost):.3g}" if cost else "-"))
+        header = ("statistic", "value", "standard error", "epsilon spent")
+        return Table(caption="Private statistics", header=header, rows=tuple(rows))
+
     def table(self) -> str:
-        """Return the tables of owners of all studies, for a terminal."""
-        return "\n\n".join(self.owners(study).text() for study in self.studies)
+        """Return the tables of owners of all studies, and that of private statistics, for a terminal."""
+        tables = [*(self.owners(study) for study in self.studies), self.asked]
+        return "\n\n".join(table.text() for table in tables if table is not None)
 
 
 def _moments(values: np.ndarray) -> tuple[float, float]:

@@ -19,7 +19,7 @@ from inosgm._text import visible
 from inosgm._yaml import write
 from inosgm.audit._secret import WARNING
 from inosgm.config import TrainingConfig
-from inosgm.reports import answer_pictures, audit_pictures, learning_pictures, plan_pictures, words
+from inosgm.reports import answer_pictures, audit_pictures, glossary, learning_pictures, plan_pictures, words
 from inosgm.reports.contents import Answer, Audited, Contents, Swept
 from inosgm.reports.pictures import Picture
 from inosgm.reports.styles import styles_of
@@ -153,6 +153,7 @@ class Page:
             page=self,
             contents=self.contents,
             introductions=words.introductions(self.contents),
+            meanings=glossary.meanings(self.contents),
             headline=words.headline(self.contents),
             sentences=words.sentences(self.contents),
             style=Markup((folder / "page.css").read_text(encoding="utf-8")),
@@ -239,7 +240,7 @@ def _answer(answer: Answer, name: str) -> AnswerPart:
     single = np.ndim(found.value) == 0
     return AnswerPart(
         answer=answer,
-        name=answer_pictures.name_of(answer),
+        name=answer.name,
         asked=", ".join(
             name.replace("_", " ") + (f" {_plain(value)}" if value is not True else "")
             for name, value in answer.parameters.items()

@@ -136,7 +136,7 @@ class Picture:
         """How a page lays panels out: many small ones, some, or few wide ones."""
         if self.size[0] < 3:
             return "five" if len(self.panels) % 5 == 0 else "four"
-        return "three" if self.size[0] < 4 else "two"
+        return "three" if self.size[0] < 4 and len(self.panels) != 4 else "two"
 
     def parts(self) -> list[str]:
         """Return an SVG element for each panel, whose colours are those of the page."""

@@ -33,7 +33,7 @@ COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7")
 STYLES = ("-", (0, (6, 1.5)), (0, (6, 1.5, 1.5, 1.5)), (0, (3, 1.5)))
 """Lines differ in both, for those who cannot tell colours apart."""
 
-GREY, DOTS = "#6E6E6E", (0, (1, 2))
+GREY, DASHES, DOTS = "#6E6E6E", (0, (4, 1, 1, 1, 1, 1)), (0, (1, 2))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,6 +71,7 @@ def draw(audits: Mapping[str, "Audit"], file: str | os.PathLike[str] | BinaryIO,
     floor = floor_of([line.success for lines in panels.values() for line in lines])
     for place, (axes, (title, lines)) in enumerate(zip(grid.flat, panels.items(), strict=False)):
         panel(axes, lines, floor)
+        axes.legend(loc="lower right", fontsize=8, frameon=True, framealpha=0.85, edgecolor="none", handlelength=2.6)
         axes.set_title(title, fontsize=10)
         axes.set_ylabel("true positive rate" if place % wide == 0 else "")
         lowest = place + wide >= len(panels)
@@ -146,7 +147,7 @@ def panel(axes: Axes, lines: Sequence[Line], floor: float) -> None:
     place = 0
     for line in lines:
         everyone = line.name == EVERYONE
-        colour, style = (GREY, (0, (4, 1, 1, 1, 1, 1))) if everyone else (COLOURS[place % 4], STYLES[place % 4])
+        colour, style = (GREY, DASHES) if everyone else (COLOURS[place % 4], STYLES[place % 4])
         place += not everyone
         found = line.success
         low, high = (np.maximum(values, floor / 10) for values in (found.tpr_low, found.tpr_high))
@@ -163,7 +164,6 @@ def panel(axes: Axes, lines: Sequence[Line], floor: float) -> None:
         if line.claim is not None and line.claim.spent < np.inf:
             most = allowed(line.claim.spent, line.claim.delta, fine)
             axes.plot(fine, most, color=colour, linewidth=1.2, linestyle=DOTS, zorder=1)
-    axes.legend(loc="lower right", fontsize=8, frameon=True, framealpha=0.85, edgecolor="none", handlelength=2.6)
 
 
 def _name(line: Line) -> str:

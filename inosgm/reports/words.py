@@ -3,12 +3,13 @@
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 
 from inosgm.audit.report import Verdict
-from inosgm.reports.answer_pictures import name_of
 from inosgm.reports.contents import Answer, Audited, Contents, Swept
+from inosgm.reports.glossary import METHODS
 from inosgm.reports.intervals import Interval, interval
 from inosgm.reports.tables import listed, measured, signed
 from inosgm.reports.trained import Change, Study
@@ -29,12 +30,8 @@ class Sentence:
     tone: str = "plain"
 
 
-METHODS = {
-    "dp-sgd": "gives everybody the budget of the strictest",
-    "idp-sgd": "gives each its own, and so listens less to those who are strict",
-    "ino-sgd": "gives each its own, and has every batch let go of the records that matter least, whoever owns them",
-}
-"""What methods do with budgets that differ, for those who have never heard of them."""
+FEW = 4
+"""With fewer seeds, that nothing is clear says little."""
 
 
 def introductions(contents: Contents) -> list[str]:
@@ -71,6 +68,8 @@ def _told(contents: Contents) -> list[Sentence]:
     several = len(contents.studies) > 1
     broken = [one for one in contents.audits if one.audit.contradictions]
     told = [_audit(one) for one in broken]
+    if len(contents.answers) > 1 and not (contents.studies or contents.audits):
+        told.append(_answers(contents.answers))
     told += (_overspent(study) for study in contents.studies if _over(study))
     for study in contents.studies:
         told += (replace(one, text=f"{study.name}: {one.text}") if several else one for one in _study(study))
@@ -83,13 +82,7 @@ def _told(contents: Contents) -> list[Sentence]:
 def _study(study: Study) -> Iterator[Sentence]:
     """Say who was served how."""
     if study.changes:
-        yield _worst(study, study.changes[0])
-        yield from _along(study, study.changes[0])
-        yield from _gains(study, study.changes[0])
-        yield _everyone(study, study.changes[0])
-        for one in study.changes[1:]:
-            yield _worst(study, one)
-            yield from _gains(study, one)
+        yield from _compare(study)
         if study.owned:
             yield from (slope(study, one) for one in study.changes if one.line is not None)
     else:
@@ -101,21 +94,42 @@ def _study(study: Study) -> Iterator[Sentence]:
         yield Sentence(text=f"Not all is done: {listed(missing)}.", tone="bad")
 
 
+def _compare(study: Study) -> list[Sentence]:
+    """Say what the method does against all others; clear harm comes first, unless the first sentence is clear."""
+    told: list[Sentence] = []
+    for one in study.changes:
+        told += (_worst(study, one), _gains(study, one), _everyone(study, one))
+    if told[0].tone == "plain":
+        told.sort(key=lambda one: one.tone != "bad")
+    return [*told, *_along(study, study.changes[0])]
+
+
 def _worst(study: Study, one: Change) -> Sentence:
     """Say what a method does for whoever is served worst."""
     here, there = (interval(study.worst(method)).value for method in (one.method, one.base))
-    method, base = one.method.name, one.base.name
-    who = f"the worst-served {study.who}"
     numbers = f"{study.measure} {here:.2f} against {there:.2f}"
-    if math.isnan(one.worst.low):
-        text = f"With {method}, {who} has {study.measure} {here:.2f}; with {base} it has {there:.2f}."
-        return Sentence(text=text, evidence="One run each says little about a difference.")
-    if not one.worst.clear:
+    return _compared(study, one, one.worst, f"the worst-served {study.who}", numbers)
+
+
+def _everyone(study: Study, one: Change) -> Sentence:
+    """Say what a method does for everyone together."""
+    name = "balanced accuracy" if study.measure == "recall" else "mean loss"
+    here, there = (interval(method.everyone(study.measure)).value for method in (one.method, one.base))
+    return _compared(study, one, one.everyone, "everyone together", f"{name} {here:.3f} against {there:.3f}")
+
+
+def _compared(study: Study, one: Change, moved: Interval, who: str, numbers: str) -> Sentence:
+    """Say whom a method serves better than another does, as far as seeds tell."""
+    method, base = one.method.name, one.base.name
+    if not moved.clear and moved.count < FEW:
+        text = f"For {who}, {_few(moved.count)} to tell {method} from {base}: {numbers}."
+        return Sentence(text=text, evidence=_sure(moved))
+    if not moved.clear:
         text = f"For {who}, {method} and {base} are not told apart: {numbers}, which is within noise."
-        return Sentence(text=text, evidence=_sure(one.worst))
-    gains = one.worst.value * study.better > 0
+        return Sentence(text=text, evidence=_sure(moved))
+    gains = moved.value * study.better > 0
     text = f"{method} serves {who} {'better' if gains else 'worse'} than {base} does: {numbers}."
-    return Sentence(text=text, evidence=_sure(one.worst), tone="good" if gains else "bad")
+    return Sentence(text=text, evidence=_sure(moved), tone="good" if gains else "bad")
 
 
 def _along(study: Study, one: Change) -> Iterator[Sentence]:
@@ -131,39 +145,35 @@ def _along(study: Study, one: Change) -> Iterator[Sentence]:
     yield Sentence(text=text, evidence=_sure(one.along), tone="good" if gains else "bad")
 
 
-def _gains(study: Study, one: Change) -> Iterator[Sentence]:
+def _gains(study: Study, one: Change) -> Sentence:
     """Say who gains and who loses, with intervals that hold for all at once."""
-    if all(math.isnan(group.low) for group in one.sure):
-        return
     gain: list[object] = []
     lose: list[object] = []
     for label, found in zip(study.groups, one.sure, strict=True):
         if found.clear:
             (gain if found.value * study.better > 0 else lose).append(label)
     count, left = len(study.groups), len(study.groups) - len(gain) - len(lose)
+    seeds = max(found.count for found in one.sure)
     evidence = f"95 % intervals of all {study.who}s at once"
     if not gain and not lose:
+        if seeds < FEW:
+            text = f"Against {one.base.name}, {_few(seeds)} to tell which of {count} {study.who}s gain or lose"
+            return Sentence(text=f"{text}: {_most(study, one)}.", evidence=f"{evidence} need {FEW} seeds or more")
         text = f"Against {one.base.name}, none of {count} {study.who}s clearly gains or loses."
-        yield Sentence(text=text, evidence=evidence)
-        return
+        return Sentence(text=text, evidence=evidence)
     sides = ((gain, "gains", "gain"), (lose, "loses", "lose"))
     parts = [f"{_named(some, study.who)} clearly {he if len(some) == 1 else they}" for some, he, they in sides if some]
-    parts += [f"for {left} of {count} the change is within noise"] * (left > 0)
+    unsure = f"{_few(seeds)} to tell" if seeds < FEW else "the change is within noise"
+    parts += [f"for {left} of {count} {unsure}"] * (left > 0)
     tone = "good" if not lose else "bad" if not gain else "plain"
-    yield Sentence(text=f"Against {one.base.name}, {'; '.join(parts)}.", evidence=evidence, tone=tone)
+    return Sentence(text=f"Against {one.base.name}, {'; '.join(parts)}.", evidence=evidence, tone=tone)
 
 
-def _everyone(study: Study, one: Change) -> Sentence:
-    """Say what a method costs everyone together."""
-    name = "balanced accuracy" if study.measure == "recall" else "mean loss"
-    moved = one.everyone
-    verb = "raises" if moved.value > 0 else "lowers"
-    text = f"For everyone together, {one.method.name} {verb} the {name} of {one.base.name} by {abs(moved.value):.3f}"
-    if math.isnan(moved.low):
-        return Sentence(text=f"{text}.", evidence="One run each says little about a difference.")
-    if not moved.clear:
-        return Sentence(text=f"{text}, which is within noise.", evidence=_sure(moved))
-    return Sentence(text=f"{text}.", evidence=_sure(moved), tone="good" if moved.value * study.better > 0 else "bad")
+def _most(study: Study, one: Change) -> str:
+    """Say whose change is the largest."""
+    place = int(np.nanargmax([abs(found.value) for found in one.by_group]))
+    here, there = (study.mean(method)[place] for method in (one.method, one.base))
+    return f"most changes for {study.who} {study.groups[place]}, with {study.measure} {here:.2f} against {there:.2f}"
 
 
 def slope(study: Study, one: Change) -> Sentence:
@@ -225,21 +235,28 @@ def _audit(found: Audited) -> Sentence:
     bound = max(found.bounds[top.claim.owner], 0.0)
     return Sentence(
         text=f"The audit of {found.name} contradicts no promise: its largest lower bound is ε ≥ {bound:.3g}, for owner "
-        f"{top.claim.owner}, of {top.claim.spent:.3g} spent. That is no proof."
+        f"{top.claim.owner}, of {top.claim.spent:.3g} spent. That is no proof.",
+        evidence=found.source,
     )
+
+
+def _answers(answers: Sequence[Answer]) -> Sentence:
+    """Say how many statistics there are."""
+    tables = list(dict.fromkeys(answer.table for answer in answers))
+    about = Path(tables[0]).name if len(tables) == 1 else f"{len(tables)} tables"
+    return Sentence(text=f"{len(answers)} private statistics of {about}.", evidence="What they cost adds up")
 
 
 def _answer(answer: Answer) -> Sentence:
     """Say what a statistic came to."""
     found, cost = answer.estimate, answer.estimate.cost
-    what = name_of(answer)
     paid = ""
     if cost:
         paid = f", for ε from {min(cost.values()):.3g} to {max(cost.values()):.3g}"
     if np.ndim(found.value) == 0:
         value, error = measured(float(found.value), float(found.standard_error))
-        return Sentence(text=f"{what}: {value}, with a standard error of {error}{paid}.")
-    return Sentence(text=f"{what}: {np.size(found.value)} numbers{paid}.")
+        return Sentence(text=f"{answer.name}: {value}, with a standard error of {error}{paid}.")
+    return Sentence(text=f"{answer.name}: {np.size(found.value)} numbers{paid}.")
 
 
 def _sweep(swept: Swept) -> Sentence:
@@ -250,8 +267,14 @@ def _sweep(swept: Swept) -> Sentence:
 
 
 def _sure(found: Interval) -> str:
+    if math.isnan(found.low):
+        return f"Difference {signed(found.value)}, and one seed has no interval"
     seeds = f"{found.count} seeds"
     return f"Difference {signed(found.value)}, 95 % interval {signed(found.low)} to {signed(found.high)}, {seeds}"
+
+
+def _few(seeds: int) -> str:
+    return "one seed is too few" if seeds == 1 else f"{seeds} seeds are too few"
 
 
 def _named(labels: Sequence[object], who: str = "owner") -> str:
