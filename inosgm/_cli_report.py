@@ -45,7 +45,7 @@ def report(
     from inosgm.reports import read, write
 
     contents = read(*runs, private=private)
-    show(contents, write(contents, to=output, figures=figures, title=title), quiet=quiet, as_json=as_json)
+    show(contents, write(contents, output=output, figures=figures, title=title), quiet=quiet, as_json=as_json)
 
 
 def show(contents: "Contents", path: Path, *, quiet: bool, as_json: bool) -> None:

@@ -87,13 +87,13 @@ def demo(tmp_path_factory):
 @pytest.fixture(scope="module")
 def page(demo):
     """The page about everything, NOT PRIVATE."""
-    return report(demo / "demo", to=demo / "whole.html", title="All & <everything>")
+    return report(demo / "demo", output=demo / "whole.html", title="All & <everything>")
 
 
 @pytest.fixture(scope="module")
 def public(demo):
     """The page about the comparison alone, with its figures."""
-    return report(demo / "demo" / "comparison", to=demo / "public.html", figures=demo / "figures")
+    return report(demo / "demo" / "comparison", output=demo / "public.html", figures=demo / "figures")
 
 
 class Outline(HTMLParser):
@@ -176,14 +176,14 @@ def test_what_is_secret_is_marked_and_for_its_owner_only(page, public, demo, tmp
     assert "NOT PRIVATE" not in public.read_text(encoding="utf-8")
     assert stat.S_IMODE(public.stat().st_mode) == 0o644
     path = tmp_path / "page.html"
-    assert report(demo / "run", to=path) == path
+    assert report(demo / "run", output=path) == path
     told = path.read_text(encoding="utf-8")
     assert stat.S_IMODE(path.stat().st_mode) == 0o644
     assert not re.search("NOT PRIVATE|clipped and learnt", told)
-    report(demo / "run", to=path, private=True)
+    report(demo / "run", output=path, private=True)
     assert stat.S_IMODE(path.stat().st_mode) == 0o600  # also of a file that everybody could read
     assert "clipped and learnt" in path.read_text(encoding="utf-8")
-    report(demo / "demo" / "audit", to=path, figures=tmp_path / "figures")
+    report(demo / "demo" / "audit", output=path, figures=tmp_path / "figures")
     assert {stat.S_IMODE(file.stat().st_mode) for file in (tmp_path / "figures").iterdir()} == {0o600}
     assert {picture.name for picture in Page(read(demo / "demo")).pictures if picture.secret} == {"budgets", "roc-1"}
 
@@ -217,7 +217,7 @@ def test_what_cannot_be_shown_is_refused_in_a_line(demo, tmp_path):
     with pytest.raises(ValueError, match=r"yet:\n  left out: .*no results yet"):
         read(tmp_path)
     with pytest.raises(IsADirectoryError, match="name a file"):
-        report(demo / "run", to=tmp_path)
+        report(demo / "run", output=tmp_path)
 
 
 def test_a_run_that_was_stopped_has_spent_what_its_ledger_says(demo, tmp_path):
@@ -230,7 +230,7 @@ def test_a_run_that_was_stopped_has_spent_what_its_ledger_says(demo, tmp_path):
     found = read(tmp_path / "run").studies[0]
     assert found.spent.tolist() == pytest.approx([spent[label] for label in found.plan.labels])
     assert np.all(found.spent > found.plan.spent(2))
-    text = report(tmp_path / "run", to=tmp_path / "page.html").read_text(encoding="utf-8")
+    text = report(tmp_path / "run", output=tmp_path / "page.html").read_text(encoding="utf-8")
     assert "Not all is done: step 2 of 4 with INO-SGD" in text
     assert "NOT PRIVATE against whoever knows it" in text  # its key
 

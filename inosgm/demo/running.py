@@ -53,7 +53,7 @@ class Size:
     rates: tuple[float, ...] = (0.3, 1.0, 3.0, 9.0, 27.0)
     seeds: int = 5
     shadows: int = 64
-    runs: int = 2000
+    runs: int = 1000
 
 
 FULL = Size()
@@ -89,7 +89,7 @@ def run(
         _audit(found.methods["ino-sgd"].config, Store(place / "audit"), executor, size, progress)
     tell("4 of 4: the page")
     contents = read(place)
-    write(contents, to=place / PAGE, title="What inosgm does, on ten owners of MNIST")
+    write(contents, output=place / PAGE, title="What inosgm does, on ten owners of MNIST")
     return contents
 
 

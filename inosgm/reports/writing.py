@@ -14,7 +14,7 @@ PUBLIC, SECRET = 0o666, 0o600
 
 def report(
     *runs: str | os.PathLike[str],
-    to: str | os.PathLike[str] = "report.html",
+    output: str | os.PathLike[str] = "report.html",
     figures: str | os.PathLike[str] | None = None,
     private: bool = False,
     title: str | None = None,
@@ -28,7 +28,7 @@ def report(
     Args:
         runs: Run directories, stores of seeds, comparisons, sweeps and audits, JSON answers of `inosgm stats --output`,
             or directories that hold some of these.
-        to: The file.
+        output: The file.
         figures: A directory for every figure as SVG and PNG; made if it is not there.
         private: Also show diagnostics on training records. They are NOT PRIVATE.
         title: What the page is called.
@@ -40,18 +40,18 @@ def report(
         ValueError: for runs that cannot be shown, and for those without results.
         FileNotFoundError: for runs that are not there.
     """
-    return write(read(*runs, private=private), to=to, figures=figures, title=title)
+    return write(read(*runs, private=private), output=output, figures=figures, title=title)
 
 
 def write(
     contents: Contents,
     *,
-    to: str | os.PathLike[str],
+    output: str | os.PathLike[str],
     figures: str | os.PathLike[str] | None = None,
     title: str | None = None,
 ) -> Path:
     """Write the page about what was read; see `report`."""
-    path, page = Path(to), Page(contents, title)
+    path, page = Path(output), Page(contents, title)
     if path.is_dir():
         raise IsADirectoryError(f"{path} is a directory: name a file, such as {path / 'report.html'}")
     path.parent.mkdir(parents=True, exist_ok=True)
