@@ -70,3 +70,17 @@ def test_what_other_code_has_made_is_moved_aside_and_other_things_are_left_alone
         run(folder, Nobody(), size=SMALL, progress=False, tell=told.append)
     assert (tmp_path / "demo-0.0.1+older" / "thesis.txt").read_text() == "mine"
     assert "was made by other code" in told[0]
+    (folder / "demo.json").write_text('{"code": "0.0.1+older"}')  # and once more
+    with pytest.raises(AssertionError):
+        run(folder, Nobody(), size=SMALL, progress=False, tell=told.append)
+    assert (tmp_path / "demo-0.0.1+older-again" / "demo.json").exists()
+
+
+def test_nothing_is_audited_or_shown_after_a_run_that_tunes_was_given_up(tmp_path, monkeypatch):
+    def fails(*_, **__):
+        raise RuntimeError("no")
+
+    monkeypatch.setattr("inosgm.runs.TrainingTask.run", fails)
+    with pytest.raises(RuntimeError, match="runs were given up"):
+        run(tmp_path / "demo", SerialExecutor(), size=SMALL, progress=False, tell=lambda _: None)
+    assert not (tmp_path / "demo" / "audit").exists()

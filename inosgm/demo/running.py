@@ -98,6 +98,8 @@ def _make_room(place: Path, code: str, tell: Tell) -> None:
     mark = place / "demo.json"
     if mark.exists() and (made := json.loads(mark.read_text())["code"]) != code:
         aside = place.with_name(f"{place.name}-{made}")
+        while aside.exists():
+            aside = aside.with_name(f"{aside.name}-again")
         place.rename(aside)
         tell(f"{place} was made by other code: it is {aside} now; this begins anew, and owners pay anew")
     elif place.exists() and not mark.exists() and any(place.iterdir()):
@@ -110,15 +112,18 @@ def _comparison(
     config: TrainingConfig, store: Store, executor: Executor, size: Size, progress: bool, tell: Tell
 ) -> Comparison:
     """Compare the three methods, unless that is done."""
-    if holds_comparison(store):
-        found = Comparison.of(store)
-        if all(len(method.curves) >= size.seeds for method in found.methods.values()):
-            return found
+    if holds_comparison(store) and _complete(found := Comparison.of(store), size):
+        return found
     study = ComparisonStudy(config, seeds=size.seeds, tune={"optimizer.lr": size.rates}, store=store)
     found = study.run(executor, progress=progress, tell=lambda line: tell(f"  {line}"))
-    if failed := [line for method in found.methods.values() for line in method.failed.values()]:
-        raise RuntimeError(f"runs were given up, look at `inosgm jobs status {store.uri} --tracebacks`: {failed[0]}")
+    if not _complete(found, size):
+        raise RuntimeError(f"runs were given up: `inosgm jobs status {store.uri} --tracebacks` says why")
     return found
+
+
+def _complete(found: Comparison, size: Size) -> bool:
+    """Say whether all runs that count are done."""
+    return all(len(method.curves) >= size.seeds for method in found.methods.values())
 
 
 def _audit(config: TrainingConfig, store: Store, executor: Executor, size: Size, progress: bool) -> None:
@@ -128,5 +133,5 @@ def _audit(config: TrainingConfig, store: Store, executor: Executor, size: Size,
         return
     study = ShadowStudy(config, size.shadows, store=store)
     if study.run(executor, progress=progress).failed:
-        raise RuntimeError(f"shadow models were given up, look at `inosgm jobs status {store.uri} --tracebacks`")
+        raise RuntimeError(f"shadow models were given up: `inosgm jobs status {store.uri} --tracebacks` says why")
     attacked(study, runs=size.runs, progress=progress).write(store)
