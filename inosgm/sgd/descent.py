@@ -73,7 +73,8 @@ class Descent(INOSGM):
         if isinstance(total, int) and total < plan.steps:
             raise ValueError(f"schedule must last for the {plan.steps} steps of the plan, it has total_steps={total}")
         self.model, self.optimizer, self.schedule = model, optimizer, schedule
-        self._steering, self._losses = _fitting_steering(plan, steering), None
+        self._steering = _fitting_steering(plan, steering)
+        self._losses: GroupLosses | None = None
         self._loss, self._score, self._asked_engine, self._autocast = per_record(loss), score, engine, autocast
         most = max_physical_batch
         self._most = None if most is None else _validate.count("max_physical_batch", most, least=1)
