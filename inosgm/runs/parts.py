@@ -1,7 +1,7 @@
 """The parts of a training run, made from the sections of its configuration."""
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from types import ModuleType
@@ -13,15 +13,14 @@ from torch import nn
 from torch.optim import Optimizer, lr_scheduler
 from torch.optim.lr_scheduler import LRScheduler
 
-from inosgm import planning
 from inosgm._imports import imported
 from inosgm.accounting import ACCOUNTANTS
+from inosgm.baselines import undersampled
 from inosgm.config import ClassOwners, FileOwners, SettingOwners, SplitOwners, TrainingConfig
 from inosgm.datasets import Dataset
 from inosgm.datasets.settings import SETTINGS, Prepared, split
 from inosgm.ledger import Ledger
 from inosgm.owners import Owners
-from inosgm.plan import Plan
 from inosgm.runs.source import Source
 from inosgm.sgd import models
 
@@ -37,6 +36,20 @@ def about(key: str) -> Iterator[None]:
 
 def prepared(config: TrainingConfig, source: Source) -> Prepared:
     """Choose the records, and say who owns them: a function of the configuration and what was read for it."""
+    chosen = _chosen(config, source)
+    if config.plan.undersample is None:
+        return chosen
+    kept = undersampled(chosen.owners, config.plan.undersample, config.seed)
+    with about("plan.undersample"):
+        return replace(
+            chosen,
+            dataset=replace(chosen.dataset, x=chosen.dataset.x[kept], y=chosen.dataset.y[kept]),
+            owners=chosen.owners.only(kept),
+        )
+
+
+def _chosen(config: TrainingConfig, source: Source) -> Prepared:
+    """Choose the records and their owners, before any method leaves some of them out."""
     owners, seed, dataset = config.owners, config.seed, source.dataset(config)
     if config.data.subset is not None:
         dataset = _subset(dataset, config.data.subset, seed)
@@ -103,27 +116,6 @@ def _drawn(owners: SplitOwners, dataset: Dataset, seed: int) -> tuple[Owners, np
     of_record = np.array(drawn.labels)[drawn.of_record]
     made = Owners(of_record=of_record, epsilon=drawn.epsilon, delta=owners.delta)
     return made, np.array([f"class {dataset.classes[label]}" for label in dataset.y_test.tolist()])
-
-
-def planned(config: TrainingConfig, owners: Owners, ledger: Ledger | None) -> Plan:
-    """Plan with what the ledger, if there is one, says is left."""
-    methods: dict[str, Callable[..., Plan]] = {
-        "sample": planning.plan_sample,
-        "scale": planning.plan_scale,
-        "blend": planning.plan_blend,
-        "uniform": planning.plan_uniform,
-    }
-    wish = config.plan
-    with about("plan"):
-        return methods[wish.method](
-            owners,
-            **({} if wish.weight is None else {"weight": wish.weight}),
-            steps=wish.steps,
-            expected_batch=wish.expected_batch,
-            clip_norm=wish.clip_norm,
-            accountant=ACCOUNTANTS[wish.accountant],
-            past=() if ledger is None else ledger.past(owners),
-        )
 
 
 def ledger_of(config: TrainingConfig, owners: Owners | None) -> Ledger | None:
