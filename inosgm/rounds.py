@@ -1,0 +1,164 @@
+"""Plans in rounds by thresholds: PDP-SGD, its baselines Sampling and AdaPDP, in a form that keeps what it promises."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from inosgm import _validate
+from inosgm.accounting import ACCOUNTANTS, Accountant, Segment
+from inosgm.accounting.along import epsilon_of_rows
+from inosgm.owners import Owners
+from inosgm.plan import Plan
+from inosgm.planning import _wish
+from inosgm.shares import Wish
+from inosgm.thresholds import Waste, sampling_probabilities, threshold
+
+_ROOM = 1e-7  # what a budget is aimed below, relatively, against rounding
+
+
+def plan_thresholds(
+    owners: Owners,
+    *,
+    rounds: int,
+    steps: int,
+    expected_batch: float,
+    clip_norm: float,
+    waste: Waste = "fixed",
+    weight: float = 0.7,
+    accountant: Accountant | None = None,
+    past: Sequence[Segment] = (),
+) -> tuple[Plan, ...]:
+    """Plan rounds of steps, each with rates by Eq. 4 at a threshold of its own: the sound form of PDP-SGD.
+
+    After round R of k an owner may have spent R/k of what it grants. What it has left until then decides the threshold
+    of the round (Eq. 6 or 7) and its rate, q * pi_i; the noise is the least with which nobody spends more. Every batch is
+    drawn anew with these rates, as the paper's own sampler does (App. C.3), so that one round is its baseline Sampling
+    (App. B.1) but for the subset, which is drawn for every batch instead of once: that costs a record less. Rounds
+    that begin with a new model each are AdaPDP (App. B.2); see `inosgm.sgd.averaged`.
+
+    **Guarantee.** After the last step every owner has spent at most what it grants, at its delta, for one of its
+    records added or removed: a record pays the amplified cost of every step of every round, whether it was drawn or
+    not, and thresholds, rates and noise rest on public numbers only. The published accounting, by which records that
+    were not drawn in a round pay nothing for it, is false (docs: pdp_sgd_counterexample). Whoever has a budget between
+    those that bind may spend much less than it grants: the rates are those of the paper, not the best ones.
+
+    Args:
+        owners: Who grants what; see Owners.
+        rounds: How many rounds, k.
+        steps: How many releases there will be in all rounds together; a round has steps / rounds of them, rounded.
+        expected_batch: Expected number of records in a batch, in every round.
+        clip_norm: The sensitivity of every owner.
+        waste: "fixed" weighs the wastes of a threshold by Eq. 6, "adaptive" as Eq. 7 means it.
+        weight: w_1 of Eq. 6; the paper takes 0.7, and 0.2 for AdaPDP.
+        accountant: PLD() if not given.
+        past: What was done to the owners' records before, which counts: ledger.past(owners) knows.
+
+    Returns:
+        One plan for each round; each has the rounds before it in its past.
+
+    Raises:
+        ValueError: naming the argument that cannot be, or the owner whose budget does not fit.
+
+    >>> from inosgm import Owners
+    >>> owners = Owners(of_record=["strict"] * 400 + ["mild"] * 600, epsilon={"strict": 0.5, "mild": 1.0}, delta=1e-5)
+    >>> plans = plan_thresholds(owners, rounds=2, steps=20, expected_batch=50, clip_norm=1.0, weight=0.2)
+    >>> [(plan.steps, plan.sample_rates.round(3).tolist(), plan.spent().round(2).tolist()) for plan in plans]
+    []
+    """
+    wish = _wish(owners, steps, expected_batch, clip_norm, accountant, past)
+    rounds = _validate.count("rounds", rounds, least=1)
+    if rounds > wish.steps:
+        raise ValueError(f"rounds must be at most the {wish.steps} steps, got {rounds}: raise steps")
+    groups, kinds = wish.grouped()
+    before = _spent(groups)
+    for row in np.flatnonzero(before >= groups.epsilon):
+        raise ValueError(f"{groups.budget(row)} has nothing left to spend: raise its epsilon, or leave it out")
+    ends = np.round(np.arange(rounds + 1) * wish.steps / rounds).astype(int)
+    plans: list[Plan] = []
+    for number, count in enumerate(np.diff(ends).tolist(), start=1):
+        here = replace(groups, epsilon=before + (groups.epsilon - before) * number / rounds, steps=count)
+        turn = _round(here, waste, weight)
+        plan = Plan(
+            sample_rates=turn.rates[kinds],
+            sensitivities=np.full(kinds.size, wish.clip_norm),
+            sizes=wish.sizes,
+            noise_scale=turn.multiplier * wish.clip_norm,
+            steps=count,
+            expected_batch=wish.expected_batch,
+            labels=wish.labels,
+            epsilon=wish.epsilon,
+            delta=wish.delta,
+            accountant=wish.accountant.name,
+            past=(*wish.past, *(segment for done in plans for segment in done._done(done.steps)[-1:])),
+        )
+        object.__setattr__(plan, "_owners", owners)
+        plans.append(plan)
+        groups = replace(groups, past=[*groups.past, Segment(turn.rates, groups._filled(turn.multiplier), count)])
+    return tuple(plans)
+
+
+def member_weights(plans: Sequence[Plan], *, waste: Waste = "fixed", weight: float = 0.7) -> tuple[float, ...]:
+    """Return how much the model of each round counts in AdaPDP's answer: tau_R times the expected size of its subset.
+
+    The paper weighs by the size that the subset happened to have, which nobody may see.
+
+    Args:
+        plans: What `plan_thresholds` returned.
+        waste: As it was there.
+        weight: As it was there.
+
+    Returns:
+        One weight per round; they add up to 1.
+    """
+    found = []
+    for number, plan in enumerate(plans, start=1):
+        granted, delta, accountant = plan._budgets()
+        before = epsilon_of_rows(plans[0].past, delta, accountant)
+        spent = epsilon_of_rows(plan.past, delta, accountant)
+        left = np.maximum(before + (granted - before) * number / len(plans) - spent, 0.0)
+        tau = threshold(left, plan.sizes, waste, weight)
+        found.append(tau * float(sampling_probabilities(left, tau) @ plan.sizes))
+    return tuple(value / sum(found) for value in found)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Round:
+    """What a round gives every owner."""
+
+    rates: np.ndarray
+    multiplier: float
+
+
+def _spent(wish: Wish) -> np.ndarray:
+    return epsilon_of_rows(wish.past, wish.delta, wish.accountant)
+
+
+def _round(wish: Wish, waste: Waste, weight: float) -> _Round:
+    """Return the rates of the owners and the least multiplier with which nobody spends more than its wish."""
+    left = np.maximum(wish.epsilon - _spent(wish), 0.0)
+    tau = threshold(left, wish.sizes, waste, weight)
+    drawn = sampling_probabilities(left, tau)
+    most = float(drawn @ wish.sizes)
+    if wish.expected_batch > most:
+        raise ValueError(
+            f"expected_batch must be at most {most:.6g}, the records that a round draws from at the threshold {tau:.4g}, "
+            f"got {wish.expected_batch:g}"
+        )
+    rates = drawn * (wish.expected_batch / most)
+    return _Round(rates=rates, multiplier=_multiplier(wish, rates))
+
+
+def _multiplier(wish: Wish, rates: np.ndarray) -> float:
+    """Return the least multiplier that keeps all budgets: solved for the owner that binds, checked for all."""
+    aim = wish.epsilon * (1 - _ROOM)
+    multiplier = 0.0
+    worst = int(np.argmax(np.where(wish.sizes > 0, rates / aim, -1.0)))
+    while True:
+        alone = wish.some(np.array([worst]))
+        multiplier = max(multiplier * (1 + 1e-4), float(alone.multipliers(float(rates[worst]))[0]))
+        ahead = Segment(rates, wish._filled(multiplier), wish._filled(wish.steps))
+        over = epsilon_of_rows([*wish.past, ahead], wish.delta, wish.accountant) / aim
+        worst = int(np.argmax(over))
+        if over[worst] <= 1:
+            return multiplier
