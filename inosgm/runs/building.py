@@ -105,7 +105,7 @@ def assembled(
     if not len(chosen.dataset.y_test):
         raise ValueError(f"data: {config.data.name} has no held-out records")
     require_diagnosable(config, course.first, chosen.groups)
-    learner = parts.learner_of(config, chosen.dataset)
+    learner = parts.learner_of(config, chosen.dataset, course)
     trainer = trainer_of(config, learner, course, chosen.owners, key=key, ledger=ledger, note=note)
     return Training(
         config=config,

@@ -17,12 +17,15 @@ from inosgm._imports import imported
 from inosgm.accounting import ACCOUNTANTS
 from inosgm.baselines import undersampled
 from inosgm.config import ClassOwners, FileOwners, SettingOwners, SplitOwners, TrainingConfig
+from inosgm.course import Course
 from inosgm.datasets import Dataset
 from inosgm.datasets.settings import SETTINGS, Prepared, split
 from inosgm.ledger import Ledger
 from inosgm.owners import Owners
+from inosgm.rounds import member_weights
 from inosgm.runs.source import Source
 from inosgm.sgd import models
+from inosgm.sgd.averaged import Averaged
 
 
 @contextmanager
@@ -136,9 +139,15 @@ class Learner:
     schedule: LRScheduler | None
 
 
-def learner_of(config: TrainingConfig, dataset: Dataset) -> Learner:
-    """Make model, loss, optimizer and schedule."""
-    model = model_of(config, dataset)
+def learner_of(config: TrainingConfig, dataset: Dataset, course: Course | None = None) -> Learner:
+    """Make model, loss, optimizer and schedule; one model per stage where each stage trains a new one."""
+    rounds = config.plan.rounds
+    if course is not None and rounds is not None and rounds.restart:
+        seeds = np.random.SeedSequence(config.seed).generate_state(len(course.plans)).tolist()
+        members = [model_of(config.model_copy(update={"seed": seed}), dataset) for seed in seeds]
+        model: nn.Module = Averaged(members, member_weights(course.plans, waste=rounds.waste, weight=rounds.weight))
+    else:
+        model = model_of(config, dataset)
     optimizer = optimizer_of(config, model)
     return Learner(model=model, loss=loss_of(config), optimizer=optimizer, schedule=schedule_of(config, optimizer))
 
