@@ -6,6 +6,7 @@ from typing import Any
 
 from inosgm.config import TrainingConfig
 from inosgm.cost import Cost, LedgerHook
+from inosgm.course import Course
 from inosgm.jobs import Attempt, JobSpec, Result, Stopped
 from inosgm.owners import Owners
 from inosgm.plan import Plan
@@ -67,7 +68,7 @@ class TrainingTask:
         """Return the owners of the records that a job trains on."""
         return parts.prepared(config_of(spec), self._outline).owners
 
-    def cost(self, spec: JobSpec) -> Cost:
+    def cost(self, spec: JobSpec) -> tuple[Cost, ...]:
         """Return what a job asks of the owners: all steps of its plan.
 
         Raises:
@@ -77,14 +78,7 @@ class TrainingTask:
         chosen = parts.prepared(config, self._outline)
         plan = self._plan(config, chosen.owners)
         require_diagnosable(config, plan, chosen.groups)
-        return Cost(
-            labels=plan.labels,
-            sample_rates=plan.sample_rates,
-            noise_multipliers=plan.noise_multipliers,
-            steps=plan.steps,
-            job=spec.id,
-            note=f"{spec.kind}, index {spec.index}",
-        )
+        return Course((plan,)).costs(job=spec.id, note=f"{spec.kind}, index {spec.index}")
 
     def before(self, spec: JobSpec) -> Sequence[JobSpec]:
         """Return the jobs that a training run builds on: none."""
