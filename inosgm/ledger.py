@@ -625,7 +625,7 @@ class Ledger:
 
 def accountant_of(unit: str) -> HistoryAccountant:
     """Return what adds up costs of a unit where nobody has said it: privacy loss distributions."""
-    return next(made for made in ACCOUNTANTS.values() if made.unit == unit and made.name.startswith("pld"))
+    return ACCOUNTANTS["pld" if unit == ADD_REMOVE else f"pld-{unit}"]
 
 
 def _unit_of(accountant: HistoryAccountant) -> str:

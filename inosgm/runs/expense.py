@@ -102,7 +102,11 @@ def expenses(owners: Owners, counts: Mapping[Costs, int], accountant: Accountant
         if others:
             raise ValueError(f"the costs of a run must be in one unit, got {other_unit(unit, others[0])}")
         units.setdefault(unit, {})[costs] = count
-    return tuple(_expense(owners, some, counting_in(unit, accountant), unit) for unit, some in units.items())
+    found = []
+    for unit, some in units.items():
+        chosen = accountant if accountant.unit == unit else ACCOUNTANTS[name_in(unit, accountant.name)]
+        found.append(_expense(owners, some, chosen, unit))
+    return tuple(found)
 
 
 def _expense(owners: Owners, counts: Mapping[Costs, int], accountant: Accountant, unit: str) -> Expense:
@@ -119,12 +123,10 @@ def _expense(owners: Owners, counts: Mapping[Costs, int], accountant: Accountant
     )
 
 
-def counting_in(unit: str, accountant: Accountant) -> Accountant:
-    """Return an accountant, or the one that works alike in another unit."""
-    if accountant.unit == unit:
-        return accountant
-    family = accountant.name.partition("-")[0]
-    return next(one for one in ACCOUNTANTS.values() if one.unit == unit and one.name.partition("-")[0] == family)
+def name_in(unit: str, name: str) -> str:
+    """Return the name of the accountant that works like another one, in a unit."""
+    family = name.partition("-")[0]
+    return family if unit == ADD_REMOVE else f"{family}-{unit}"
 
 
 def counted(costs: Iterable[Costs]) -> dict[Costs, int]:

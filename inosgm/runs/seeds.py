@@ -18,7 +18,7 @@ from inosgm.jobs.driving import WRITERS
 from inosgm.jobs.purpose import STUDY, claim_purpose, require_purpose
 from inosgm.ledger import Ledger
 from inosgm.runs.directory import located
-from inosgm.runs.expense import Expense, counted, counting_in, expenses, require_affordable
+from inosgm.runs.expense import Expense, counted, expenses, name_in, require_affordable
 from inosgm.runs.parts import device_of
 from inosgm.runs.source import read
 from inosgm.runs.summary import Summary
@@ -199,7 +199,7 @@ class Study:
         if self._config.ledger is None:
             return None
         unit, path = self._costs[0][0].unit, Path(self._config.ledger)
-        accountant = counting_in(unit, ACCOUNTANTS[self._config.plan.accountant])
+        accountant = ACCOUNTANTS[name_in(unit, self._config.plan.accountant)]
         there = path.exists()
         ledger = Ledger(path if there else None, owners=None if there else self._owners, accountant=accountant)
         require_affordable(ledger, self._costs)
