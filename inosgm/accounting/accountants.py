@@ -15,6 +15,7 @@ from inosgm.accounting.rdp import POISSON, Renyi, best_epsilon, epsilon_at_each
 from inosgm.accounting.replacement import REPLACED
 from inosgm.accounting.rows import distinct
 from inosgm.accounting.segments import Segment, _unchecked
+from inosgm.units import ADD_REMOVE, REPLACE_ONE
 
 Stretch = tuple[float | tuple[float, ...], float | tuple[float, ...], int]
 """Equal steps, as a ledger keeps them: (sample rate, noise multiplier, number of steps), tuples of the first two for a
