@@ -15,6 +15,7 @@ from inosgm.accounting.rdp import POISSON, Renyi, best_epsilon, epsilon_at_each
 from inosgm.accounting.replacement import REPLACED
 from inosgm.accounting.rows import distinct
 from inosgm.accounting.segments import Segment, _unchecked
+from inosgm.units import ADD_REMOVE, REPLACE_ONE
 
 Stretch = tuple[float | tuple[float, ...], float | tuple[float, ...], int]
 """Equal steps, as a ledger keeps them: (sample rate, noise multiplier, number of steps), tuples of the first two for a
@@ -125,7 +126,7 @@ class PLD(_Distributions):
     """
 
     name: ClassVar[str] = "pld"
-    unit: ClassVar[str] = "add/remove"
+    unit: ClassVar[str] = ADD_REMOVE
 
 
 @dataclass(frozen=True)
@@ -144,7 +145,7 @@ class RDP(_Divergences):
     """
 
     name: ClassVar[str] = "rdp"
-    unit: ClassVar[str] = "add/remove"
+    unit: ClassVar[str] = ADD_REMOVE
     renyi: ClassVar[Renyi] = POISSON
 
 
@@ -165,7 +166,7 @@ class PLDReplaceOne(_Distributions):
     """
 
     name: ClassVar[str] = "pld-replace-one"
-    unit: ClassVar[str] = "replace-one"
+    unit: ClassVar[str] = REPLACE_ONE
     moved: ClassVar[float] = 2.0
 
 
@@ -185,7 +186,7 @@ class RDPReplaceOne(_Divergences):
     """
 
     name: ClassVar[str] = "rdp-replace-one"
-    unit: ClassVar[str] = "replace-one"
+    unit: ClassVar[str] = REPLACE_ONE
     renyi: ClassVar[Renyi] = REPLACED
     moved: ClassVar[float] = 2.0
 
