@@ -221,6 +221,7 @@ class Trainer(Descent):
                     self._save(place)
             if place is not None and self._released == self._plan.steps:
                 place.save_results(self.model.state_dict(), self._curve.to_json())
+                self._forget_private(place)
                 place.forget_key()
         return self._curve
 
@@ -276,6 +277,8 @@ class Trainer(Descent):
         Raises:
             AlreadySpent: when the run would have to go back and has no directory, or not so far to go.
         """
+        if self._filter is not None:  # its steps share one charge, of which none may be undone
+            raise ValueError("a run in which every record pays for itself cannot be revised: begin a new one")
         if run is None:
             made = self._made(data)
             plan = self._plan.revise(made, owners)
@@ -350,6 +353,10 @@ class Trainer(Descent):
         self._revision, self._first = checkpoint.revision, checkpoint.first
         self._curve = LearningCurve.from_json(checkpoint.curve)
         self._follow(plan, key, released)
+        if self._filter is not None and released < plan.steps:
+            if checkpoint.private is None:
+                raise ValueError(f"{place.path} does not hold what its records have spent: begin a new run")
+            self._filter.restore(checkpoint.private["spent"].numpy())
 
     def _save(self, place: Run, *, needed: bool = False) -> None:
         place.save(
@@ -364,9 +371,22 @@ class Trainer(Descent):
                 model=self.model.state_dict(),
                 optimizer=self.optimizer.state_dict(),
                 schedule=None if self.schedule is None else self.schedule.state_dict(),
+                private=self._private(),
             ),
             needed=needed,
         )
+        self._forget_private(place)
+
+    def _private(self) -> dict[str, Any] | None:
+        """Return what the next step needs and nobody may see."""
+        if self._filter is None or self._released == self._plan.steps:
+            return None
+        return {"spent": torch.from_numpy(self._filter.spent)}
+
+    def _forget_private(self, place: Run) -> None:
+        """Delete the checkpoints that are no longer needed, if they hold what nobody may see."""
+        if self._filter is not None:
+            place.drop_before(self.steps_done)
 
     def _settings(self) -> dict[str, str]:
         """Say in words what steps are made with; the tail is that of the first plan."""
