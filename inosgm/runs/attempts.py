@@ -15,7 +15,7 @@ import torch
 from inosgm.jobs import Attempt
 from inosgm.sgd.run import Checkpoint, Run
 
-KEPT = ("plan-0.json", "log.jsonl")
+KEPT = ("plan-*.json", "log.jsonl")
 """What a later attempt needs beside a checkpoint."""
 
 PAUSE = 10.0
@@ -58,9 +58,8 @@ class AttemptRun(Run):
         stream = io.BytesIO()
         with zipfile.ZipFile(stream, "w") as archive:
             archive.writestr(self._file(checkpoint.revision, checkpoint.step).name, checkpoint.to_bytes())
-            for name in KEPT:
-                if (self.path / name).exists():
-                    archive.write(self.path / name, name)
+            for path in (path for pattern in KEPT for path in sorted(self.path.glob(pattern))):
+                archive.write(path, path.name)
         self._attempt.save(checkpoint.step, stream.getvalue())
         self._saved = monotonic()
 
@@ -71,8 +70,8 @@ class AttemptRun(Run):
 def _unpack(content: bytes, folder: Path) -> Checkpoint:
     """Write what goes with a checkpoint into a folder, and return the checkpoint itself."""
     with zipfile.ZipFile(io.BytesIO(content)) as archive:
-        archive.extractall(folder, [name for name in archive.namelist() if name in KEPT])
-        (name,) = (name for name in archive.namelist() if name not in KEPT)
+        (name,) = (name for name in archive.namelist() if name.startswith("checkpoint-"))
+        archive.extractall(folder, [other for other in archive.namelist() if other != name])
         return Checkpoint.from_file(io.BytesIO(archive.read(name)))
 
 
