@@ -8,7 +8,7 @@ from inosgm import _validate
 from inosgm.accounting import Accountant, Segment
 from inosgm.owners import Owners
 from inosgm.plan import Plan
-from inosgm.planning import _wish
+from inosgm.planning import wish_of
 from inosgm.shares import Wish
 
 LEAST = 1e-6
@@ -61,7 +61,7 @@ def plan_individual(
     (array([4.999, 1.   ]), array([1.257, 0.072]))
     """
     records = int(owners.sizes.sum()) if isinstance(owners, Owners) else 1
-    wish = _wish(owners, steps, records, clip_norm, accountant, past)
+    wish = wish_of(owners, steps, records, clip_norm, accountant, past)
     share = _validate.number("lasting", lasting, above=0, most=1)
     groups, kinds = wish.grouped()
     found = groups.multipliers(1.0)

@@ -86,7 +86,7 @@ def test_the_noise_is_what_lasting_says():
 
 
 def test_what_was_done_before_is_left_out_of_the_allowance():
-    past = [Segment(0.1, [3.0, 2.0], 20)]
+    past = [Segment(0.1, 12.0, 20)]
     plan = made(past=past)
     assert (plan.allowance < made().allowance).all()
     assert (plan.spent() <= OWNERS.epsilon).all() and (plan.spent() >= 0.995 * OWNERS.epsilon).all()
@@ -182,7 +182,7 @@ def test_the_certifier_sees_a_record_that_pays_by_its_share(monkeypatch):
 
 def test_records_leave_one_by_one_and_pay_to_the_end():
     rows = np.zeros((80, 2))
-    rows[:, 0] = np.linspace(0.2, 3, 80)
+    rows[:, 0] = np.linspace(0.02, 3, 80)
     plan = made(lasting=0.3)
     mechanism = Rows(plan, OWNERS)
     there = []
@@ -214,7 +214,7 @@ def test_everything_is_paid_before_the_first_release(tmp_path):
     assert [charge.spans for charge in ledger.history()] == [((0, 40),)]
     again = Rows(made(), OWNERS, ledger=ledger, key=5)
     assert again.release(rows).step == 0  # a retry is paid, and repeats
-    with pytest.raises(ValueError, match="strict"):
+    with pytest.raises(ValueError, match="cannot be reached"):
         plan_sample(OWNERS, steps=5, expected_batch=10, clip_norm=1.0, past=ledger.past(OWNERS))
 
 
@@ -226,7 +226,7 @@ def test_the_audit_does_not_contradict_a_filter_and_does_one_that_forgets(monkey
     plan = made(steps=12, lasting=0.4)
     for tail in (NoTail(), LinearTail(8.0)):
         found = audit_mechanism(Rows(plan, OWNERS, tail=tail), "strict", runs=4000, confidence=0.999)
-        assert not found.contradicts and found.epsilon > 0.3
+        assert not found.contradicts and found.epsilon > 0.2
     monkeypatch.setattr(Filter, "settle", lambda self: None)
     assert audit_mechanism(Rows(plan, OWNERS), "strict", runs=4000, confidence=0.999).contradicts
 
