@@ -18,7 +18,7 @@ from inosgm.accounting import ACCOUNTANTS
 from inosgm.config import FileOwners
 from inosgm.jobs import Executor, Outcome, ProcessExecutor, Stopped, Store
 from inosgm.jobs.work import Paid
-from inosgm.runs import code, parts, plans
+from inosgm.runs import code, plans
 from inosgm.runs.attempts import threads
 from inosgm.runs.task import TrainingTask, spec_of
 from inosgm.sgd.curve import LearningCurve
