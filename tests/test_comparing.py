@@ -150,7 +150,7 @@ def test_the_table_has_a_row_per_method_and_a_row_per_owner(tuned):
     assert malignant[:2] == ["malignant", "1"]
     assert 0.99 < float(malignant[2]) <= 1
     assert float(malignant[3]) == pytest.approx(
-        ComparisonStudy(CONFIG, **SAME, store=store).study.expense().together[1], rel=1e-3
+        ComparisonStudy(CONFIG, **SAME, store=store).study.expenses()[0].together[1], rel=1e-3
     )
     assert "tuned for each method alike: optimizer.lr of 1e-06, 1.0, by balanced accuracy" in lines[-1]
 
