@@ -22,7 +22,7 @@ def plan_individual(
     *,
     steps: int,
     clip_norm: float,
-    lasting: float = 0.5,
+    lasting: float = 0.8,
     accountant: Accountant | None = None,
     past: Sequence[Segment] = (),
 ) -> Plan:
