@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from queue import Queue
 from threading import Semaphore, Thread
 from typing import Any
@@ -130,6 +130,9 @@ class _Watched:
 
     def cost(self, spec: JobSpec) -> Cost:
         return self._task.cost(spec)
+
+    def before(self, spec: JobSpec) -> Sequence[JobSpec]:
+        return self._task.before(spec)
 
     def run(self, spec: JobSpec, attempt: Attempt) -> Result:
         return self._task.run(spec, attempt, watch=self._look)

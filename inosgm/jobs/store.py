@@ -316,13 +316,15 @@ class Store:
         Its key and all checkpoints are deleted then.
         """
         values: dict[str, Any] = {"attempt": attempt, "values": dict(result.values), "arrays": None}
+        if result.secret:
+            values["secret"] = True
         file = f"jobs/{job}/attempts/{attempt}/arrays.npz"
         if result.arrays:
             content = _npz(result)
             self._records.replace(file, content, secret=True)
             values["arrays"] = checksum(content).hex()
         try:
-            self._create(f"jobs/{job}/result.json", values)
+            self._create(f"jobs/{job}/result.json", values, secret=result.secret)
             won = True
         except FileExistsError:
             won = False
@@ -385,13 +387,13 @@ class Store:
                 content = self._records.read(file)
             except FileNotFoundError:
                 if self._forgotten(job):  # just now
-                    return Result(values=values["values"])
+                    return Result(values=values["values"], secret=values.get("secret", False))
                 raise StoreDamaged(f"{self.uri}/{file} is gone: restore it from a copy") from None
             if checksum(content).hex() != values["arrays"]:
                 raise StoreDamaged(f"{self.uri}/{file} is not what was written: restore it from a copy")
             with np.load(io.BytesIO(content), allow_pickle=False) as found:
                 arrays = dict(found)
-        return Result(values=values["values"], arrays=arrays)
+        return Result(values=values["values"], arrays=arrays, secret=values.get("secret", False))
 
     def _forgotten(self, job: str) -> bool:
         try:
@@ -411,10 +413,10 @@ class Store:
         return {job: self.result(job) for job in self.specs() if states[job].done}
 
     def compact(self) -> None:
-        """Write all results there are into one file, `results.parquet`: see `compacted` for its columns."""
+        """Write all results but secret ones into one file, `results.parquet`: see `compacted` for its columns."""
         states = self.states()
         done = ((job, spec, self.result(job)) for job, spec in self.specs().items() if states[job].done)
-        self.put("results.parquet", compacted(done))
+        self.put("results.parquet", compacted(entry for entry in done if not entry[2].secret))
 
     def put(self, name: str, content: bytes, *, secret: bool = False) -> None:
         """Write a document beside the jobs, or put another in its place; a secret one is for its owner's eyes only."""

@@ -14,7 +14,7 @@ import numpy as np
 from inosgm._refusals import JobMismatch
 from inosgm.cost import Cost
 from inosgm.jobs.store import Failure, Store
-from inosgm.jobs.task import Stopped, Task
+from inosgm.jobs.task import Result, Stopped, Task
 
 BEATS = 6
 """Signs of life within a lease."""
@@ -88,6 +88,10 @@ class StoredAttempt:
         """Save a checkpoint."""
         with _writing():
             self._store.save(self._job, self.number, step, content)
+
+    def result(self, job: str) -> Result:
+        """Return what another job of the store came to."""
+        return self._store.result(job)
 
 
 def attempt(store: Store, task: Task, job: str, number: int, stopping: Callable[[], bool]) -> Report:

@@ -20,7 +20,7 @@ from inosgm.plan import Plan
 from inosgm.reports.contents import Answer, Audited, Contents, Swept
 from inosgm.reports.trained import KINDS, Place, Study, Trained, kind_of
 from inosgm.runs import directory
-from inosgm.runs.summary import Summary
+from inosgm.runs.summary import Summary, runs_of
 from inosgm.sgd.curve import LearningCurve
 from inosgm.sgd.run import RunFiles
 
@@ -230,7 +230,7 @@ def _place(store: Store, path: str) -> Place:
 def _seeds(store: Store, path: str) -> Trained:
     """Read a store of seeds."""
     summary = Summary.of(store)  # raises for what is no summary
-    specs, states = store.specs(), store.states()
+    specs, states = runs_of(store), store.states()
     ordered = sorted(specs.items(), key=lambda item: item[1].index)
     done = [(spec, store.values(job)) for job, spec in ordered if states[job].done]
     config = TrainingConfig.from_dict(done[0][0].configuration)

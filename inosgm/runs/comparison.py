@@ -17,7 +17,7 @@ from inosgm.owners import Label, Owners
 from inosgm.runs.expense import Expense, counted, expense
 from inosgm.runs.grid import Point, grid_of, points_of
 from inosgm.runs.standings import Metric, Standing, standing
-from inosgm.runs.summary import Summary, dearest
+from inosgm.runs.summary import Summary, dearest, runs_of
 from inosgm.sgd.curve import LearningCurve
 from inosgm.sgd.metrics import Evaluation
 
@@ -109,7 +109,7 @@ class Comparison:
         known = store.claimed(COMPARISON)
         tune, tune_seeds, metric = dict(known["tune"]), known["tune_seeds"], Metric(known["metric"])
         jobs: dict[str, dict[int, str]] = {}
-        for job, spec in store.specs().items():
+        for job, spec in runs_of(store).items():
             jobs.setdefault(TrainingConfig.from_dict(spec.configuration).to_yaml(), {})[spec.index] = job
         reader = _Reader(store, jobs, tune_seeds, metric)
         specs = {name: JobSpec.from_json(json.dumps(spec)) for name, spec in known["methods"]}
