@@ -19,6 +19,18 @@ class ModelConfig(Section):
     options: Options = Field(default_factory=dict)
 
 
+class TeachersConfig(Section):
+    """The teachers of IPATE; see `inosgm.ipate`.
+
+    Attributes:
+        count: How many there are.
+        queries: How many public records they label for the student.
+    """
+
+    count: Count
+    queries: Count
+
+
 class PlanConfig(Section):
     """What the budgets buy; see `plan_sample`, `plan_scale`, `plan_blend` and `plan_uniform`.
 
@@ -29,14 +41,21 @@ class PlanConfig(Section):
         clip_norm: Mean sensitivity of a record.
         weight: For a blend: 1 is sample, 0 is scale.
         accountant: Exact, or as in the papers.
+        teachers: For IPATE, whose teachers and student make so many steps with batches so large, without noise.
     """
 
-    method: Literal["sample", "scale", "blend", "uniform"]
+    method: Literal["sample", "scale", "blend", "uniform", "ipate_upsample", "ipate_weight"]
     steps: Count
     expected_batch: Positive
     clip_norm: Positive
     weight: Annotated[Share | None, Field(validate_default=True)] = None
     accountant: Literal["pld", "rdp"] = "pld"
+    teachers: TeachersConfig | None = None
+
+    @property
+    def by_votes(self) -> bool:
+        """Whether teachers vote, and a student learns from that: IPATE."""
+        return self.method.startswith("ipate")
 
     @field_validator("weight")
     @classmethod

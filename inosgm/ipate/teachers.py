@@ -135,6 +135,10 @@ def upsampled_teachers(
     return _planned(wish, multipliers, queries, np.ones(count), first, among, copies)
 
 
+FORMS = {"ipate_weight": weighted_teachers, "ipate_upsample": upsampled_teachers}
+"""How owners are told apart, by the name that configurations have for it."""
+
+
 def _wish(
     owners: Owners, count: int, queries: int, accountant: Accountant | None, past: Sequence[Segment]
 ) -> Wish:

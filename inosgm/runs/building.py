@@ -129,6 +129,11 @@ def trainer_of(
     note: str = "",
 ) -> Trainer:
     """Make the trainer of a learner, for a plan and the owners of the records."""
+    if config.plan.by_votes:
+        raise ValueError(
+            f"plan.method: {config.plan.method} trains teachers as jobs before its student: take `inosgm train --seeds 1` "
+            "or `inosgm compare`, which have a store for them"
+        )
     fit = config.training
     return kind(
         plan,

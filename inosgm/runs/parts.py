@@ -19,6 +19,7 @@ from inosgm.accounting import ACCOUNTANTS
 from inosgm.config import ClassOwners, FileOwners, SettingOwners, SplitOwners, TrainingConfig
 from inosgm.datasets import Dataset
 from inosgm.datasets.settings import SETTINGS, Prepared, split
+from inosgm.ipate.teachers import FORMS, Teachers
 from inosgm.ledger import Ledger
 from inosgm.owners import Owners
 from inosgm.plan import Plan
@@ -37,6 +38,27 @@ def about(key: str) -> Iterator[None]:
 
 def prepared(config: TrainingConfig, source: Source) -> Prepared:
     """Choose the records, and say who owns them: a function of the configuration and what was read for it."""
+    chosen = _chosen(config, source)
+    return chosen if config.data.public is None else _apart(chosen, config.data.public)
+
+
+def _apart(chosen: Prepared, size: int) -> Prepared:
+    """Take public records from the held-out ones: the same for every seed and method, without their classes."""
+    dataset, held_out = chosen.dataset, len(chosen.dataset.y_test)
+    if size >= held_out:
+        raise ValueError(f"data.public: must leave some of the {held_out} held-out records, got {size}")
+    drawn = np.random.default_rng([*b"public"]).permutation(held_out)
+    rest = np.sort(drawn[size:])
+    return replace(
+        chosen,
+        dataset=replace(dataset, x_test=dataset.x_test[rest], y_test=dataset.y_test[rest]),
+        groups=chosen.groups[rest],
+        public=dataset.x_test[drawn[:size]],
+    )
+
+
+def _chosen(config: TrainingConfig, source: Source) -> Prepared:
+    """Choose the records to train on, and those held out."""
     owners, seed, dataset = config.owners, config.seed, source.dataset(config)
     if config.data.subset is not None:
         dataset = _subset(dataset, config.data.subset, seed)
@@ -114,6 +136,8 @@ def planned(config: TrainingConfig, owners: Owners, ledger: Ledger | None) -> Pl
         "uniform": planning.plan_uniform,
     }
     wish = config.plan
+    if wish.by_votes:
+        return teachers_of(config, owners, ledger).plan
     with about("plan"):
         return methods[wish.method](
             owners,
@@ -121,6 +145,21 @@ def planned(config: TrainingConfig, owners: Owners, ledger: Ledger | None) -> Pl
             steps=wish.steps,
             expected_batch=wish.expected_batch,
             clip_norm=wish.clip_norm,
+            accountant=ACCOUNTANTS[wish.accountant],
+            past=() if ledger is None else ledger.past(owners),
+        )
+
+
+def teachers_of(config: TrainingConfig, owners: Owners, ledger: Ledger | None) -> Teachers:
+    """Say who the teachers of IPATE are, with what the ledger, if there is one, says is left."""
+    wish = config.plan
+    with about("plan.teachers"):
+        if wish.teachers is None:
+            raise ValueError(f"must be given for {wish.method}")
+        return FORMS[wish.method](
+            owners,
+            count=wish.teachers.count,
+            queries=wish.teachers.queries,
             accountant=ACCOUNTANTS[wish.accountant],
             past=() if ledger is None else ledger.past(owners),
         )
