@@ -82,6 +82,7 @@ def build(config: TrainingConfig, *, source: Source | None = None, note: str = "
         ValueError: for what does not fit together, with the path of the key.
         FileNotFoundError: for data that is not there.
     """
+    _require_one_model(config)
     begun = directory.begun(config)
     chosen = parts.prepared(config, read(config) if source is None else source)
     learner = parts.learner_of(config, chosen.dataset)
@@ -129,11 +130,7 @@ def trainer_of(
     note: str = "",
 ) -> Trainer:
     """Make the trainer of a learner, for a plan and the owners of the records."""
-    if config.plan.by_votes:
-        raise ValueError(
-            f"plan.method: {config.plan.method} trains teachers as jobs before its student: take `inosgm train --seeds 1` "
-            "or `inosgm compare`, which have a store for them"
-        )
+    _require_one_model(config)
     fit = config.training
     return kind(
         plan,
@@ -152,6 +149,15 @@ def trainer_of(
         ledger=ledger,
         note=note,
     )
+
+
+def _require_one_model(config: TrainingConfig) -> None:
+    """Raise for a method that trains several models, as jobs."""
+    if config.plan.by_votes:
+        raise ValueError(
+            f"plan.method: {config.plan.method} trains teachers before its student, as jobs of a store: take "
+            "`inosgm train --seeds 1 --store DIR`, or `inosgm compare`"
+        )
 
 
 def require_diagnosable(config: TrainingConfig, plan: Plan, groups: np.ndarray) -> None:
