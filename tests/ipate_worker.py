@@ -1,4 +1,4 @@
-"""Trains a student of IPATE into a store, again and again killed with SIGKILL at the n-th call of a function."""
+"""Trains a student of IPATE, again and again killed with SIGKILL at the n-th call of a function, and once undisturbed."""
 
 import os
 import signal
@@ -41,7 +41,8 @@ def undisturbed(store):
 
 if __name__ == "__main__":  # torch is imported once; every attempt is a process of its own
     torch.set_num_threads(1)
-    for place, count in zip(sys.argv[2::2], map(int, sys.argv[3::2]), strict=True):
+    undisturbed(sys.argv[2])
+    for place, count in zip(sys.argv[3::2], map(int, sys.argv[4::2]), strict=True):
         child = os.fork()
         if not child:
             killed_at(place, count)

@@ -33,7 +33,7 @@ class Teachers:
     kept by it, and nobody can be told what was spent.
 
     Attributes:
-        plan: One release of all votes, in which every record takes part; its `expected_batch` is the number of teachers.
+        plan: One release of all votes, in which every record takes part; `expected_batch` is the number of teachers.
         queries: How many public records are labelled.
         weights: What the vote of each teacher counts; 1 on average.
         first: The first of the teachers that records of each owner may go to.
@@ -139,9 +139,7 @@ FORMS = {"ipate_weight": weighted_teachers, "ipate_upsample": upsampled_teachers
 """How owners are told apart, by the name that configurations have for it."""
 
 
-def _wish(
-    owners: Owners, count: int, queries: int, accountant: Accountant | None, past: Sequence[Segment]
-) -> Wish:
+def _wish(owners: Owners, count: int, queries: int, accountant: Accountant | None, past: Sequence[Segment]) -> Wish:
     """Check the arguments; what is wished for is one release in which everybody takes part."""
     _validate.instance("owners", owners, Owners, "make them with Owners(of_record=..., epsilon=..., delta=...)")
     _validate.count("queries", queries, least=1)

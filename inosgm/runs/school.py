@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from inosgm.config import TrainingConfig
+from inosgm.datasets.settings import Prepared
 from inosgm.ipate import NoisyVotes, Teachers, lessons
 from inosgm.ipate.learning import Learning, learn
 from inosgm.jobs import Attempt, JobSpec, Result
@@ -31,9 +32,9 @@ class School:
     """Does the jobs of IPATE. A teacher comes to its votes, which are secret and were never released; its model is not
     kept. A student comes to what every training run comes to.
 
-    **Guarantee.** That of `NoisyVotes`, for all that a student's job comes to: it learns from public inputs and released
-    labels, and whatever is computed from these costs nothing more. A job that is repeated adds the same noise to the
-    same votes. Teachers that are done stay done.
+    **Guarantee.** That of `NoisyVotes`, for all that a student's job comes to: it learns from public inputs and
+    released labels, and whatever is computed from these costs nothing more. A job that is repeated adds the same noise
+    to the same votes. Teachers that are done stay done.
 
     Args:
         source: What the configurations of the jobs read from files.
@@ -140,7 +141,7 @@ class School:
         return self._known[wish]
 
 
-def _learning(config: TrainingConfig, chosen: parts.Prepared, data: tuple[np.ndarray, np.ndarray]) -> Learning:
+def _learning(config: TrainingConfig, chosen: Prepared, data: tuple[np.ndarray, np.ndarray]) -> Learning:
     """Make what learns from some records as a configuration says."""
     learner, fit = parts.learner_of(config, chosen.dataset), config.training
     if fit.fix:
@@ -158,10 +159,10 @@ def _learning(config: TrainingConfig, chosen: parts.Prepared, data: tuple[np.nda
     )
 
 
-def _queries(chosen: parts.Prepared, count: int) -> np.ndarray:
+def _queries(chosen: Prepared, count: int) -> np.ndarray:
     """Return the inputs that are labelled, the first of the public ones."""
     assert chosen.public is not None  # which the configuration has seen to
-    return chosen.public[:count]
+    return np.asarray(chosen.public[:count])
 
 
 def _pause(config: TrainingConfig) -> float:
