@@ -128,7 +128,7 @@ class _Watched:
     def __init__(self, task: TrainingTask, look: Callable[[LearningCurve], None]) -> None:
         self._task, self._look = task, look
 
-    def cost(self, spec: JobSpec) -> Cost:
+    def cost(self, spec: JobSpec) -> tuple[Cost, ...]:
         return self._task.cost(spec)
 
     def before(self, spec: JobSpec) -> Sequence[JobSpec]:

@@ -1,4 +1,4 @@
-"""Trains a student of IPATE, again and again killed with SIGKILL at the n-th call of a function, and once undisturbed."""
+"""Trains a student of IPATE, often killed with SIGKILL at the n-th call of a function, and once undisturbed."""
 
 import os
 import signal

@@ -30,7 +30,7 @@ class School(Walk):
         if spec.kind == "teacher":
             self.misbehave(spec, attempt)
             return Result(values={"level": spec.index}, arrays={"weights": np.arange(3.0)}, secret=True)
-        attempt.ledger.charge(self.cost(spec))
+        attempt.ledger.charge(*self.cost(spec))
         taught = [attempt.result(one.id) for one in self.before(spec)]
         assert all(one.secret for one in taught)
         return Result(values={"level": sum(one.values["level"] for one in taught)})

@@ -33,7 +33,7 @@ from inosgm.reports.trained import Place, Study, Trained
 from inosgm.reports.words import headline, introductions, sentences
 from inosgm.runs import Study as Runs
 from inosgm.runs import compare, train
-from inosgm.runs.parts import planned
+from inosgm.runs.plans import planned
 from inosgm.sgd.curve import LearningCurve
 from inosgm.sgd.metrics import evaluation
 
@@ -131,9 +131,10 @@ def test_a_page_has_its_sections_and_the_table_of_the_terminal(page, demo):
             assert cell in shown
             assert cell in contents.table()
     assert "inosgm compare dp-sgd.yaml idp-sgd.yaml ino-sgd.yaml --seeds 2" in shown
-    assert f"{study.together.runs} runs" in shown
-    assert study.together.runs == 12  # two values for each of three methods, then two seeds for each
-    assert all(study.together.together > study.spent)
+    (together,) = study.together
+    assert f"{together.runs} runs" in shown
+    assert together.runs == 12  # two values for each of three methods, then two seeds for each
+    assert all(together.together > study.spent)
 
 
 def test_configurations_on_a_page_read_as_what_was_trained(public, demo):
@@ -313,7 +314,7 @@ def made(owners, gain, *, seeds=4, records=40, noise=0.02, way=None):
     ino = settings(owners={"by": "class", "epsilon": 1, "delta": 1e-5})
     methods, who, true = {}, np.repeat(labels, records), np.arange(owners * records) % 2
     for name, config in (("IDP-SGD", ino.changed({"tail": {"kind": "none"}})), ("INO-SGD", ino)):
-        plan, curves = planned(config, Owners.from_table(columns), None), []
+        plan, curves = planned(config, Owners.from_table(columns), None).last, []
         for seed in range(seeds):
             draw = np.random.default_rng([seed, name == "INO-SGD"])
             curve = LearningCurve()

@@ -63,8 +63,11 @@ class Task(Protocol):
     often it was stopped in between. Arrays of a task may be shared and read-only.
     """
 
-    def cost(self, spec: JobSpec) -> Cost | None:
-        """Return what a job asks of owners, None for nothing; asked before its first try, where the run was started."""
+    def cost(self, spec: JobSpec) -> tuple[Cost, ...] | None:
+        """Return what a job asks of owners, None or () for nothing; asked before its first try, where it was started.
+
+        There is a cost for every stage of a job, and for whatever it releases beside.
+        """
 
     def run(self, spec: JobSpec, attempt: Attempt) -> Result:
         """Do a job."""

@@ -11,7 +11,6 @@ import numpy as np
 
 from inosgm.accounting import ACCOUNTANTS
 from inosgm.config import TrainingConfig
-from inosgm.cost import Cost
 from inosgm.jobs import JobSpec, Store
 from inosgm.jobs.purpose import AUDIT, STATISTIC, STUDY, holds
 from inosgm.ledger import Ledger
@@ -181,7 +180,7 @@ def _run(path: Path, private: bool) -> Trained:
     plan = files.plan(latest.revision)
     step = latest.step - latest.first
     charged, spent = _charged(path, plan, step)
-    costs = () if plan.past or not charged else (replace(_cost(plan), steps=charged),)
+    costs = () if plan.past or not charged else ((replace(plan.cost(job=str(path)), steps=charged),),)
     rows = [json.loads(line) for line in (path / PRIVATE).read_bytes().splitlines()] if _private(path, private) else []
     return Trained(
         name=KINDS[kind_of(config)],
@@ -211,12 +210,6 @@ def _charged(path: Path, plan: Plan, step: int) -> tuple[int, np.ndarray]:
 
 def _private(path: Path, wanted: bool) -> bool:
     return wanted and (path / PRIVATE).exists()
-
-
-def _cost(plan: Plan) -> Cost:
-    return Cost(
-        labels=plan.labels, sample_rates=plan.sample_rates, noise_multipliers=plan.noise_multipliers, steps=plan.steps
-    )
 
 
 def _place(store: Store, path: str) -> Place:
@@ -279,11 +272,11 @@ def _comparison(store: Store, path: str) -> list[Trained]:
 
 def _planned(config: TrainingConfig, rows: Iterable[Mapping[str, Any]]) -> Plan:
     """Return the plan that runs followed: a function of what owners grant, and of the configuration."""
-    from inosgm.runs.parts import planned
+    from inosgm.runs.plans import planned
 
     rows = list(rows)
     columns = {name: [row[name] for row in rows] for name in ("owner", "epsilon", "delta", "records")}
-    return planned(config, Owners.from_table(columns), None)
+    return planned(config, Owners.from_table(columns), None).last
 
 
 def _spent(plan: Plan, rows: Iterable[Mapping[str, Any]]) -> np.ndarray:

@@ -16,6 +16,7 @@ from inosgm.owners import Owners
 from inosgm.runs import parts
 from inosgm.runs.attempts import PAUSE, threads
 from inosgm.runs.building import FEW, PRECISIONS
+from inosgm.runs.plans import teachers_of
 from inosgm.runs.source import Source
 from inosgm.runs.training import Evaluated
 from inosgm.sgd.curve import LearningCurve
@@ -137,7 +138,8 @@ class School:
         numbers = (owners.sizes.tobytes(), owners.epsilon.tobytes(), owners.delta.tobytes())
         wish = (owners.labels, numbers, config.plan)
         if wish not in self._known:
-            self._known[wish] = parts.teachers_of(config, owners, None)
+            with parts.about("plan"):
+                self._known[wish] = teachers_of(config.plan, owners)
         return self._known[wish]
 
 

@@ -6,10 +6,10 @@ from typing import Any
 
 from inosgm.config import TrainingConfig
 from inosgm.cost import Cost, LedgerHook
+from inosgm.course import Course
 from inosgm.jobs import Attempt, JobSpec, Result, Stopped
 from inosgm.owners import Owners
-from inosgm.plan import Plan
-from inosgm.runs import parts
+from inosgm.runs import parts, plans
 from inosgm.runs.attempts import PAUSE, AttemptRun, threads
 from inosgm.runs.building import Training, assembled, require_diagnosable
 from inosgm.runs.code import code_version, require_code
@@ -62,33 +62,26 @@ class TrainingTask:
 
     def __init__(self, source: Source) -> None:
         self._source, self._outline = source, source.outline()
-        self._plans: dict[Any, Plan] = {}
+        self._courses: dict[Any, Course] = {}
         self._school = School(source)
 
     def owners(self, spec: JobSpec) -> Owners:
         """Return the owners of the records that a job trains on."""
         return parts.prepared(config_of(spec), self._outline).owners
 
-    def cost(self, spec: JobSpec) -> Cost | None:
-        """Return what a job asks of the owners: all steps of its plan; None for a teacher, who releases nothing.
+    def cost(self, spec: JobSpec) -> tuple[Cost, ...]:
+        """Return what a job asks of the owners: all steps of its plan; nothing for a teacher, who releases nothing.
 
         Raises:
             ValueError: for a job that cannot be trained with the records that its seed chooses.
         """
         if spec.kind == TEACHER:
-            return None
+            return ()
         config = config_of(spec)
         chosen = parts.prepared(config, self._outline)
-        plan = self._plan(config, chosen.owners)
-        require_diagnosable(config, plan, chosen.groups)
-        return Cost(
-            labels=plan.labels,
-            sample_rates=plan.sample_rates,
-            noise_multipliers=plan.noise_multipliers,
-            steps=plan.steps,
-            job=spec.id,
-            note=f"{spec.kind}, index {spec.index}",
-        )
+        course = self._course(config, chosen.owners)
+        require_diagnosable(config, course.first, chosen.groups)
+        return course.costs(job=spec.id, note=f"{spec.kind}, index {spec.index}")
 
     def before(self, spec: JobSpec) -> Sequence[JobSpec]:
         """Return the jobs that a training run builds on: the teachers of a student of IPATE, if it is one."""
@@ -144,17 +137,15 @@ class TrainingTask:
     def _training(self, config: TrainingConfig, key: int | None = None, ledger: LedgerHook | None = None) -> Training:
         """Make all that is trained."""
         chosen = parts.prepared(config, self._source)
-        learner = parts.learner_of(config, chosen.dataset)
-        plan = self._plan(config, chosen.owners)
-        return assembled(config, chosen, learner, plan, key=key, ledger=ledger)
+        return assembled(config, chosen, self._course(config, chosen.owners), key=key, ledger=ledger)
 
-    def _plan(self, config: TrainingConfig, owners: Owners) -> Plan:
-        """Plan; owners and wishes that are the same get the plan that was made for them."""
+    def _course(self, config: TrainingConfig, owners: Owners) -> Course:
+        """Plan; owners and wishes that are the same get the plans that were made for them."""
         numbers = (owners.sizes.tobytes(), owners.epsilon.tobytes(), owners.delta.tobytes())
         wish = (owners.labels, numbers, config.plan)
-        if wish not in self._plans:
-            self._plans[wish] = parts.planned(config, owners, None)
-        return self._plans[wish]
+        if wish not in self._courses:
+            self._courses[wish] = plans.planned(config, owners, None)
+        return self._courses[wish]
 
 
 def _tried(config: TrainingConfig, *, on_cpu: bool) -> TrainingConfig:
