@@ -45,8 +45,9 @@ class INOSGM(ABC):
 
     **Guarantee.** The releases of one mechanism are, for any record of owner n added to or removed from the data,
     a composition of sampled Gaussian mechanisms with the plan's sample rate q_n and noise multiplier
-    noise_scale / C_n (Thm 3.4 of the INO-SGD paper); see `Plan` for menus and for batches without replacement. It assumes that contributions and scores of a record depend on
-    that record, on public things and on what was released before, never on who else is in the batch
+    noise_scale / C_n (Thm 3.4 of the INO-SGD paper); `Plan` says what menus and batches without replacement change. It
+    assumes that contributions and scores of a record depend on that record, on public things and on what was released
+    before, never on who else is in the batch
     (`inosgm.certify(mechanism, data)` looks for violations), that owner labels and sizes are public, and
     real-number arithmetic (LIMITATIONS.md).
 

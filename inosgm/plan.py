@@ -213,9 +213,9 @@ class Plan:
     def cost(self, *, job: str, note: str = "") -> Cost:
         """Return what the steps cost those who take part; what is released beside them has costs of its own."""
         done = self.segment()
-        pays = done.sample_rate > 0 if done.sample_rate.ndim == 1 else (done.sample_rate > 0).any(axis=1)
+        pays = np.flatnonzero(done.sample_rate.reshape(self.sizes.size, -1).max(axis=1))
         return Cost(
-            labels=tuple(label for label, part in zip(self.labels, pays.tolist(), strict=True) if part),
+            labels=self.labels if pays.size == self.sizes.size else tuple(self.labels[row] for row in pays.tolist()),
             sample_rates=done.sample_rate[pays],
             noise_multipliers=done.noise_multiplier[pays],
             steps=self.steps,
