@@ -17,47 +17,47 @@ from inosgm.published import published_accounting
 from inosgm.thresholds import sampling_probabilities, threshold
 
 
-def ratios(growth, granted):
-    """How much likelier every outcome of the rounds is with the record than without it, exactly.
+def ratio(outcome, growth, left):
+    """How much likelier an outcome of the rounds is with the record than without it, exactly.
 
-    A round tells a bit by randomized response: 1 with probability g / (1 + g) if the record is there, and 1 / (1 + g) if
-    not, where g = e^tau; so a 1 is g times as likely, and a 0 1/g times. Budgets are e^epsilon: `granted` at first,
-    divided by min(granted, g) in a round in which the record is drawn (Algorithm 1, line 11).
+    A round tells a bit by randomized response: 1 with probability g / (1 + g) if the record is drawn, and 1 / (1 + g)
+    if not, where g = e^tau; so a 1 is g times as likely, and a 0 1/g times. Budgets are e^epsilon; what is left is
+    divided by min(left, g) in a round in which the record is drawn (Algorithm 1, line 11).
     """
+    if not outcome:
+        return 1
+    drawn = min(1, (left - 1) / (growth - 1))
+    seen = growth if outcome[0] else 1 / growth
+    passed_over = (1 - drawn) * ratio(outcome[1:], growth, left)
+    return passed_over + (drawn * seen * ratio(outcome[1:], growth, left / min(left, growth)) if drawn else 0)
 
-    def given(outcome, left):
-        if not outcome:
-            return 1
-        drawn = min(1, (left - 1) / (growth - 1))
-        seen = growth if outcome[0] else 1 / growth
-        return drawn * seen * given(outcome[1:], left / min(left, growth)) + (1 - drawn) * given(outcome[1:], left)
 
-    return lambda rounds: {outcome: given(outcome, granted) for outcome in product((0, 1), repeat=rounds)}
+def ratios(rounds, growth, granted):
+    return {outcome: ratio(outcome, growth, granted) for outcome in product((0, 1), repeat=rounds)}
 
 
 class TestRandomizedResponse:
     def test_one_round_keeps_the_budget_and_two_do_not(self):
         # e^tau = 4 and e^epsilon = 2, so that everything is rational
-        exact = ratios(Fraction(4), Fraction(2))
-        assert max(exact(1).values()) == 2
-        assert max(exact(2).values()) == exact(2)[1, 1] == Fraction(8, 3)
-        assert min(exact(2).values()) > Fraction(1, 2)
+        one, two = (ratios(rounds, Fraction(4), Fraction(2)) for rounds in (1, 2))
+        assert max(one.values()) == 2
+        assert max(two.values()) == two[1, 1] == Fraction(8, 3)
+        assert min(two.values()) > Fraction(1, 2)
 
     def test_the_true_epsilon_of_the_half_is_0_719(self):
         mpmath.mp.dps = 30
-        found = ratios(+mpmath.e, mpmath.exp(0.5))
-        assert mpmath.log(max(found(1).values())) == pytest.approx(0.5, abs=1e-12)
-        true = mpmath.log(max(found(2).values()))
+        one, two = (ratios(rounds, +mpmath.e, mpmath.exp(0.5)) for rounds in (1, 2))
+        assert mpmath.log(max(one.values())) == pytest.approx(0.5, abs=1e-12)
+        true = mpmath.log(max(two.values()))
         assert true == pytest.approx(float(1 + mpmath.log(2) - mpmath.log(1 + mpmath.exp(0.5))), abs=1e-12)
         assert round(float(true), 3) == 0.719
         # outcomes are probabilities with the record as well
         without = {True: 1 / (1 + mpmath.e), False: mpmath.e / (1 + mpmath.e)}
-        total = sum(ratio * without[a == 1] * without[b == 1] for (a, b), ratio in found(2).items())
+        total = sum(ratio * without[a == 1] * without[b == 1] for (a, b), ratio in two.items())
         assert float(total) == pytest.approx(1, abs=1e-12)
 
     def test_with_more_rounds_nothing_of_the_amplification_is_left(self):
-        found = ratios(np.e, np.exp(0.5))
-        worst = [np.log(found(rounds)[(1,) * rounds]) for rounds in (1, 2, 5, 12)]
+        worst = [np.log(ratio((1,) * rounds, np.e, np.exp(0.5))) for rounds in (1, 2, 5, 12)]
         assert worst == sorted(worst)
         assert 0.99 < worst[-1] < 1
 
@@ -81,10 +81,10 @@ class TestRandomizedResponse:
 
 
 class TestGaussian:
-    @pytest.mark.parametrize("delta, times, least", [(1e-6, 12, 0.069), (1e-5, 3, 0.061)])
+    @pytest.mark.parametrize(("delta", "times", "least"), [(1e-6, 12, 0.069), (1e-5, 3, 0.061)])
     def test_ten_rounds_exceed_a_small_budget_even_at_the_delta_of_all_rounds(self, delta, times, least):
-        # Rounds are Gaussian mechanisms that are exactly (tau, delta). A record that was drawn leaves, so it is in round
-        # j with probability p_j. Any test bounds the epsilon from below; here a weighted sum of what rounds release.
+        # Rounds are Gaussian mechanisms that are exactly (tau, delta). A record that was drawn leaves, so that it is in
+        # round j with probability p_j. Any test bounds epsilon from below; here a weighted sum of what is released.
         tau, granted, rounds = 0.5, 0.05, 10
 
         def spent(mu, epsilon):
@@ -124,19 +124,25 @@ class TestAccounting:
         assert "NOT a guarantee" in found.report()
 
     def test_thresholds_as_published_give_away_who_was_drawn(self):
-        # after a first round the budgets that are left differ by one record that was drawn or not
-        epsilon = np.array([0.5, 0.6, 0.9])
-        drawn, passed_over = epsilon - [0.5, 0.5, 0.5], epsilon - [0.0, 0.5, 0.5]
-        assert threshold(drawn, np.ones(3)) != threshold(passed_over, np.ones(3))
+        # At a first threshold of 0.6 three owners are drawn for sure, and a record with 0.5 with a probability of 0.79.
+        others, first, record = np.array([0.9, 1.0, 1.0]), 0.6, 0.5
+        assert (sampling_probabilities(others, first) == 1).all()
+        assert sampling_probabilities([record], first)[0] < 0.8
+        left = others - first
+        without, drawn, passed_over = (
+            threshold([*left, *rest], np.ones(3 + len(rest))) for rest in ([], [0], [record])
+        )
+        assert without == drawn == pytest.approx(0.3)
+        assert passed_over == pytest.approx(0.4)  # seen with probability 0.21, and never without the record
 
     def test_no_ledger_takes_it(self, tmp_path):
         found = published_accounting(self.owners, rounds=2, delta=1e-5, thresholds=[1.0, 1.0])
-        ledger = Ledger(tmp_path / "ledger.jsonl", self.owners)
+        ledger = Ledger(tmp_path / "ledger.jsonl", owners=self.owners)
         before = (tmp_path / "ledger.jsonl").read_bytes()
         with pytest.raises(TypeError, match="Cost"):
             ledger.charge(found)
         assert (tmp_path / "ledger.jsonl").read_bytes() == before
-        assert not ledger.spent().any()
+        assert set(ledger.spent().values()) == {0.0}
 
     def test_what_does_not_fit_is_refused(self):
         with pytest.raises(ValueError, match="one for each of 2 rounds, got 1"):
