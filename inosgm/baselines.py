@@ -168,8 +168,9 @@ def undersampled(owners: Owners, share: float, seed: int = 0) -> np.ndarray:
     The mean is over owners, each counted once, as in INO-SGD, Table 3. Every record tosses one public coin before
     training.
 
-    **Guarantee.** The coin of a record is a function of the seed and its own position, and of no other record. So of
-    two data sets that differ by a record, what is kept differs by that record or not at all, and whatever holds for
+    **Guarantee.** The coin of a record is a function of the seed and its own position, and of no other record. The
+    position stands for the record: one that is removed leaves its place empty, and the others keep theirs. So of two
+    data sets that differ by a record, what is kept differs by that record or not at all, and whatever holds for
     training on what is kept holds for all records. Nothing more: the coins are public, so nobody's privacy is
     amplified by them, and no amplification is accounted for.
 
