@@ -9,6 +9,7 @@ from inosgm.baselines import plan_in_turn, plan_left_out, plan_lowered
 from inosgm.config import TrainingConfig
 from inosgm.config.learning import BASE, VOTING, PlanConfig, RoundsConfig, SteeringConfig
 from inosgm.course import Course
+from inosgm.filters import plan_individual
 from inosgm.groups import plan_asc, plan_chosen_group
 from inosgm.ipate.teachers import FORMS, Teachers
 from inosgm.ledger import Ledger
@@ -106,6 +107,12 @@ def _in_turn(wish: PlanConfig, owners: Owners, asked: Mapping[str, Any]) -> tupl
     return plan_in_turn(owners, **asked)
 
 
+def _individual(wish: PlanConfig, owners: Owners, asked: Mapping[str, Any]) -> Plan:
+    """Plan full batches, whatever batch is asked for."""
+    lasting = {} if wish.lasting is None else {"lasting": wish.lasting}
+    return plan_individual(owners, **lasting, **{name: asked[name] for name in asked if name != "expected_batch"})
+
+
 def teachers_of(wish: PlanConfig, owners: Owners, past: Sequence[Segment] = ()) -> Teachers:
     """Return who votes, for a method that lets teachers vote."""
     if wish.teachers is None:
@@ -123,5 +130,6 @@ _PLANNERS: dict[str, Callable[..., Plan | tuple[Plan, ...]]] = {
     **dict.fromkeys(_CHOSEN, _azb),
     "thresholds": _thresholds,
     "in_turn": _in_turn,
+    "individual": _individual,
     **dict.fromkeys(VOTING, _by_votes),
 }
