@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 import torch
 from filter_worker import fit, trainer
-from training_worker import LABELS, X, Y, owners
+from training_worker import X, Y, owners
 
-from inosgm import Ledger, TrainingConfig, certify, evaluate, plan_uniform
+from inosgm import Ledger, certify
 from inosgm.audit.mechanism_audit import audit_mechanism
 from inosgm.sgd.run import RunFiles
 

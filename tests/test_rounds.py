@@ -10,7 +10,7 @@ from scipy.optimize import minimize_scalar
 
 from inosgm import Owners
 from inosgm.accounting import PLD, RDP, Segment, composed_epsilon
-from inosgm.baselines import plan_in_turn, plan_left_out, plan_lowered, undersampled
+from inosgm.baselines import plan_in_turn, plan_left_out, plan_lowered, plan_undersampled
 from inosgm.course import Course
 from inosgm.planning import plan_blend, plan_sample, plan_scale, plan_uniform
 from inosgm.rounds import member_weights, plan_thresholds
@@ -220,20 +220,16 @@ class TestBaselines:
         with pytest.raises(ValueError, match=r"share must be finite and >= 0 and <= 1, got 1\.5"):
             plan_lowered(self.owners, share=1.5, **ASKED)
 
-    def test_coins_of_undersampling_do_not_look_at_other_records(self):
-        # more than the mean of the owners, 1.75, have the last two
-        owners = grants([1.0, 1.0, 2.0, 3.0], [1000, 2000, 4000, 3000])
-        kept = undersampled(owners, 0.3, seed=5)
-        assert kept[:3000].all()
-        # 7000 coins of 0.7: beyond 5 standard deviations once in 1.7 million seeds
-        assert abs(kept[3000:].sum() - 4900) < 5 * np.sqrt(7000 * 0.21)
-        fewer = Owners(of_record=owners.of_record[:-1], epsilon=owners.epsilon, delta=1e-5)
-        assert (undersampled(fewer, 0.3, seed=5) == kept[:-1]).all()
-        assert (undersampled(owners, 0.3, seed=6) != kept).any()
-        assert undersampled(owners, 0.0).all()
-        assert (undersampled(owners, 0.5, seed=5) <= kept).all()
+    def test_who_grants_more_than_the_mean_is_drawn_less_often_and_pays_less(self):
+        owners = grants([1.0, 1.0, 2.0, 3.0], [1000, 2000, 4000, 3000])  # more than the mean, 1.75, grant the last two
+        whole = plan_sample(owners, **ASKED, accountant=RDP())
+        part = plan_undersampled(owners, share=0.3, **ASKED, accountant=RDP())
+        assert part.sample_rates == pytest.approx(whole.sample_rates * [1, 1, 0.7, 0.7])
+        assert part.noise_scale == whole.noise_scale
+        assert (part.spent()[:2] == whole.spent()[:2]).all()
+        assert (part.spent()[2:] < 0.9 * whole.spent()[2:]).all()
         with pytest.raises(ValueError, match="share must be below 1"):
-            undersampled(owners, 1.0)
+            plan_undersampled(owners, share=1.0, **ASKED)
 
 
 def test_a_plan_by_pld_is_never_stricter_than_one_by_renyi():
