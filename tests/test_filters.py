@@ -22,7 +22,7 @@ from inosgm import (
     certify,
     plan_individual,
     plan_sample,
-    plan_uniform,
+    plan_scale,
 )
 from inosgm.accounting import PLD, RDP, Segment
 from inosgm.audit.bounds import Counts, bound_by_counts
@@ -71,13 +71,13 @@ def test_an_allowance_is_worth_the_epsilon_that_is_granted(epsilon, delta):
 
 
 def test_the_noise_is_what_lasting_says():
-    full = plan_uniform(OWNERS, steps=40, expected_batch=80, clip_norm=1.5)
-    plan = made(clip_norm=1.5, lasting=1.0)
-    assert plan.noise_scale == pytest.approx(full.noise_scale, rel=1e-3)  # everybody lasts to the end
-    for lasting in (0.9, 0.5, 0.1):
+    full = plan_scale(OWNERS, steps=40, expected_batch=80, clip_norm=1.5)
+    for lasting in (1.0, 0.9, 0.1):
         plan = made(clip_norm=1.5, lasting=lasting)
-        lasts = np.minimum(1.0, plan.allowance * (plan.noise_scale / 1.5) ** 2 / 40)
-        assert lasts @ plan.sizes / 80 == pytest.approx(lasting, rel=1e-9)
+        assert plan.noise_scale == pytest.approx(full.noise_scale * math.sqrt(lasting))
+        assert plan.sensitivities == pytest.approx(full.sensitivities)
+        lasts = plan.allowance * plan.noise_multipliers**2 / plan.steps  # steps of full norm, as a share of all
+        assert lasts == pytest.approx(lasting, rel=1e-9)
         assert plan.tail_length(0.5) == pytest.approx(0.5 * lasting * 80 * 1.5)
         assert (plan.spent() <= OWNERS.epsilon).all()
         assert (plan.spent() >= 0.995 * OWNERS.epsilon).all()
