@@ -150,7 +150,6 @@ def test_the_share_of_its_norm_does_not_bound_what_a_record_moves():
     """PRIVACY.md 4: with weight 0 a record pays nothing, if rho l is what it pays, and moves others all the same."""
     rows = np.array([[1.0, 0.0, -1.0], [1.0, 0.0, 0.0], [1.0, 0.0, 1.0]])
     (moved, pays), *_ = worlds(rows, 0, 1.5, HardTail(1.0), 1)
-    weights = {}
 
     class Watched(Rows):
         def contributions(self, batch):
