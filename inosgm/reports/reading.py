@@ -202,7 +202,7 @@ def _charged(path: Path, plan: Plan, step: int) -> tuple[int, np.ndarray]:
     A run that shares a ledger with others is taken at its checkpoint.
     """
     if not (path / "ledger").exists():
-        return step, plan.spent(step)
+        return int(plan.segment(step).steps.max()), plan.spent(step)
     ledger = Ledger(path / "ledger", accountant=ACCOUNTANTS[str(plan.accountant)])
     spent = ledger.spent()
     return sum(one.steps for one in ledger.history()), np.array([spent[label] for label in plan.labels])
