@@ -20,6 +20,7 @@ from inosgm.runs.standings import Metric, Standing, standing
 from inosgm.runs.summary import Summary, dearest, runs_of
 from inosgm.sgd.curve import LearningCurve
 from inosgm.sgd.metrics import Evaluation
+from inosgm.units import ADD_REMOVE, UNITS
 
 COMPARISON = "comparison.json"
 """The document in a store that says what is compared."""
@@ -66,6 +67,30 @@ class MethodRuns:
     def evaluations(self) -> tuple[Evaluation, ...]:
         """What the model of each run was worth at its end."""
         return tuple(curve.last for curve in self.curves)
+
+    @property
+    def unit(self) -> str:
+        """What its epsilons are about, of `inosgm.units`."""
+        return ADD_REMOVE if self.accountant is None else ACCOUNTANTS[self.accountant].unit
+
+    @property
+    def broken(self) -> tuple[Mapping[str, Any], ...]:
+        """The rows of `owners` of whom a run has spent more than they granted, the worst first."""
+        over = [row for row in self.owners if row["spent"] > row["epsilon"] * (1 + 1e-9)]
+        return tuple(sorted(over, key=lambda row: -row["spent"] / row["epsilon"]))
+
+    def warnings(self) -> list[str]:
+        """Say what must be known before its numbers are compared: promises that are broken, or another unit."""
+        told = []
+        if self.broken:
+            worst = self.broken[0]
+            told.append(
+                f"WARNING: {self.name} BREAKS what {len(self.broken)} of {len(self.owners)} owners granted: a run "
+                f"spends epsilon {worst['spent']:.3g} of owner {worst['owner']}, who granted {worst['epsilon']:.3g}"
+            )
+        if self.unit != ADD_REMOVE:
+            told.append(f"{self.name} is in the unit {self.unit}: its epsilons are {UNITS[self.unit]}")
+        return told
 
     def values(self, name: str) -> list[float]:
         """Return a number of each run at its end: `accuracy`, `balanced_accuracy`, `worst_owner`, `spread`."""
@@ -151,7 +176,8 @@ class Comparison:
                 cells.append(best_of(method.tuning, self.metric).name if method.curves else "-")
             cells += [shown_mean(method.values(number)) for number in (*numbers.values(), "spread")]
             rows.append([*cells, f"{len(method.curves)} of {method.asked}"])
-        return "\n".join([*columns(header, rows), "", *self._owner_table(), *self._about()])
+        told = [line for method in self.methods.values() for line in method.warnings()]
+        return "\n".join([*columns(header, rows), *told, "", *self._owner_table(), *self._about()])
 
     def _owner_table(self) -> list[str]:
         """Return a row per owner: what it granted and spent, and its accuracy with each method.
@@ -222,6 +248,8 @@ class Comparison:
                     "seeds": list(method.seeds),
                     "owners": [dict(row) for row in method.owners],
                     "accountant": method.accountant,
+                    "unit": method.unit,
+                    "breaks": [row["owner"] for row in method.broken],
                     "evaluations": [found.to_dict() for found in method.evaluations],
                     "tuning": [
                         {"values": dict(one.point.values), self.metric.value: one.values(self.metric)}
