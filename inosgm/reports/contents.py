@@ -170,7 +170,7 @@ class Contents:
             caption=f"What every {study.who} granted, spent and got" if study.owned else "What every group got",
             header=(study.who, *header),
             rows=tuple(map(tuple, rows)),
-            notes=tuple(filter(None, [*warnings(study), self._about(study), study.hidden(MOST)])),
+            notes=tuple(filter(None, [*breaches(study), *other_units(study), self._about(study), study.hidden(MOST)])),
         )
 
     def _about(self, study: Study) -> str:
@@ -211,8 +211,8 @@ class Contents:
         return "\n\n".join(table.text() for table in tables if table is not None)
 
 
-def warnings(study: Study) -> list[str]:
-    """Say what must be known before numbers of methods are compared: promises that are broken, or other ones."""
+def breaches(study: Study) -> list[str]:
+    """Say which methods spend more than owners granted."""
     told = []
     for one in study.methods.values():
         if one.broken:
@@ -221,12 +221,17 @@ def warnings(study: Study) -> list[str]:
                 f"{one.name} BREAKS what {len(one.broken)} of {len(one.plan.labels)} owners granted: a run spends "
                 f"epsilon {one.spent[worst]:.3g} of owner {one.plan.labels[worst]}, who granted {granted[worst]:.3g}"
             )
-        if one.unit != ADD_REMOVE:
-            told.append(
-                f"{one.name} is in the unit {one.unit}: its epsilons are {UNITS[one.unit]}, and not to be compared "
-                "with those of others"
-            )
     return told
+
+
+def other_units(study: Study) -> list[str]:
+    """Say which methods promise something else."""
+    return [
+        f"{one.name} is in the unit {one.unit}: its epsilons are {UNITS[one.unit]}, and not to be compared with those "
+        "of others"
+        for one in study.methods.values()
+        if one.unit != ADD_REMOVE
+    ]
 
 
 def _moments(values: np.ndarray) -> tuple[float, float]:

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from inosgm.audit.report import Verdict
-from inosgm.reports.contents import Answer, Audited, Contents, Swept, warnings
+from inosgm.reports.contents import Answer, Audited, Contents, Swept, breaches, other_units
 from inosgm.reports.glossary import METHODS
 from inosgm.reports.intervals import Interval, interval
 from inosgm.reports.tables import listed, measured, signed
@@ -76,7 +76,7 @@ def _told(contents: Contents) -> list[Sentence]:
     if len(contents.answers) > 1 and not (contents.studies or contents.audits):
         told.append(_answers(contents.answers))
     for study in contents.studies:
-        told += (Sentence(text=f"{study.name}: {text}.", tone="bad") for text in warnings(study))
+        told += (Sentence(text=f"{study.name}: {text}.", tone="bad") for text in breaches(study))
     for study in contents.studies:
         told += (replace(one, text=f"{study.name}: {one.text}") if several else one for one in _study(study))
     told += (_audit(one) for one in contents.audits if one not in broken)
@@ -95,6 +95,7 @@ def _study(study: Study) -> Iterator[Sentence]:
         yield _served(study)
     if not any(one.broken for one in study.methods.values()):
         yield _kept(study)
+    yield from (Sentence(text=f"{text}.") for text in other_units(study))
     missing = [one.missing for one in study.methods.values() if one.missing]
     if missing:
         yield Sentence(text=f"Not all is done: {listed(missing)}.", tone="bad")

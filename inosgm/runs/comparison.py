@@ -206,7 +206,7 @@ class Comparison:
             "owner" if owned else "group",
             *["epsilon granted"] * owned,
             *(head for expense in self.together if owned for head in expense.heads),
-            *done,
+            *(f"{name} (BREAKS BUDGETS)" if method.broken else name for name, method in done.items()),
         ]
         hidden = len(self.owners) - MOST
         return [*columns(header, rows), *[f"({hidden} owners that are served better are not shown)"] * (hidden > 0)]
