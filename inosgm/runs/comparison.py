@@ -25,6 +25,9 @@ from inosgm.units import ADD_REMOVE, UNITS
 COMPARISON = "comparison.json"
 """The document in a store that says what is compared."""
 
+WIDE = 6
+"""How many methods stand side by side."""
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class MethodRuns:
@@ -190,26 +193,27 @@ class Comparison:
         worst = {label: min(map(fmean, self._accuracies(label)), default=0.0) for label in self.owners}
         shown = set(sorted(self.owners, key=worst.__getitem__)[:MOST])
         owned = set(self.owners) <= set(granted)
-        rows = [
-            [
-                str(label),
-                *([f"{granted[label]:.4g}"] if owned else []),
-                *(f"{number:.4g}" for row in paid if owned for number in row[label][1:]),
-                *(shown_mean(method.accuracies(label)) for method in done.values()),
-            ]
-            for label in self.owners
-            if label in shown
-        ]
+        rows = [label for label in self.owners if label in shown]
         if not rows:
             return []
-        header = [
-            "owner" if owned else "group",
-            *["epsilon granted"] * owned,
-            *(head for expense in self.together if owned for head in expense.heads),
-            *(f"{name} (BREAKS BUDGETS)" if method.broken else name for name, method in done.items()),
-        ]
+        heads = ["epsilon granted", *(head for expense in self.together for head in expense.heads)] * owned
+        costs = {label: [granted[label], *(x for row in paid for x in row[label][1:])] for label in rows if owned}
+        lines: list[str] = []
+        for start in range(0, len(done), WIDE):  # many methods are shown in several tables
+            part = list(done.values())[start : start + WIDE]
+            names = [f"{one.name} (BREAKS BUDGETS)" if one.broken else one.name for one in part]
+            cells = [
+                [
+                    str(label),
+                    *(f"{number:.4g}" for number in costs.get(label, ())),
+                    *(shown_mean(one.accuracies(label)) for one in part),
+                ]
+                for label in rows
+            ]
+            lines += columns(["owner" if owned else "group", *heads, *names], cells)
+            heads, costs = [], {}
         hidden = len(self.owners) - MOST
-        return [*columns(header, rows), *[f"({hidden} owners that are served better are not shown)"] * (hidden > 0)]
+        return [*lines, *[f"({hidden} owners that are served better are not shown)"] * (hidden > 0)]
 
     def _accuracies(self, label: Label) -> list[list[float]]:
         """Return the accuracies of an owner with each method that has any."""
