@@ -1,0 +1,170 @@
+"""What is compared: settings, sizes, and every method with the same data, owners, model, seeds and grid."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from inosgm.config import TrainingConfig
+from inosgm.runs import METHODS, methods_of
+from inosgm.runs.standings import Metric
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setting:
+    """A setting of the papers, and what they report of it.
+
+    Attributes:
+        name: Its name in `inosgm.datasets.settings`.
+        source: The table of a paper that it is from.
+        metric: What learning rates are chosen by.
+        published: What that table says about a method, in words.
+    """
+
+    name: str
+    source: str
+    metric: Metric
+    published: Mapping[str, str] = field(default_factory=dict)
+
+
+SETTINGS = {
+    setting.name: setting
+    for setting in (
+        Setting(
+            name="UM",
+            source="ASC, Table 1 (worst group, average)",
+            metric=Metric.worst_owner,
+            published={
+                "asc-published": ".592, .845",
+                "dp-sgd": ".204, .848",
+                "azb": ".008, .116",
+                "azb-prop": ".036, .170",
+                "azb-weak": ".072, .483",
+            },
+        ),
+        Setting(
+            name="IDP_34_43_23",
+            source="IDP-SGD, Tables 2, 13 and 17 (accuracy)",
+            metric=Metric.accuracy,
+            published={
+                "dp-sgd": ".968",
+                "idp-sgd": ".978",
+                "idp-sgd scale": ".978",
+                "leave-out": ".976",
+                "one-after-another": ".974",
+                "ipate-weight": ".953",
+            },
+        ),
+        Setting(
+            name="IDP_54_37_9",
+            source="IDP-SGD, Tables 2, 13 and 17 (accuracy)",
+            metric=Metric.accuracy,
+            published={
+                "dp-sgd": ".968",
+                "idp-sgd": ".976",
+                "idp-sgd scale": ".975",
+                "leave-out": ".971",
+                "one-after-another": ".973",
+                "ipate-weight": ".957",
+            },
+        ),
+        Setting(
+            name="PDP_K_MINUS",
+            source="PDP-SGD, Table 1 (accuracy)",
+            metric=Metric.accuracy,
+            published={
+                "dp-sgd": ".904",
+                "sampling": ".926",
+                "adapdp": ".926",
+                "pdp-sgd": ".947",
+                "pdp-sgd-adaptive": ".945",
+            },
+        ),
+        Setting(
+            name="PDP_K_0",
+            source="PDP-SGD, Table 1 (accuracy)",
+            metric=Metric.accuracy,
+            published={
+                "dp-sgd": ".904",
+                "sampling": ".925",
+                "adapdp": ".928",
+                "pdp-sgd": ".952",
+                "pdp-sgd-adaptive": ".951",
+            },
+        ),
+        Setting(
+            name="PDP_K_PLUS",
+            source="PDP-SGD, Table 1 (accuracy)",
+            metric=Metric.accuracy,
+            published={
+                "dp-sgd": ".904",
+                "sampling": ".925",
+                "adapdp": ".925",
+                "pdp-sgd": ".952",
+                "pdp-sgd-adaptive": ".949",
+            },
+        ),
+    )
+}
+"""The settings of the study, by name."""
+
+SCALE = "idp-sgd scale"
+"""IDP-SGD by sensitivities instead of rates: the same method with another plan."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Size:
+    """How large everything is.
+
+    Attributes:
+        data: The data set.
+        base: What all methods have in common, as a YAML file would hold it; owners are the setting's.
+        own: What some methods have of their own, by path of key: those that do not draw small batches, for example.
+        rates: The learning rates that each method is tried with.
+    """
+
+    data: str
+    base: Mapping[str, Any]
+    own: Mapping[str, Mapping[str, Any]]
+    rates: Sequence[float]
+
+    def configs(self, setting: Setting, methods: Sequence[str], root: str | None = None) -> dict[str, TrainingConfig]:
+        """Return the configuration of each method on a setting."""
+        data, owners = {"name": self.data, "root": root}, {"setting": setting.name}
+        config = TrainingConfig.from_dict({**self.base, "data": data, "owners": owners})
+        made = {}
+        for name in methods:
+            changes = {"plan.method": "scale"} if name == SCALE else {}
+            of_file = config.changed(changes)
+            (one,) = methods_of(of_file, ["idp-sgd" if name == SCALE else name]).values()
+            made[name] = one.changed(self.own.get(name, {}))
+        return made
+
+
+def sized(data: str, steps: int, expected_batch: int, rates: Sequence[float]) -> Size:
+    """Return a size: an MLP with 32 hidden units, plain SGD, looked at only when it is trained."""
+    return Size(
+        data=data,
+        base={
+            "model": {"name": "mlp", "options": {"widths": [32], "activation": "tanh"}},
+            "plan": {"method": "sample", "steps": steps, "expected_batch": expected_batch, "clip_norm": 1.0},
+            "tail": {"kind": "linear", "fraction": 0.5},
+            "optimizer": {"name": "SGD", "lr": rates[0]},
+            "training": {"evaluate_every": steps},
+            "key": 0,  # repeatable, and so not private: for studies of public data
+        },
+        own={},
+        rates=rates,
+    )
+
+
+STUDY = sized("mnist", 300, 512, (3.0, 1.0, 9.0))
+"""What docs/results shows: MNIST, 60,000 + 10,000 images. Of rates that tie, the one in the middle is taken."""
+
+EMBEDDED = sized("mnist5k", 300, 256, (3.0, 1.0, 9.0))
+"""The same with 4,000 + 1,000 images that come with an installed library: no files, and less of everything."""
+
+SMALL = sized("digits", 4, 64, (1.0,))
+"""To see that everything works, not for results."""
+
+METHOD_NAMES = (*METHODS, SCALE)
+"""All that is compared."""
