@@ -6,8 +6,10 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from inosgm.accounting import Segment
+from inosgm.menu import Menu
 
 Method = Literal["sample", "scale", "blend", "uniform"]
+Sampling = Literal["poisson", "without_replacement"]
 
 
 class PastFile(BaseModel):
@@ -15,9 +17,18 @@ class PastFile(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
-    sample_rates: list[float]
-    noise_multipliers: list[float]
+    sample_rates: list[float] | list[list[float]]
+    noise_multipliers: list[float] | list[list[float]]
     steps: list[float]
+
+
+class MenuFile(BaseModel):
+    """What released values may choose among."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    sample_rates: list[list[float]]
+    sensitivities: list[list[float]]
 
 
 class PlanFile(BaseModel):
@@ -38,10 +49,17 @@ class PlanFile(BaseModel):
     method: Method | None = None
     weight: float | None = None
     past: list[PastFile] = []
+    menu: MenuFile | None = None
+    beside: list["PlanFile"] = []
+    sampling: Sampling = "poisson"
 
 
 def to_json(entries: dict[str, Any]) -> str:
     """Write the fields of a plan, without those that are not set."""
+    return PlanFile(**_plain(entries)).model_dump_json(indent=2, exclude_defaults=True)
+
+
+def _plain(entries: dict[str, Any]) -> dict[str, Any]:
     plain = {name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in entries.items()}
     plain["labels"] = list(entries["labels"])
     plain["past"] = [
@@ -52,7 +70,11 @@ def to_json(entries: dict[str, Any]) -> str:
         }
         for segment in entries["past"]
     ]
-    return PlanFile(**plain).model_dump_json(indent=2, exclude_defaults=True)
+    menu = entries["menu"]
+    if menu is not None:
+        plain["menu"] = {name: getattr(menu, name).tolist() for name in MenuFile.model_fields}
+    plain["beside"] = [_plain({name: getattr(plan, name) for name in entries}) for plan in entries["beside"]]
+    return plain
 
 
 def from_json(text: str | bytes) -> dict[str, Any]:
@@ -63,5 +85,14 @@ def from_json(text: str | bytes) -> dict[str, Any]:
         found = error.errors()[0]
         where = ".".join(str(part) for part in found["loc"])
         raise ValueError(f"not the JSON text of a plan: {where + ': ' if where else ''}{found['msg']}") from None
-    past = [Segment(part.sample_rates, part.noise_multipliers, part.steps) for part in file.past]
-    return {**dict(file), "past": past}
+    return _entries(file)
+
+
+def _entries(file: PlanFile) -> dict[str, Any]:
+    """Return the fields of a plan; those of plans beside it as such."""
+    return {
+        **dict(file),
+        "past": [Segment(part.sample_rates, part.noise_multipliers, part.steps) for part in file.past],
+        "menu": None if file.menu is None else Menu(**dict(file.menu)),
+        "beside": [_entries(plan) for plan in file.beside],
+    }

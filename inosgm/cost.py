@@ -8,6 +8,7 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 
 from inosgm import _validate
+from inosgm.units import ADD_REMOVE
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -25,6 +26,7 @@ class Cost:
         job: Names the job; a step of a job is paid once, however often it is charged. A new id if not given.
         fingerprint: Stands for data, configuration and code, if the caller knows them; one job has one.
         note: For people.
+        unit: What is promised about, of `inosgm.units`.
 
     Raises:
         ValueError: naming the first number that cannot be.
@@ -41,6 +43,7 @@ class Cost:
     job: str = field(default_factory=lambda: secrets.token_hex(16))
     fingerprint: str = ""
     note: str = ""
+    unit: str = ADD_REMOVE
 
     def __post_init__(self) -> None:
         rates = _validate.vector("sample_rates", self.sample_rates)

@@ -23,8 +23,9 @@ from inosgm.orders import Descending, Order
 from inosgm.owners import Owners
 from inosgm.planning import Plan
 from inosgm.records import form_of, gather, records_in
-from inosgm.sampling import PoissonSampler
+from inosgm.sampling import FixedSizeSampler, PoissonSampler
 from inosgm.tails import NoTail, Tail
+from inosgm.units import ADD_REMOVE
 from inosgm.weights import checked_scores, weigh
 
 
@@ -44,8 +45,9 @@ class INOSGM(ABC):
 
     **Guarantee.** The releases of one mechanism are, for any record of owner n added to or removed from the data,
     a composition of sampled Gaussian mechanisms with the plan's sample rate q_n and noise multiplier
-    noise_scale / C_n (Thm 3.4 of the INO-SGD paper). It assumes that contributions and scores of a record depend on
-    that record, on public things and on what was released before, never on who else is in the batch
+    noise_scale / C_n (Thm 3.4 of the INO-SGD paper); `Plan` says what menus and batches without replacement change. It
+    assumes that contributions and scores of a record depend on that record, on public things and on what was released
+    before, never on who else is in the batch
     (`inosgm.certify(mechanism, data)` looks for violations), that owner labels and sizes are public, and
     real-number arithmetic (LIMITATIONS.md).
 
@@ -122,17 +124,18 @@ class INOSGM(ABC):
         """Follow a plan from one of its steps on, with coins and noise of a key."""
         self._plan, self._key = plan, key
         self._released = self._charged = released
-        self._sampler = self._sampler_of(plan)
-        self._cost = Cost(
-            labels=plan.labels,
-            sample_rates=plan.sample_rates,
-            noise_multipliers=plan.noise_multipliers,
-            job=secrets.token_hex(16) if key is None else name_of_noise(key),
-            note=self._note,
-        )
+        self._cost = plan.cost(job=secrets.token_hex(16) if key is None else name_of_noise(key), note=self._note)
+        self._turn(plan)
+
+    def _turn(self, now: Plan) -> None:
+        """Make the next steps with the shares of a plan that `turned` has returned: what was released chooses among
+        what is paid for."""
+        self._now, self._sampler = now, self._sampler_of(now)
 
     def _sampler_of(self, plan: Plan) -> Sampler:
         """Return what draws the batches of a plan."""
+        if plan.sampling == "without_replacement":
+            return FixedSizeSampler(np.rint(plan.sample_rates * plan.sizes).astype(np.int64), self._owners)
         return PoissonSampler(plan.sample_rates, self._owners)
 
     @abstractmethod
@@ -222,9 +225,9 @@ class INOSGM(ABC):
         return clipped_ordered_sum(
             contributions,
             scores,
-            self._plan.sensitivities[self._owners[positions]],
+            self._now.sensitivities[self._owners[positions]],
             positions,
-            owners=self._plan.step_cost[self._owners[positions]],
+            owners=self._now.step_cost[self._owners[positions]],
             tail=self._tail,
             order=self._order.at(step, self._order_secret()),
             clipping=self._clipping,
@@ -322,9 +325,12 @@ def _labels(owners: Sequence[str | int] | np.ndarray) -> np.ndarray:
 
 
 def require_sizes(plan: Plan, counts: np.ndarray) -> None:
-    """Raise unless owners have the records that a plan says, but for one: neighbouring data follow the same plan."""
+    """Raise unless owners have the records that a plan says, but for one: neighbouring data follow the same plan.
+
+    Where a record is replaced, neighbours have the same sizes.
+    """
     missing = plan.sizes - counts
-    if np.abs(missing).sum() > 1:
+    if np.abs(missing).sum() > (plan.unit == ADD_REMOVE):
         worst = int(np.argmax(np.abs(missing)))
         raise ValueError(
             f"owners must be those of the plan: it has {plan.sizes[worst]} records of {plan.labels[worst]!r}, "

@@ -25,6 +25,17 @@ def streams(key: int | None, step: int) -> tuple[np.random.Generator, np.random.
     return coins, noise
 
 
+def choices(key: int | None, step: int) -> np.random.Generator:
+    """Return the generator of what is chosen at random between steps, such as a group; it knows no data."""
+    seed = np.random.SeedSequence() if key is None else np.random.SeedSequence(key, spawn_key=(step, 2))
+    return np.random.Generator(np.random.PCG64DXSM(seed))
+
+
+def key_beside(key: int) -> int:
+    """Return the key of what is released beside the steps of a key: its noise is its own."""
+    return int.from_bytes(blake2b(str(key).encode(), digest_size=16, person=b"inosgm beside").digest())
+
+
 def name_of_noise(key: int) -> str:
     """Return a job id that stands for the noise of a key: two jobs with the same noise are the same job."""
     return "key-" + blake2b(str(key).encode(), digest_size=16, person=b"inosgm noise").hexdigest()

@@ -1,6 +1,7 @@
 """A plan: the public numbers that decide how records are sampled, bounded and protected."""
 
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import dataclass, fields
 from functools import cached_property
 from hashlib import blake2b
@@ -10,12 +11,15 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from inosgm import _validate
-from inosgm._plan_file import Method, from_json, to_json
+from inosgm._plan_file import Method, Sampling, from_json, to_json
 from inosgm._plan_report import plan_report
 from inosgm.accounting import ACCOUNTANTS, Accountant, Segment
 from inosgm.accounting.along import epsilon_of_rows
+from inosgm.cost import Cost
+from inosgm.menu import Menu
 from inosgm.owners import Owners
 from inosgm.shares import Shares, Wish, blend_shares, uniform_shares
+from inosgm.units import ADD_REMOVE, REPLACE_ONE
 
 
 class AlreadySpent(ValueError):
@@ -45,10 +49,13 @@ class Plan:
     public.
 
     **Guarantee.** A mechanism that follows the plan is, for one record of owner n (added or removed), `steps`
-    sampled Gaussian mechanisms with sample rate q_n and noise multiplier noise_scale / C_n.
+    sampled Gaussian mechanisms with sample rate q_n and noise multiplier noise_scale / C_n; with a menu, each of them
+    is dominated by the dominating pair of the owner's choices. Batches without replacement have a fixed size for each
+    owner, and what is promised is then about one record that is replaced: another unit, roughly half as strong.
 
     Args:
-        sample_rates: q_n in (0, 1], the probability that a record of owner n enters a batch.
+        sample_rates: q_n in [0, 1], the probability that a record of owner n enters a batch. An owner with a rate of 0
+            takes no part and pays nothing.
         sensitivities: C_n > 0, the bound on the norm of a contribution of owner n.
         sizes: Number of records of each owner. Public, and used for expectations only.
         noise_scale: Standard deviation of the Gaussian noise on every coordinate of a released sum.
@@ -62,6 +69,10 @@ class Plan:
         method: How it was made; with `weight`, if it is a blend.
         weight: See `method`.
         past: What was done to the owners' records before this plan.
+        menu: The shares that released values may choose among for a step; `sample_rates` and `sensitivities` are those
+            of the first step.
+        beside: Plans of what else is released while this one is followed, such as losses of groups.
+        sampling: How batches are drawn: "poisson", or "without_replacement".
 
     Raises:
         ValueError: naming the first number that cannot be.
@@ -86,6 +97,9 @@ class Plan:
     method: Method | None
     weight: float | None
     past: tuple[Segment, ...]
+    menu: Menu | None
+    beside: tuple["Plan", ...]
+    sampling: Sampling
 
     def __init__(
         self,
@@ -103,6 +117,9 @@ class Plan:
         method: Method | None = None,
         weight: float | None = None,
         past: Sequence[Segment] = (),
+        menu: Menu | None = None,
+        beside: Sequence["Plan"] = (),
+        sampling: Sampling = "poisson",
     ) -> None:
         rates = _validate.vector("sample_rates", sample_rates)
         bounds = _validate.vector("sensitivities", sensitivities)
@@ -115,8 +132,10 @@ class Plan:
                 raise ValueError(
                     f"{name} must hold one entry per owner: got {len(values)} for {rates.size} sample_rates"
                 )
-        likely = "lie in (0, 1] (a probability, not a percentage)"
-        _validate.each("sample_rates", rates, (rates > 0) & (rates <= 1), likely)
+        likely = "lie in [0, 1] (a probability, not a percentage)"
+        _validate.each("sample_rates", rates, (rates >= 0) & (rates <= 1), likely)
+        if not rates.any():
+            raise ValueError("sample_rates must let somebody take part, got nothing but 0")
         within = (bounds >= _validate.TINY) & (bounds <= _validate.HUGE)
         _validate.each("sensitivities", bounds, within, f"lie in [{_validate.TINY}, {_validate.HUGE}]")
         _validate.each("sizes", counts, (counts >= 0) & (counts == np.floor(counts)), "be whole numbers >= 0")
@@ -136,6 +155,8 @@ class Plan:
             raise ValueError(f"method must be sample, scale, blend or uniform, got {method!r}")
         if (method == "blend") != (weight is not None):
             raise ValueError(f"weight must be given for a blend and for nothing else, got {weight!r} for {method!r}")
+        if sampling not in ("poisson", "without_replacement"):
+            raise ValueError(f"sampling must be poisson or without_replacement, got {sampling!r}")
         batch = float(rates @ counts) if expected_batch is None else expected_batch
         whole = counts.astype(np.int64)
         whole.setflags(write=False)
@@ -153,19 +174,80 @@ class Plan:
             "method": method,
             "weight": None if weight is None else _validate.number("weight", weight, least=0, most=1),
             "past": tuple(segment.rows_of(rates.size) for segment in past),
+            "menu": menu,
+            "beside": tuple(beside),
+            "sampling": sampling,
         }
         for name, value in entries.items():
             object.__setattr__(self, name, value)
+        if accountant is not None and ACCOUNTANTS[accountant].unit != self.unit:
+            raise ValueError(f"accountant must be of the unit of the plan, {self.unit}, got {accountant!r}")
+        if menu is not None:
+            self.turned(rates, bounds)
+        for other in self.beside:
+            if other.labels != names or other.unit != self.unit:
+                raise ValueError("beside must be plans of the same owners and unit")
 
     @property
     def owners(self) -> Owners | None:
         """The owners that the plan was made for, if it was made here: a file of the plan does not hold them."""
         return getattr(self, "_owners", None)
 
+    @property
+    def unit(self) -> str:
+        """What is promised about: one record that is added or removed, or one that is replaced."""
+        return ADD_REMOVE if self.sampling == "poisson" else REPLACE_ONE
+
     @cached_property
     def noise_multipliers(self) -> np.ndarray:
         """noise_scale / C_n, one per owner: what accounting needs beside the sample rate."""
         return _validate.vector("noise_multipliers", self.noise_scale / self.sensitivities)
+
+    def segment(self, steps: int | None = None) -> Segment:
+        """Return what some steps do to the records of every owner, all steps if not given."""
+        rates, multipliers = self.sample_rates, self.noise_multipliers
+        if self.menu is not None:
+            rates, multipliers = self.menu.sample_rates.T, self.noise_scale / self.menu.sensitivities.T
+        return Segment(rates, multipliers, np.full(self.sizes.size, self.steps if steps is None else steps))
+
+    def cost(self, *, job: str, note: str = "") -> Cost:
+        """Return what the steps cost those who take part; what is released beside them has costs of its own."""
+        done = self.segment()
+        pays = np.flatnonzero(done.sample_rate.reshape(self.sizes.size, -1).max(axis=1))
+        return Cost(
+            labels=self.labels if pays.size == self.sizes.size else tuple(self.labels[row] for row in pays.tolist()),
+            sample_rates=done.sample_rate[pays],
+            noise_multipliers=done.noise_multiplier[pays],
+            steps=self.steps,
+            job=job,
+            note=note,
+            unit=self.unit,
+        )
+
+    def turned(self, sample_rates: ArrayLike, sensitivities: ArrayLike) -> "Plan":
+        """Return the plan as a step with these shares follows it; its expected batch is theirs.
+
+        Raises:
+            ValueError: for shares that the plan does not pay for.
+        """
+        rates, bounds = (_validate.vector("shares", values) for values in (sample_rates, sensitivities))
+        if self.menu is None:
+            paid = (rates == 0) | ((rates <= self.sample_rates) & (bounds <= self.sensitivities))
+        else:
+            paid = self.menu.holds(rates, bounds)
+        if not paid.all():
+            worst = int(np.argmin(paid))
+            raise ValueError(
+                f"shares must be of the plan's menu: it does not pay for a rate of {rates[worst]:g} with a sensitivity "
+                f"of {bounds[worst]:g} for {self.labels[worst]!r}"
+            )
+        now = copy(self)
+        batch = float(rates @ self.sizes)
+        for name, value in (("sample_rates", rates), ("sensitivities", bounds), ("expected_batch", batch)):
+            object.__setattr__(now, name, value)
+        for name in ("noise_multipliers", "step_cost", "digest"):
+            now.__dict__.pop(name, None)
+        return now
 
     @cached_property
     def step_cost(self) -> np.ndarray:
@@ -174,7 +256,8 @@ class Plan:
         It is the limit of many steps, for comparing owners (the smaller, the more private); it is not an epsilon.
         """
         inverse = self.noise_multipliers**-2.0
-        return _validate.vector("step_cost", 2 * np.log(self.sample_rates) + inverse + np.log(-np.expm1(-inverse)))
+        rates = np.maximum(self.sample_rates, _validate.TINY)  # who takes no part pays least
+        return _validate.vector("step_cost", 2 * np.log(rates) + inverse + np.log(-np.expm1(-inverse)))
 
     def tail_length(self, fraction: float) -> float:
         """Return the length of a tail that holds a fraction of the expected total sensitivity of a batch.
@@ -309,8 +392,8 @@ class Plan:
         step = _validate.count("step", step)
         if step > self.steps:
             raise ValueError(f"step must be at most the {self.steps} steps of the plan, got {step}")
-        ahead = Segment(self.sample_rates, self.noise_multipliers, np.full(self.sizes.size, step))
-        return [*self.past, *([ahead] if step else [])]
+        ahead = [self.segment(step), *(plan.segment() for plan in self.beside)]
+        return [*self.past, *(ahead if step else [])]
 
     @cached_property
     def digest(self) -> str:
@@ -328,7 +411,11 @@ class Plan:
         Raises:
             ValueError: naming the key that is missing, unknown or wrong.
         """
-        return cls(**from_json(text))
+        return cls._of_entries(from_json(text))
+
+    @classmethod
+    def _of_entries(cls, entries: dict[str, Any]) -> Self:
+        return cls(**{**entries, "beside": [cls._of_entries(plan) for plan in entries["beside"]]})
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Plan) and all(

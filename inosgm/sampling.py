@@ -1,4 +1,4 @@
-"""Poisson batches: every record tosses its own coin, in time proportional to the batch."""
+"""Batches: every record tosses its own coin, in time proportional to the batch; or a fixed number of each owner's."""
 
 import math
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ class PoissonSampler:
     and of distinct rates.
 
     Args:
-        sample_rates: One rate in (0, 1] per owner.
+        sample_rates: One rate in [0, 1] per owner.
         owners: The index of the owner of each record.
 
     >>> sampler = PoissonSampler(np.array([1.0, 1e-9]), np.array([0, 1, 0]))
@@ -30,7 +30,12 @@ class PoissonSampler:
         self._keep = np.ldexp(sample_rates, -exponent)
         self._owners = owners
         halvings = (-exponent).astype(np.int16)[owners]
-        self._records = np.argsort(halvings, kind="stable")
+        if sample_rates.all():
+            self._records = np.argsort(halvings, kind="stable")
+        else:
+            part = np.flatnonzero(sample_rates[owners])
+            halvings = halvings[part]
+            self._records = part[np.argsort(halvings, kind="stable")]
         powers, sizes = np.unique(halvings, return_counts=True)
         ends = np.cumsum(sizes)
         bounds = zip((ends - sizes).tolist(), sizes.tolist(), strict=True)
@@ -42,6 +47,37 @@ class PoissonSampler:
         candidates = self._records[np.concatenate(places)] if places else self._records[:0]
         kept = generator.random(candidates.size) < self._keep[self._owners[candidates]]
         return np.sort(candidates[kept])
+
+
+class FixedSizeSampler:
+    """Draws batches with a fixed number of records of each owner, without replacement.
+
+    **Guarantee.** Every set of that many records of an owner is as likely as any other, and owners are drawn
+    independently. How many there are is public, so neighbouring data sets must have the same sizes: what is promised
+    is about a record that is replaced.
+
+    Args:
+        counts: How many records of each owner.
+        owners: The index of the owner of each record.
+
+    Raises:
+        ValueError: for more records than an owner has.
+
+    >>> FixedSizeSampler(np.array([2, 0]), np.array([0, 1, 0])).draw(np.random.default_rng(0))
+    array([0, 2])
+    """
+
+    def __init__(self, counts: np.ndarray, owners: np.ndarray) -> None:
+        members = [np.flatnonzero(owners == owner) for owner in range(counts.size)]
+        for owner, some in enumerate(members):
+            if counts[owner] > some.size:
+                raise ValueError(f"counts must be at most the records of an owner, {some.size}, got {counts[owner]}")
+        self._parts = [(some, count) for some, count in zip(members, counts.tolist(), strict=True) if count]
+
+    def draw(self, generator: np.random.Generator) -> np.ndarray:
+        """Return the positions of the records in the next batch, ascending."""
+        drawn = [some[generator.choice(some.size, count, replace=False)] for some, count in self._parts]
+        return np.sort(np.concatenate(drawn))
 
 
 class PoissonSamplers:

@@ -54,8 +54,9 @@ def test_a_plan_cannot_be_changed():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (dict(sample_rates=[0.1, 1.2]), r"sample_rates must lie in \(0, 1\].*, got 1.2 at position 1"),
-        (dict(sample_rates=[0.0, 0.5]), "sample_rates must lie in"),
+        (dict(sample_rates=[0.1, 1.2]), r"sample_rates must lie in \[0, 1\].*, got 1.2 at position 1"),
+        (dict(sample_rates=[-0.1, 0.5]), "sample_rates must lie in"),
+        (dict(sample_rates=[0.0, 0.0]), "sample_rates must let somebody take part"),
         (dict(sample_rates=[0.1, np.nan]), "sample_rates must be finite"),
         (dict(sample_rates=[[0.1, 0.2]]), "must be a list of numbers"),
         (dict(sample_rates=[], sensitivities=[], sizes=[]), "at least one owner"),

@@ -14,6 +14,7 @@ from tensorboardX.proto.event_pb2 import Event
 from training_worker import HELD_OUT, LABELS, X, Y, fit, owners, trainer
 
 from inosgm import AlreadySpent, ClipToShare, Ledger, LinearTail, Plan, plan_scale
+from inosgm.course import Course
 from inosgm.ledger import JobMismatch
 from inosgm.sgd.run import Checkpoint, Run
 
@@ -173,7 +174,7 @@ def test_another_key_or_plan_or_data_is_refused(tmp_path):
     with pytest.raises(ValueError, match="key must be the one"):
         fit(tmp_path, key=12)
     made = trainer(key=11)
-    made._begun_with = plan_scale(owners(), steps=20, expected_batch=31, clip_norm=0.5)
+    made._course = Course((plan_scale(owners(), steps=20, expected_batch=31, clip_norm=0.5),))
     with pytest.raises(ValueError, match="another plan"):
         made.fit(X, Y, run=tmp_path, progress=False)
     made = trainer(key=11)

@@ -11,6 +11,7 @@ from inosgm.accounting.pld import pld_epsilon
 from inosgm.accounting.rdp import best_epsilon, epsilon_at_each
 from inosgm.accounting.rows import distinct
 from inosgm.accounting.segments import Segment
+from inosgm.units import ADD_REMOVE
 
 Stretch = tuple[float, float, int]
 """Equal steps, as a ledger keeps them: (sample rate, noise multiplier, number of steps)."""
@@ -23,6 +24,9 @@ class Accountant(Protocol):
 
     name: ClassVar[str]
     """What plans call it."""
+
+    unit: ClassVar[str]
+    """What its epsilons are about, of `inosgm.units`."""
 
     precision: ClassVar[float]
     """How close inverses come to a budget, relatively, from below."""
@@ -65,6 +69,7 @@ class PLD(_OfHistories):
     """
 
     name: ClassVar[str] = "pld"
+    unit: ClassVar[str] = ADD_REMOVE
     precision: ClassVar[float] = 4e-4
     confirms: ClassVar[bool] = False
 
@@ -94,6 +99,7 @@ class RDP(_OfHistories):
     """
 
     name: ClassVar[str] = "rdp"
+    unit: ClassVar[str] = ADD_REMOVE
     precision: ClassVar[float] = 1e-4
     confirms: ClassVar[bool] = True
 

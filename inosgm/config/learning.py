@@ -19,24 +19,108 @@ class ModelConfig(Section):
     options: Options = Field(default_factory=dict)
 
 
-class PlanConfig(Section):
-    """What the budgets buy; see `plan_sample`, `plan_scale`, `plan_blend` and `plan_uniform`.
+BASE = ("sample", "scale", "blend", "uniform")
+"""Methods that give every owner one share, for all steps."""
+
+STEERED = ("asc", "azb", "azb_prop", "azb_weak")
+"""Methods whose shares follow released losses."""
+
+VOTING = ("ipate_upsample", "ipate_weight")
+"""Methods that train teachers, which vote."""
+
+
+class SteeringConfig(Section):
+    """How released losses steer the shares of owners; see `inosgm.groups`.
 
     Attributes:
-        method: How owners are told apart: by their rates, their sensitivities, both, or not at all.
+        every: Steps between releases of the owners' mean losses; a fiftieth of the plan if not given.
+        loss_bound: What losses are cut to (zeta).
+        temperature: How fast shares follow losses (eta).
+        noise_ratio: The noise multiplier of the losses, in multiples of that of a step.
+    """
+
+    every: Count | None = None
+    loss_bound: Positive = 1.0
+    temperature: Positive = 1.0
+    noise_ratio: Positive = 25.0
+
+
+class RoundsConfig(Section):
+    """How thresholds are set, in how many rounds; see `inosgm.rounds`.
+
+    Attributes:
+        count: How many rounds.
+        waste: How the two wastes of a threshold are weighed: with a fixed weight, or adaptively.
+        weight: The fixed weight of the first.
+        restart: Train a new model in each round, and average what they say.
+    """
+
+    count: Count = 1
+    waste: Literal["fixed", "adaptive"] = "fixed"
+    weight: Share = 0.7
+    restart: bool = False
+
+
+class TeachersConfig(Section):
+    """Who votes, and how often; see `inosgm.ipate`.
+
+    Attributes:
+        count: How many teachers.
+        queries: About how many public records they vote.
+    """
+
+    count: Count = 20
+    queries: Count = 200
+
+
+class PlanConfig(Section):
+    """What the budgets buy; see `plan_sample`, `plan_scale`, `plan_blend` and `plan_uniform`, and the guide to methods.
+
+    Attributes:
+        method: How owners are told apart: by their rates, their sensitivities, both, or not at all; or one of the
+            methods of the neighbouring papers.
         steps: How many steps.
         expected_batch: Expected number of records in a batch.
         clip_norm: Mean sensitivity of a record.
         weight: For a blend: 1 is sample, 0 is scale.
         accountant: Exact, or as in the papers.
+        sampling: For asc and azb: each record tosses its coin, or batches of fixed sizes, without replacement, which is
+            another unit of privacy.
+        steering: For asc and azb: how shares follow losses.
+        rounds: For thresholds.
+        leave_out: So many of the strictest budgets take no part.
+        lower: Everyone lowers its budget by this share of what lies between it and the strictest.
+        undersample: This share of the records of owners that grant more than the mean takes no part.
+        teachers: For ipate_upsample and ipate_weight.
     """
 
-    method: Literal["sample", "scale", "blend", "uniform"]
+    method: Literal[
+        "sample",
+        "scale",
+        "blend",
+        "uniform",
+        "asc",
+        "azb",
+        "azb_prop",
+        "azb_weak",
+        "thresholds",
+        "in_turn",
+        "individual",
+        "ipate_upsample",
+        "ipate_weight",
+    ]
     steps: Count
     expected_batch: Positive
     clip_norm: Positive
     weight: Annotated[Share | None, Field(validate_default=True)] = None
     accountant: Literal["pld", "rdp"] = "pld"
+    sampling: Literal["poisson", "without_replacement"] = "poisson"
+    steering: SteeringConfig | None = None
+    rounds: RoundsConfig | None = None
+    leave_out: Count | None = None
+    lower: Share | None = None
+    undersample: Annotated[float, Field(ge=0, lt=1)] | None = None
+    teachers: TeachersConfig | None = None
 
     @field_validator("weight")
     @classmethod
@@ -44,6 +128,26 @@ class PlanConfig(Section):
         if "method" in info.data and (info.data["method"] == "blend") != (weight is not None):
             raise ValueError("must be given for the method blend, and only for that")
         return weight
+
+    @field_validator("sampling", "steering", "rounds", "leave_out", "lower", "undersample", "teachers")
+    @classmethod
+    def _of_the_method(cls, value: Any, info: Any) -> Any:
+        taken = TAKEN_BY[info.field_name]
+        if value not in (None, "poisson") and info.data.get("method", taken[0]) not in taken:
+            raise ValueError(f"goes with the method {', '.join(taken)}, got {info.data['method']}")
+        return value
+
+
+TAKEN_BY: dict[str, tuple[str, ...]] = {
+    "sampling": STEERED,
+    "steering": STEERED,
+    "rounds": ("thresholds",),
+    "leave_out": BASE,
+    "lower": ("sample", "scale", "blend"),
+    "undersample": BASE,
+    "teachers": VOTING,
+}
+"""Which methods take which keys."""
 
 
 class LossConfig(Section):

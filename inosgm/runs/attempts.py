@@ -15,7 +15,7 @@ import torch
 from inosgm.jobs import Attempt
 from inosgm.sgd.run import Checkpoint, Run
 
-KEPT = ("plan-0.json", "log.jsonl")
+KEPT = ("plan-*.json", "log.jsonl")
 """What a later attempt needs beside a checkpoint."""
 
 PAUSE = 10.0
@@ -55,9 +55,8 @@ class AttemptRun(Run):
         stream = io.BytesIO()
         with zipfile.ZipFile(stream, "w") as archive:
             archive.writestr(self._file(checkpoint.revision, checkpoint.step).name, checkpoint.to_bytes())
-            for name in KEPT:
-                if (self.path / name).exists():
-                    archive.write(self.path / name, name)
+            for path in (path for pattern in KEPT for path in sorted(self.path.glob(pattern))):
+                archive.write(path, path.name)
         self._attempt.save(checkpoint.step, stream.getvalue())
         self._saved = monotonic()
 

@@ -17,18 +17,21 @@ from inosgm import _validate
 from inosgm._validate import Array
 from inosgm.contributions import Contributions
 from inosgm.mechanism import INOSGM, Release
+from inosgm.noise import choices, key_beside
 from inosgm.owners import Owners
 from inosgm.plan import Plan
 from inosgm.sgd.batches import as_data, batch_of
 from inosgm.sgd.gradients import Engine, engine_for, fix_in_place, refuse_mixing
 from inosgm.sgd.gradients.base import apply
 from inosgm.sgd.gradients.batches import form
+from inosgm.sgd.group_losses import GroupLosses
 from inosgm.sgd.logical import LogicalBatch, Part, parts_of
 from inosgm.sgd.losses import per_record
-from inosgm.sgd.predictions import evaluating
+from inosgm.sgd.predictions import as_numpy, evaluating
 from inosgm.sgd.randomness import seed_of_part
 from inosgm.sgd.scores import Score, refuse_mixing_scores
 from inosgm.sgd.targets import require_classes
+from inosgm.steering import Steering
 from inosgm.tails import NoTail, Tail
 
 PRECISIONS = (torch.float32, torch.float64)
@@ -48,6 +51,7 @@ class Descent(INOSGM):
         owners: Owners | Sequence[str | int] | np.ndarray | None = None,
         tail: Tail | Callable[[Plan], Tail] = NoTail(),
         score: Score | None = None,
+        steering: Steering | None = None,
         schedule: LRScheduler | None = None,
         max_physical_batch: int | None = None,
         autocast: torch.dtype | None = None,
@@ -69,6 +73,8 @@ class Descent(INOSGM):
         if isinstance(total, int) and total < plan.steps:
             raise ValueError(f"schedule must last for the {plan.steps} steps of the plan, it has total_steps={total}")
         self.model, self.optimizer, self.schedule = model, optimizer, schedule
+        self._steering = _fitting_steering(plan, steering)
+        self._losses: GroupLosses | None = None
         self._loss, self._score, self._asked_engine, self._autocast = per_record(loss), score, engine, autocast
         most = max_physical_batch
         self._most = None if most is None else _validate.count("max_physical_batch", most, least=1)
@@ -107,9 +113,12 @@ class Descent(INOSGM):
             What was released: one tensor per trainable parameter, a sum.
         """
         self.model.train()
-        release = self.release(as_data(data))
+        records = as_data(data)
+        if self._steering is not None:
+            self._steer(records, self._steering)
+        release = self.release(records)
         for parameter, total in zip(self._trainable(), release.value, strict=True):
-            parameter.grad = (total / self._plan.expected_batch).to(parameter.dtype)
+            parameter.grad = (total / self._now.expected_batch).to(parameter.dtype)
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
         if self.schedule is not None:
@@ -118,10 +127,48 @@ class Descent(INOSGM):
 
     def _follow(self, plan: Plan, key: int | None, released: int = 0) -> None:
         super()._follow(plan, key, released)
-        if self._tail_for is not None:
-            self._tail = self._tail_for(plan)
+        self._losses = None
         if self._asked_charge_steps is None:
             self._charge_steps = _twentieth(plan)
+
+    def _turn(self, now: Plan) -> None:
+        super()._turn(now)
+        if self._tail_for is not None:
+            self._tail = self._tail_for(now)
+
+    def _steer(self, data: Any, steering: Steering) -> None:
+        """Choose the shares of the next step, after a release of losses if one is due."""
+        self._check(data)
+        step = self._released
+        coins = choices(self._key, step)
+        if step and step % steering.every == 0:
+            if self._losses is None:
+                self._losses = self._group_losses(step // steering.every - 1)
+            steering.learn(self._losses.means(self._losses.release(data).value), coins)
+        rates, bounds = steering.shares(self._plan, coins)
+        if not (np.array_equal(rates, self._now.sample_rates) and np.array_equal(bounds, self._now.sensitivities)):
+            self._turn(self._plan.turned(rates, bounds))
+
+    def _group_losses(self, released: int) -> GroupLosses:
+        """Return what releases losses, after so many releases."""
+        return GroupLosses(
+            self._plan.beside[0],
+            self._owners,
+            self._losses_of,
+            key=None if self._key is None else key_beside(self._key),
+            ledger=self._ledger,
+            released=released,
+            note=self._note,
+        )
+
+    def _losses_of(self, data: Any, positions: np.ndarray) -> np.ndarray:
+        """Return the losses of some records, by the model in evaluation mode."""
+        like, found = self._like(), [np.zeros(0)]
+        with evaluating(self.model), torch.no_grad():
+            for some in parts_of(positions, self._most or 1024):
+                inputs, targets = batch_of(data, some, like)
+                found.append(as_numpy(self._loss(apply(self.model, inputs), targets)).astype(np.float64))
+        return np.concatenate(found)
 
     def _measured(self, data: Any, positions: np.ndarray, step: int) -> tuple[Contributions, Array]:
         engine, like = self._ready(data), self._like()
@@ -197,6 +244,16 @@ class Descent(INOSGM):
 
     def _like(self) -> Tensor:
         return self._trainable()[0] if self._engine is None else self._engine.parameters[0]
+
+
+def _fitting_steering(plan: Plan, steering: Steering | None) -> Steering | None:
+    """Raise unless a plan has what its steering releases: a plan beside it that pays for the losses."""
+    if steering is not None:
+        _validate.instance("steering", steering, Steering, "take one of inosgm.steering")
+        due = (plan.steps - 1) // steering.every
+        if due and (not plan.beside or plan.beside[0].steps < due):
+            raise ValueError(f"plan must have a plan beside it that pays for {due} releases of losses")
+    return steering
 
 
 def _drops(module: nn.Module) -> bool:

@@ -41,6 +41,14 @@ class StepProgress:
         self._done = self._shown = self._start
         self._bar: Progress | None = None
 
+    def follow(self, plan: Plan) -> None:
+        """Count the steps of another plan from now on, which begins."""
+        self._plan, self._known = plan, {}
+        self._start = self._done = self._shown = 0
+        self._began = monotonic()
+        if self._bar is not None:
+            self._bar.reset(self._task, total=plan.steps, note=self._evaluation)
+
     def epsilon(self, step: int) -> dict[str, float] | None:
         """Return the least and the most epsilon that any owner has spent after some steps, what came before included.
 

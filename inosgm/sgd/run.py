@@ -38,6 +38,8 @@ class Checkpoint:
     """The learning curve, as JSON."""
     settings: Mapping[str, str]
     """What steps are made with besides plan and model, in words: a run that goes on with something else is refused."""
+    steering: str
+    """What chooses the shares of the next steps, as JSON, or nothing."""
     model: Mapping[str, Any]
     optimizer: Mapping[str, Any]
     schedule: Mapping[str, Any] | None

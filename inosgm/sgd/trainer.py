@@ -1,5 +1,6 @@
 """INO-SGD: train a model, watch every owner, stop and go on at any moment."""
 
+import json
 import os
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -16,6 +17,7 @@ from inosgm import _validate
 from inosgm.accounting import ACCOUNTANTS
 from inosgm.clipping import Clipping, ScaleClipped
 from inosgm.cost import LedgerHook
+from inosgm.course import Course
 from inosgm.ledger import Ledger
 from inosgm.noise import name_of_noise
 from inosgm.orders import Descending, Order
@@ -32,6 +34,7 @@ from inosgm.sgd.progress import StepProgress
 from inosgm.sgd.run import Checkpoint, Run, key_of_revision
 from inosgm.sgd.runlog import RunLog
 from inosgm.sgd.scores import Score
+from inosgm.steering import Steering
 from inosgm.tails import NoTail, Tail
 
 
@@ -46,7 +49,8 @@ class Trainer(Descent):
     kind and by trial on made-up records. Held-out records get no protection, nor do numbers that are marked private.
 
     Args:
-        plan: What the budgets buy.
+        plan: What the budgets buy; or a `Course` of plans, which are followed one after another. A model that has
+            `turn_to` is told the number of each stage before it begins.
         model: Any module that treats records alike and apart. It is not wrapped, and put into training mode for a step.
         loss: A torch loss, or a function of outputs and targets that gives one loss per record.
         optimizer: Any torch optimizer of the model's trainable parameters that needs no closure.
@@ -56,6 +60,7 @@ class Trainer(Descent):
         order: What counts as important.
         clipping: How a weighted gradient is bounded; `AutomaticClipping` and `PerSampleAdaptive` adapt to each record.
         score: What the order goes by, a function of outputs, targets and losses; the loss if not given.
+        steering: What chooses the shares of the next step from the plan's menu, by released values.
         schedule: A learning-rate schedule of the optimizer, which makes a step after each step.
         max_physical_batch: The most records that are in memory at once; larger batches are run in parts, twice.
         autocast: The precision of the forward pass, such as torch.bfloat16.
@@ -84,7 +89,7 @@ class Trainer(Descent):
 
     def __init__(
         self,
-        plan: Plan,
+        plan: Plan | Course,
         model: nn.Module,
         loss: Any,
         optimizer: Optimizer,
@@ -94,6 +99,7 @@ class Trainer(Descent):
         order: Order = Descending(),
         clipping: Clipping = ScaleClipped(),
         score: Score | None = None,
+        steering: Steering | None = None,
         schedule: LRScheduler | None = None,
         max_physical_batch: int | None = None,
         autocast: torch.dtype | None = None,
@@ -104,14 +110,17 @@ class Trainer(Descent):
         charge_steps: int | None = None,
         note: str = "",
     ) -> None:
+        self._course = plan if isinstance(plan, Course) else Course((_plan(plan),))
+        _turn_model(model, 0)
         super().__init__(
-            plan,
+            self._course.first,
             model,
             loss,
             optimizer,
             owners=owners,
             tail=tail,
             score=score,
+            steering=steering,
             schedule=schedule,
             max_physical_batch=max_physical_batch,
             autocast=autocast,
@@ -124,7 +133,7 @@ class Trainer(Descent):
             ledger=ledger,
             note=note,
         )
-        self._begun_with, self._secret = plan, self._key
+        self._secret = self._key
         self._revision = self._first = 0
         self._curve = LearningCurve()
 
@@ -137,6 +146,16 @@ class Trainer(Descent):
     def curve(self) -> LearningCurve:
         """The evaluations by step."""
         return self._curve
+
+    @property
+    def _revised(self) -> bool:
+        """Whether the run follows a plan that was revised: the stages of a course are not revisions."""
+        return self._revision >= len(self._course.plans)
+
+    @property
+    def _end(self) -> int:
+        """How many steps will have been made when everything is done, those of earlier plans included."""
+        return self._first + self._plan.steps + sum(plan.steps for plan in self._course.plans[self._revision + 1 :])
 
     def spent(self) -> dict[str | int, float]:
         """Return the epsilon that every owner has spent, at its delta, what the plan counts as past included."""
@@ -182,10 +201,11 @@ class Trainer(Descent):
             ValueError: for a directory that holds another run, and for arguments that cannot be.
         """
         records = as_data(data)
-        every = _interval("checkpoint_every", checkpoint_every, self._plan.steps, 20)
-        often = _interval("evaluate_every", evaluate_every, self._plan.steps, 10)
+        length = self._plan.steps if self._revised else self._course.steps
+        every = _interval("checkpoint_every", checkpoint_every, length, 20)
+        often = _interval("evaluate_every", evaluate_every, length, 10)
         end = None if steps is None else _validate.count("steps", steps)
-        if self._released < self._plan.steps:
+        if self.steps_done < self._end:
             self.check(*data)  # before a run is begun, and before held-out records meet the model
         with ExitStack() as stack:
             place = log = None
@@ -199,17 +219,23 @@ class Trainer(Descent):
                 if place.latest() is None:
                     self._save(place)
             bar = stack.enter_context(StepProgress(self._plan, start=self._released, enabled=progress))
-            end = self._plan.steps if end is None else min(self._released + end, self._plan.steps)
+            end = self._end if end is None else min(self.steps_done + end, self._end)
             look = held_out is not None
             if look and not self._curve.steps:
                 self._look(records, held_out, diagnostics, log, bar)
             stopping = False
-            while self._released < end and not stopping:
+            while self.steps_done < end and not stopping:
+                if self._released == self._plan.steps:
+                    self._next_stage()
+                    bar.follow(self._plan)
+                    if place is not None and self._asked_charge_steps is None:
+                        self._charge_steps = every
                 self.step(*data)
                 bar.advance(self._released)
-                last = self._released == end
+                last = self.steps_done == end
                 saved = False
-                if look and (last or self._released % often == 0):
+                made = self._released if self._revised else self.steps_done
+                if look and (last or made % often == 0):
                     self._look(records, held_out, diagnostics, log, bar)
                     if watch is not None:
                         if place is not None:
@@ -217,9 +243,9 @@ class Trainer(Descent):
                         saved = True
                         watch(self._curve)
                 stopping = stop is not None and stop()
-                if place is not None and not saved and (last or stopping or self._released % every == 0):
+                if place is not None and not saved and (last or stopping or made % every == 0):
                     self._save(place)
-            if place is not None and self._released == self._plan.steps:
+            if place is not None and self.steps_done == self._end:
                 place.save_results(self.model.state_dict(), self._curve.to_json())
                 place.forget_key()
         return self._curve
@@ -275,7 +301,10 @@ class Trainer(Descent):
 
         Raises:
             AlreadySpent: when the run would have to go back and has no directory, or not so far to go.
+            ValueError: for a run in stages, or one that is steered: their plans cannot be revised.
         """
+        if len(self._course.plans) > 1 or self._steering is not None:
+            raise ValueError("a run in stages, or one that is steered, has a plan that cannot be revised: begin anew")
         if run is None:
             made = self._made(data)
             plan = self._plan.revise(made, owners)
@@ -320,10 +349,11 @@ class Trainer(Descent):
             if self.steps_done:
                 raise ValueError(f"a run begins with the first step, and this trainer has made {self.steps_done}")
             self._secret = place.key() if self._secret is None else self._secret
-            place.save_plan(0, self._plan)
+            for stage, plan in enumerate(self._course.plans):
+                place.save_plan(stage, plan)
             self._follow(self._plan, self._secret)
             return
-        if place.plan(0) != self._begun_with:
+        if any(place.plan(stage) != plan for stage, plan in enumerate(self._course.plans)):
             raise ValueError(f"{place.path} holds a run with another plan: choose another directory, or `revise` that")
         self._load(place, latest)
 
@@ -343,12 +373,15 @@ class Trainer(Descent):
                 )
         if isinstance(self._ledger, Ledger) and checkpoint.ledger:
             self._ledger.check(checkpoint.ledger)
+        _turn_model(self.model, checkpoint.revision)
         self.model.load_state_dict(dict(checkpoint.model))
         self.optimizer.load_state_dict(dict(checkpoint.optimizer))
         if self.schedule is not None and checkpoint.schedule is not None:
             self.schedule.load_state_dict(dict(checkpoint.schedule))
         self._revision, self._first = checkpoint.revision, checkpoint.first
         self._curve = LearningCurve.from_json(checkpoint.curve)
+        if self._steering is not None:
+            self._steering.restore(json.loads(checkpoint.steering))
         self._follow(plan, key, released)
 
     def _save(self, place: Run, *, needed: bool = False) -> None:
@@ -361,6 +394,7 @@ class Trainer(Descent):
                 ledger=self._ledger.head() if isinstance(self._ledger, Ledger) else "",
                 curve=self._curve.to_json(),
                 settings=self._settings(),
+                steering="" if self._steering is None else json.dumps(self._steering.state()),
                 model=self.model.state_dict(),
                 optimizer=self.optimizer.state_dict(),
                 schedule=None if self.schedule is None else self.schedule.state_dict(),
@@ -370,7 +404,7 @@ class Trainer(Descent):
 
     def _settings(self) -> dict[str, str]:
         """Say in words what steps are made with; the tail is that of the first plan."""
-        tail = self._tail if self._tail_for is None else self._tail_for(self._begun_with)
+        tail = self._tail if self._tail_for is None else self._tail_for(self._course.first)
         options = sorted(self.optimizer.defaults.items())
         return {
             "loss": type(self._asked_loss).__name__ if isinstance(self._asked_loss, nn.Module) else "a function",
@@ -379,11 +413,12 @@ class Trainer(Descent):
             "tail": repr(tail),
             "order": repr(self._order),
             "clipping": repr(self._clipping),
+            "steering": repr(self._steering),
         }
 
     def _own_ledger(self, place: Run) -> Ledger:
         """Open the ledger of a run that was given none."""
-        path, plan = place.path / "ledger", self._begun_with
+        path, plan = place.path / "ledger", self._course.first
         if plan.epsilon is None or plan.delta is None or plan.accountant is None:
             raise ValueError("a run needs a ledger, or a plan with budgets to make one from")
         if plan.past:
@@ -395,7 +430,7 @@ class Trainer(Descent):
 
     def _go_back(self, place: Run, refusal: AlreadySpent, data: tuple[Any, ...]) -> None:
         """Go back to the last step that everybody pays for, and delete from the run what came later."""
-        before = int(sum(segment.steps.max() for segment in self._begun_with.past))
+        before = int(sum(segment.steps.max() for segment in self._course.first.past))
         target = refusal.last_step - before
         checkpoint = place.latest(at_most=target) if target >= 0 else None
         if checkpoint is None:
@@ -433,12 +468,31 @@ class Trainer(Descent):
         finally:
             self._charge_steps = at_once
 
+    def _next_stage(self) -> None:
+        """Follow the next plan of the course from its first step on."""
+        self._first, self._revision = self._first + self._plan.steps, self._revision + 1
+        _turn_model(self.model, self._revision)
+        key = None if self._secret is None else key_of_revision(self._secret, self._revision)
+        self._follow(self._course.plans[self._revision], key)
+
     def _switch(self, plan: Plan, owners: Owners, revision: int, made: int) -> None:
         """Follow a revised plan after some steps of the one before."""
         if isinstance(self._ledger, Ledger):
             self._ledger.grant(owners)
         self._first, self._revision = self._first + made, revision
         self._follow(plan, None if self._secret is None else key_of_revision(self._secret, revision))
+
+
+def _plan(plan: Any) -> Plan:
+    _validate.instance("plan", plan, Plan, "make one with plan_sample or plan_scale, or a Course of some")
+    return plan  # type: ignore[no-any-return]
+
+
+def _turn_model(model: Any, stage: int) -> None:
+    """Tell a model that wants to know it which stage begins."""
+    turn_to = getattr(model, "turn_to", None)
+    if callable(turn_to):
+        turn_to(stage)
 
 
 def _interval(name: str, value: int | None, steps: int, parts: int) -> int:

@@ -1,0 +1,59 @@
+"""A course: plans that are followed one after another, all of them known before the first step."""
+
+from dataclasses import dataclass
+
+from inosgm.cost import Cost
+from inosgm.plan import Plan
+
+
+@dataclass(frozen=True)
+class Course:
+    """Stages of a run, each with a plan of its own.
+
+    **Guarantee.** That of each plan; since none of them depends on what is released, costs compose, and the last plan,
+    whose `past` holds the others, says what all of them cost together.
+
+    Args:
+        plans: In their order, of the same owners. Each counts those before it as its past.
+
+    Raises:
+        ValueError: for no plans, for plans of different owners, and for a past that leaves a stage out.
+
+    >>> first = Plan(sample_rates=[0.5], sensitivities=[1], sizes=[10], noise_scale=2, steps=3)
+    >>> second = Plan(sample_rates=[1.0], sensitivities=[1], sizes=[10], noise_scale=4, steps=2, past=[first.segment()])
+    >>> Course((first, second)).steps
+    5
+    """
+
+    plans: tuple[Plan, ...]
+
+    def __post_init__(self) -> None:
+        if not self.plans:
+            raise ValueError("plans must hold one at least")
+        done = self.plans[0].past
+        for plan in self.plans:
+            if plan.labels != self.plans[0].labels or plan.unit != self.plans[0].unit:
+                raise ValueError("plans must be of the same owners, in the same order, and of the same unit")
+            if plan.past != done:
+                raise ValueError("plans must count those before them as their past")
+            done = (*done, plan.segment(), *(other.segment() for other in plan.beside))
+
+    @property
+    def first(self) -> Plan:
+        """The plan that is followed first."""
+        return self.plans[0]
+
+    @property
+    def last(self) -> Plan:
+        """The plan that is followed last: its `spent()` is what everything costs."""
+        return self.plans[-1]
+
+    @property
+    def steps(self) -> int:
+        """How many steps there are in all stages."""
+        return sum(plan.steps for plan in self.plans)
+
+    def costs(self, *, job: str, note: str = "") -> tuple[Cost, ...]:
+        """Return what the stages cost, and what is released beside them."""
+        every = [each for plan in self.plans for each in (plan, *plan.beside)]
+        return tuple(plan.cost(job=job, note=note) for plan in every)
