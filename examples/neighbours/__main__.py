@@ -5,10 +5,11 @@ import json
 import os
 import time
 from pathlib import Path
+from typing import Any
 
 from examples.neighbours.designs import EMBEDDED, METHOD_NAMES, SETTINGS, SMALL, STUDY
 from examples.neighbours.numbers import numbers_of
-from examples.neighbours.tables import table
+from examples.neighbours.tables import agreement, table
 from examples.study.pages import fill
 from inosgm.jobs import ProcessExecutor, SerialExecutor
 from inosgm.runs import compare
@@ -33,7 +34,6 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--pages", type=Path, help=f"also put numbers there, and tables into the {PAGE} that is there")
     options = parser.parse_args(arguments)
     chosen = SMALL if options.small else EMBEDDED if options.embedded else STUDY
-    found = []
     for name in options.settings:
         setting, begun = SETTINGS[name], time.monotonic()
         comparison = compare(
@@ -44,21 +44,30 @@ def main(arguments: list[str] | None = None) -> None:
             store=options.out / name.lower(),
             executor=ProcessExecutor(options.processes) if options.processes > 1 else SerialExecutor(),
         )
-        found.append(numbers_of(setting, comparison))
-        print(f"## {name}\n\n{table(found[-1])}\n\n{time.monotonic() - begun:.0f} s\n", flush=True)
-        write(found, options.out)
-    if options.pages:
-        write(found, options.pages)
+        found = numbers_of(setting, comparison)
+        print(
+            f"## {name}\n\n{table(found)}\n\n{agreement(found)}\n\n{time.monotonic() - begun:.0f} s\n",
+            flush=True,
+        )
+        for directory in filter(None, (options.out, options.pages)):
+            write([found], directory)
 
 
-def write(found: list[dict[str, object]], directory: Path) -> None:
-    """Write the numbers of some settings, and tables of them: into the page that is there, or one of their own."""
+def write(found: list[dict[str, Any]], directory: Path) -> None:
+    """Write numbers beside those of other settings, and tables of all: into the page, if it is there."""
     directory.mkdir(parents=True, exist_ok=True)
-    (directory / NUMBERS).write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-    tables = {str(one["setting"]): table(one) for one in found}
-    page = directory / PAGE
-    empty = "".join(f"## {name}\n\n<!-- {name} --><!-- end -->\n\n" for name in tables)
-    page.write_text(fill(page.read_text(encoding="utf-8") if page.exists() else empty, tables), encoding="utf-8")
+    numbers, page = directory / NUMBERS, directory / PAGE
+    known = json.loads(numbers.read_text(encoding="utf-8")) if numbers.exists() else []
+    every = list({one["setting"]: one for one in (*known, *found)}.values())
+    numbers.write_text(json.dumps(every, indent=1) + "\n", encoding="utf-8")
+    if page.exists():
+        page.write_text(fill(page.read_text(encoding="utf-8"), texts_of(every)), encoding="utf-8")
+
+
+def texts_of(found: list[dict[str, Any]]) -> dict[str, str]:
+    """Return the tables of some settings, by the markers of the page."""
+    tables = {one["setting"]: table(one) for one in found}
+    return tables | {f"{one['setting']} against its paper": agreement(one) for one in found}
 
 
 if __name__ == "__main__":

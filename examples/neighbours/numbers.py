@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from examples.neighbours.designs import Setting
+from examples.neighbours.designs import ACCURACY, AVERAGE, WORST, Setting
 from inosgm.runs import Comparison
 
-MEASURES = ("accuracy", "balanced_accuracy", "worst_owner")
+MEASURES = (ACCURACY, AVERAGE, WORST)
 
 
 def numbers_of(setting: Setting, found: Comparison) -> dict[str, Any]:

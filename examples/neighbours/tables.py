@@ -3,24 +3,50 @@
 from statistics import fmean, stdev
 from typing import Any
 
-from examples.neighbours.designs import SETTINGS
+from scipy.stats import t
+
+from examples.neighbours.designs import ACCURACY, AVERAGE, SETTINGS, WORST
 from examples.study.pages import markdown
 
-HEADS = {"accuracy": "accuracy", "balanced_accuracy": "average over groups", "worst_owner": "worst group"}
+HEADS = {ACCURACY: "accuracy", AVERAGE: "average over groups", WORST: "worst group"}
+BASE = "dp-sgd"
+"""What papers compare with."""
 
 
 def table(found: dict[str, Any]) -> str:
-    """Return a row for each method: what it promises, what it spent, what it is worth, what its paper says."""
-    setting = SETTINGS[found["setting"]]
-    rows = [["method", "unit", "accountant", "most spent", "learning rate", *HEADS.values(), setting.source]]
+    """Return a row for each method: what it promises, what it spent, what it is worth."""
+    rows = [["method", "unit", "accountant", "most spent", "learning rate", *HEADS.values()]]
     best = {measure: max(fmean(one[measure]) for one in found["methods"]) for measure in HEADS}
     for one in found["methods"]:
         cells = [_shown(one[measure], best[measure]) for measure in HEADS]
-        published = setting.published.get(one["method"], "")
-        rows.append(
-            [_marked(one), unit(one), one["accountant"], _spent(one), f"{one['lr']:g}", *cells, published],
-        )
+        rows.append([_marked(one), unit(one), one["accountant"], _spent(one), f"{one['lr']:g}", *cells])
     return markdown(rows)
+
+
+def agreement(found: dict[str, Any]) -> str:
+    """Return what a paper and this study say about each method against DP-SGD, and whether they agree.
+
+    A difference counts if its 95 % confidence interval, over pairs of runs with the same seed, does not hold 0.
+    """
+    setting, methods = SETTINGS[found["setting"]], {one["method"]: one for one in found["methods"]}
+    rows = [[f"minus `{BASE}`", "measure", setting.source, "here", ""]]
+    for name, published in setting.published.items():
+        if name == BASE or not {name, BASE} <= methods.keys():
+            continue
+        for measure, value in published.items():
+            gap = value - setting.published[BASE][measure]
+            pairs = zip(methods[name][measure], methods[BASE][measure], strict=True)
+            mean, half = _interval([one - other for one, other in pairs])
+            known = abs(mean) > half
+            verdict = "within noise" if not known else "agrees" if mean * gap > 0 else "**disagrees**"
+            rows.append([f"`{name}`", HEADS[measure], f"{gap:+.3f}", f"{mean:+.3f} ± {half:.3f}", verdict])
+    return markdown(rows)
+
+
+def _interval(values: list[float]) -> tuple[float, float]:
+    """Return the mean and half the width of its 95 % confidence interval; infinite for a single value."""
+    n = len(values)
+    return fmean(values), float(t.ppf(0.975, n - 1)) * stdev(values) / n**0.5 if n > 1 else float("inf")
 
 
 def unit(one: dict[str, Any]) -> str:
