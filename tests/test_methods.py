@@ -14,7 +14,7 @@ from dp_accounting import pld, rdp
 from inosgm import certify, runs
 from inosgm.audit import audit_mechanism
 from inosgm.config import TrainingConfig
-from inosgm.runs import METHODS, methods_of
+from inosgm.runs import METHODS, methods_of, parts
 from inosgm.runs.building import build
 
 CONFIG = TrainingConfig.from_dict(
@@ -29,21 +29,99 @@ CONFIG = TrainingConfig.from_dict(
         "key": 3,
     }
 )
-SLACK = 1.005
-"""Plans spend 99.5 % of a budget at least; another discretisation of privacy losses may differ by less than the rest."""
+CONFIGS = methods_of(CONFIG)
+SLACK = 1.002
+"""Privacy losses on another grid, rounded up there as here."""
+
+BROKEN = {"azb-weak"}
+"""Methods that say that they break budgets."""
+
+KILLED = """
+import os, sys
+from training_worker import killed_at
+from inosgm import runs
+from inosgm.config import TrainingConfig
+for place, file in enumerate(sys.argv[1:]):
+    child = os.fork()
+    if not child:
+        killed_at("inosgm.mechanism:INOSGM.release", 4 + place)
+        runs.train(TrainingConfig.from_yaml(file))
+        os._exit(0)
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
 
 
-@pytest.fixture(scope="module")
-def configs():
-    return methods_of(CONFIG)
+def epsilon_of(costs, place, delta, generator):
+    """Return what costs come to for an owner by dp_accounting, whatever is chosen from a menu at each step."""
+    (unit,) = {cost.unit for cost in costs}
+    if unit == "add/remove":
+        accountant = pld.PLDAccountant(value_discretization_interval=1e-4)
+    else:
+        accountant = rdp.RdpAccountant(neighboring_relation=dp_accounting.NeighboringRelation.REPLACE_ONE)
+    for cost in costs:
+        rates, multipliers = (np.atleast_1d(values[place]) for values in (cost.sample_rates, cost.noise_multipliers))
+        chosen = generator.integers(rates.size, size=cost.steps)
+        for choice, times in zip(*np.unique(chosen, return_counts=True), strict=True):
+            if rates[choice] > 0:
+                accountant.compose(event_of(unit, float(rates[choice]), float(multipliers[choice])), int(times))
+    return accountant.get_epsilon(delta)
+
+
+def event_of(unit, rate, multiplier):
+    if unit == "add/remove":
+        return dp_accounting.PoissonSampledDpEvent(rate, dp_accounting.GaussianDpEvent(multiplier))
+    # of 10^6 records, a record replaced: the sensitivity is 2C
+    drawn, whole = round(rate * 10**6), 10**6
+    return dp_accounting.SampledWithoutReplacementDpEvent(whole, drawn, dp_accounting.GaussianDpEvent(multiplier / 2))
 
 
 @pytest.mark.parametrize("name", METHODS)
-def test_keeps_every_budget_by_another_accountant(name, configs):
-    trained = runs.train(configs[name])
-    owners, costs = trained.training.owners, costs_of(trained)
-    assert trained.evaluation.accuracy is not None
+def test_trains_and_keeps_every_budget_by_another_accountant(name):
+    training = build(CONFIGS[name])
+    owners = training.owners
+    costs = parts.planned(CONFIGS[name], owners, None).costs(job="a job")
     generator = np.random.default_rng(0)
-    for place, (epsilon, delta) in enumerate(zip(owners.epsilon, owners.delta, strict=True)):
-        spent = epsilon_of(costs, place, float(delta), generator)
-        assert (spent <= epsilon * SLACK) == (name != "azb-weak" or place == 0)
+    spent = [epsilon_of(costs, place, 1e-5, generator) for place in range(len(owners.labels))]
+    assert max(spent) > 0.5  # something is spent, so something is learnt
+    assert (np.array(spent) > owners.epsilon * SLACK).any() == (name in BROKEN)
+    trained = runs.train(training)
+    assert trained.evaluation.balanced_accuracy > 0.1
+    reported = np.array([row["spent"] for row in trained.to_dict()["owners"]])
+    assert (reported * SLACK >= spent).all()
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_goes_on_bit_for_bit(name, tmp_path):
+    whole = runs.train(CONFIGS[name].changed({"run": str(tmp_path / "whole")}))
+    begun = CONFIGS[name].changed({"run": str(tmp_path / "begun")})
+    runs.train(begun, steps=4)
+    assert equal(runs.train(begun), whole)
+
+
+def equal(one, other):
+    """Say whether two runs have come to the same, bit for bit."""
+    models = [run.training.trainer.model.state_dict() for run in (one, other)]
+    same = all(torch.equal(models[0][name], models[1][name]) for name in models[0])
+    return same and one.curve.to_json() == other.curve.to_json()
+
+
+def test_a_staged_and_a_steered_method_go_on_after_a_kill(tmp_path):
+    names = ["pdp-sgd", "asc"]
+    configs = [CONFIGS[name].changed({"run": str(tmp_path / name)}) for name in names]
+    files = [tmp_path / f"{name}.yaml" for name in names]
+    for config, file in zip(configs, files, strict=True):
+        file.write_text(config.to_yaml(), encoding="utf-8")
+    here = Path(__file__).parent
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(here), str(here.parent)])}
+    killed = subprocess.run([sys.executable, "-c", KILLED, *files], env=environment, capture_output=True, text=True)
+    assert killed.stdout.split() == ["-9", "-9"], killed.stderr
+    for name, config in zip(names, configs, strict=True):
+        assert equal(runs.train(config), runs.train(CONFIGS[name]))
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_withstands_the_certifier_and_the_audit(name):
+    training = build(CONFIGS[name])
+    trainer, label = training.trainer, training.owners.labels[0]
+    assert certify(trainer, evaluations=60).holds()
+    assert not audit_mechanism(trainer, label, runs=300, confidence=0.9999).contradicts  # 1e-4 false alarms
