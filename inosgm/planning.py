@@ -47,7 +47,7 @@ def plan_sample(
     >>> plan.sample_rates.round(3)
     array([0.072, 0.017])
     """
-    return Plan.of(_wish(owners, steps, expected_batch, clip_norm, accountant, past), "sample", owners=owners)
+    return Plan.of(wish_of(owners, steps, expected_batch, clip_norm, accountant, past), "sample", owners=owners)
 
 
 def plan_scale(
@@ -86,7 +86,7 @@ def plan_scale(
     >>> plan.sensitivities.round(2)
     array([1.41, 0.38])
     """
-    return Plan.of(_wish(owners, steps, expected_batch, clip_norm, accountant, past), "scale", owners=owners)
+    return Plan.of(wish_of(owners, steps, expected_batch, clip_norm, accountant, past), "scale", owners=owners)
 
 
 def plan_blend(
@@ -128,7 +128,7 @@ def plan_blend(
     (array([0.063, 0.031]), array([1.24, 0.64]))
     """
     weight = _validate.number("weight", weight, least=0, most=1)
-    return Plan.of(_wish(owners, steps, expected_batch, clip_norm, accountant, past), "blend", weight, owners=owners)
+    return Plan.of(wish_of(owners, steps, expected_batch, clip_norm, accountant, past), "blend", weight, owners=owners)
 
 
 def plan_uniform(
@@ -166,10 +166,10 @@ def plan_uniform(
     >>> plan_uniform(owners, steps=1000, expected_batch=50, clip_norm=1.0).spent().round(3)
     array([1., 1.])
     """
-    return Plan.of(_wish(owners, steps, expected_batch, clip_norm, accountant, past), "uniform", owners=owners)
+    return Plan.of(wish_of(owners, steps, expected_batch, clip_norm, accountant, past), "uniform", owners=owners)
 
 
-def _wish(
+def wish_of(
     owners: Owners,
     steps: int,
     expected_batch: float,

@@ -46,7 +46,7 @@ def refusal(file, *changes):
         ("plan.steps=0", "plan.steps: must be >= 1, got 0"),
         ("plan.steps=true", "plan.steps: must be a whole number, got True"),
         ("plan.clip_norm=.inf", "plan.clip_norm: must be finite, got inf"),
-        ("plan.method=smaple", "plan.method: must be sample, scale, .* or ipate_weight, got 'smaple'"),
+        ("plan.method=smaple", "plan.method: must be sample, scale, blend, uniform, asc,"),
         ("plan.method=blend", "plan.weight: must be given for the method blend, and only for that"),
         ("plan.weight=0.5", "plan.weight: must be given for the method blend, and only for that"),
         (

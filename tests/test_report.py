@@ -33,7 +33,7 @@ from inosgm.reports.trained import Place, Study, Trained
 from inosgm.reports.words import headline, introductions, sentences
 from inosgm.runs import Study as Runs
 from inosgm.runs import compare, train
-from inosgm.runs.parts import planned
+from inosgm.runs.plans import planned
 from inosgm.sgd.curve import LearningCurve
 from inosgm.sgd.metrics import evaluation
 
@@ -313,7 +313,7 @@ def made(owners, gain, *, seeds=4, records=40, noise=0.02, way=None):
     ino = settings(owners={"by": "class", "epsilon": 1, "delta": 1e-5})
     methods, who, true = {}, np.repeat(labels, records), np.arange(owners * records) % 2
     for name, config in (("IDP-SGD", ino.changed({"tail": {"kind": "none"}})), ("INO-SGD", ino)):
-        plan, curves = planned(config, Owners.from_table(columns), None), []
+        plan, curves = planned(config, Owners.from_table(columns), None).last, []
         for seed in range(seeds):
             draw = np.random.default_rng([seed, name == "INO-SGD"])
             curve = LearningCurve()

@@ -18,7 +18,7 @@ from inosgm.accounting import ACCOUNTANTS
 from inosgm.config import FileOwners
 from inosgm.jobs import Executor, Outcome, ProcessExecutor, Stopped, Store
 from inosgm.jobs.work import Paid
-from inosgm.runs import code, parts
+from inosgm.runs import code, parts, plans
 from inosgm.runs.attempts import threads
 from inosgm.runs.task import TrainingTask, spec_of
 from inosgm.sgd.curve import LearningCurve
@@ -192,8 +192,8 @@ def test_a_job_has_one_thread_and_gives_the_others_back(task, monkeypatch):
 
 def test_equal_plans_are_made_once_and_sent_to_workers(tmp_path, monkeypatch):
     made = []
-    planned = parts.planned
-    monkeypatch.setattr(parts, "planned", lambda *arguments: made.append(1) or planned(*arguments))
+    planned = plans.planned
+    monkeypatch.setattr(plans, "planned", lambda *arguments: made.append(1) or planned(*arguments))
     study = runs.Study(config(owners={"by": "class"}, data={"subset": 300}), 6, store=tmp_path)
     kinds = {tuple(study.task.owners(spec).sizes.tolist()) for spec in study.specs}
     assert 1 < len(kinds) == len(made)  # subsets hold more or fewer records of a class

@@ -16,6 +16,7 @@ from inosgm.owners import Owners
 from inosgm.plan import Plan
 from inosgm.runs import parts
 from inosgm.runs.building import FEW, trainer_of
+from inosgm.runs.plans import one_plan, planned
 from inosgm.runs.source import Source
 from inosgm.runs.task import described
 from inosgm.sgd.trainer import Trainer
@@ -80,7 +81,7 @@ class Design:
         budgets = {name: _by_label(chosen.owners, name) for name in ("epsilon", "delta")}
         half = Owners(of_record=np.repeat(np.array(chosen.owners.labels), halves), **budgets)
         if private:
-            plan = parts.planned(config, half, None)
+            plan = one_plan(config, planned(config, half, None), "an audit by shadow models")
         else:
             config = config.changed({"tail": {"kind": "none"}, "clipping": {"kind": "scale_clipped"}})
             plan = _without_privacy(config, half)

@@ -279,11 +279,11 @@ def _comparison(store: Store, path: str) -> list[Trained]:
 
 def _planned(config: TrainingConfig, rows: Iterable[Mapping[str, Any]]) -> Plan:
     """Return the plan that runs followed: a function of what owners grant, and of the configuration."""
-    from inosgm.runs.parts import planned
+    from inosgm.runs.plans import planned
 
     rows = list(rows)
     columns = {name: [row[name] for row in rows] for name in ("owner", "epsilon", "delta", "records")}
-    return planned(config, Owners.from_table(columns), None)
+    return planned(config, Owners.from_table(columns), None).last
 
 
 def _spent(plan: Plan, rows: Iterable[Mapping[str, Any]]) -> np.ndarray:

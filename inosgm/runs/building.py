@@ -8,11 +8,13 @@ import torch
 
 from inosgm.config import TrainingConfig
 from inosgm.cost import LedgerHook
+from inosgm.course import Course
 from inosgm.datasets import Dataset
 from inosgm.datasets.settings import Prepared
 from inosgm.owners import Owners
 from inosgm.plan import Plan
 from inosgm.runs import directory, parts
+from inosgm.runs.plans import planned, steering_of
 from inosgm.runs.source import Source, read
 from inosgm.sgd.trainer import Trainer
 
@@ -84,18 +86,16 @@ def build(config: TrainingConfig, *, source: Source | None = None, note: str = "
     """
     begun = directory.begun(config)
     chosen = parts.prepared(config, read(config) if source is None else source)
-    learner = parts.learner_of(config, chosen.dataset)
-    ledger = parts.ledger_of(config, chosen.owners if begun.plan is None else None)
-    plan = begun.plan or parts.planned(config, chosen.owners, ledger)
-    made = assembled(config, chosen, learner, plan, key=config.noise_key(), ledger=ledger, note=note)
-    return replace(made, begun_at=begun.step, follows=begun.follows or plan)
+    ledger = parts.ledger_of(config, chosen.owners if begun.course is None else None)
+    course = begun.course or planned(config, chosen.owners, ledger)
+    made = assembled(config, chosen, course, key=config.noise_key(), ledger=ledger, note=note)
+    return replace(made, begun_at=begun.step, follows=begun.follows or course.first)
 
 
 def assembled(
     config: TrainingConfig,
     chosen: Prepared,
-    learner: parts.Learner,
-    plan: Plan,
+    course: Course,
     *,
     key: int | None = None,
     ledger: LedgerHook | None = None,
@@ -104,8 +104,9 @@ def assembled(
     """Put the parts of a run that has not begun together."""
     if not len(chosen.dataset.y_test):
         raise ValueError(f"data: {config.data.name} has no held-out records")
-    require_diagnosable(config, plan, chosen.groups)
-    trainer = trainer_of(config, learner, plan, chosen.owners, key=key, ledger=ledger, note=note)
+    require_diagnosable(config, course.first, chosen.groups)
+    learner = parts.learner_of(config, chosen.dataset, course)
+    trainer = trainer_of(config, learner, course, chosen.owners, key=key, ledger=ledger, note=note)
     return Training(
         config=config,
         dataset=chosen.dataset,
@@ -113,14 +114,14 @@ def assembled(
         groups=chosen.groups,
         trainer=trainer,
         begun_at=0,
-        follows=plan,
+        follows=course.first,
     )
 
 
 def trainer_of(
     config: TrainingConfig,
     learner: parts.Learner,
-    plan: Plan,
+    plan: Plan | Course,
     owners: Owners | np.ndarray,
     *,
     kind: type[Trainer] = Trainer,
@@ -130,6 +131,7 @@ def trainer_of(
 ) -> Trainer:
     """Make the trainer of a learner, for a plan and the owners of the records."""
     fit = config.training
+    first = plan.first if isinstance(plan, Course) else plan
     return kind(
         plan,
         learner.model,
@@ -139,6 +141,7 @@ def trainer_of(
         tail=config.tail.tail,
         order=config.of_order(),
         clipping=config.clipping.clipping(),
+        steering=steering_of(config, first),
         schedule=learner.schedule,
         max_physical_batch=fit.max_physical_batch,
         autocast=None if fit.autocast is None else PRECISIONS[fit.autocast],

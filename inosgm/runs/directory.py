@@ -6,6 +6,7 @@ from pathlib import Path
 
 from inosgm._files import write_durably
 from inosgm.config import TrainingConfig, differences
+from inosgm.course import Course
 from inosgm.plan import Plan
 from inosgm.sgd.run import RunFiles
 
@@ -15,9 +16,9 @@ NAME, KEYED = "config.yaml", "keyed"
 
 @dataclass(frozen=True)
 class Begun:
-    """The plan that a run was begun with, the one that it follows now, and the step of its latest checkpoint."""
+    """The plans that a run was begun with, the one that it follows now, and the step of its latest checkpoint."""
 
-    plan: Plan | None
+    course: Course | None
     follows: Plan | None
     step: int
 
@@ -35,9 +36,10 @@ def begun(config: TrainingConfig) -> Begun:
         return Begun(None, None, 0)
     files = RunFiles(config.run)
     latest = files.latest()
+    course = Course(tuple(files.plan(stage) for stage in range(files.stages())))
     if latest is None:
-        return Begun(files.plan(0), files.plan(0), 0)
-    return Begun(files.plan(0), files.plan(latest.revision), latest.step)
+        return Begun(course, course.first, 0)
+    return Begun(course, files.plan(latest.revision), latest.step)
 
 
 def require_same(config: TrainingConfig) -> None:

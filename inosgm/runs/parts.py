@@ -1,7 +1,7 @@
 """The parts of a training run, made from the sections of its configuration."""
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from types import ModuleType
@@ -13,17 +13,19 @@ from torch import nn
 from torch.optim import Optimizer, lr_scheduler
 from torch.optim.lr_scheduler import LRScheduler
 
-from inosgm import planning
 from inosgm._imports import imported
 from inosgm.accounting import ACCOUNTANTS
+from inosgm.baselines import undersampled
 from inosgm.config import ClassOwners, FileOwners, SettingOwners, SplitOwners, TrainingConfig
+from inosgm.course import Course
 from inosgm.datasets import Dataset
 from inosgm.datasets.settings import SETTINGS, Prepared, split
 from inosgm.ledger import Ledger
 from inosgm.owners import Owners
-from inosgm.plan import Plan
+from inosgm.rounds import member_weights
 from inosgm.runs.source import Source
 from inosgm.sgd import models
+from inosgm.sgd.averaged import Averaged
 
 
 @contextmanager
@@ -37,6 +39,20 @@ def about(key: str) -> Iterator[None]:
 
 def prepared(config: TrainingConfig, source: Source) -> Prepared:
     """Choose the records, and say who owns them: a function of the configuration and what was read for it."""
+    chosen = _chosen(config, source)
+    if config.plan.undersample is None:
+        return chosen
+    kept = undersampled(chosen.owners, config.plan.undersample, config.seed)
+    with about("plan.undersample"):
+        return replace(
+            chosen,
+            dataset=replace(chosen.dataset, x=chosen.dataset.x[kept], y=chosen.dataset.y[kept]),
+            owners=chosen.owners.only(kept),
+        )
+
+
+def _chosen(config: TrainingConfig, source: Source) -> Prepared:
+    """Choose the records and their owners, before any method leaves some of them out."""
     owners, seed, dataset = config.owners, config.seed, source.dataset(config)
     if config.data.subset is not None:
         dataset = _subset(dataset, config.data.subset, seed)
@@ -105,27 +121,6 @@ def _drawn(owners: SplitOwners, dataset: Dataset, seed: int) -> tuple[Owners, np
     return made, np.array([f"class {dataset.classes[label]}" for label in dataset.y_test.tolist()])
 
 
-def planned(config: TrainingConfig, owners: Owners, ledger: Ledger | None) -> Plan:
-    """Plan with what the ledger, if there is one, says is left."""
-    methods: dict[str, Callable[..., Plan]] = {
-        "sample": planning.plan_sample,
-        "scale": planning.plan_scale,
-        "blend": planning.plan_blend,
-        "uniform": planning.plan_uniform,
-    }
-    wish = config.plan
-    with about("plan"):
-        return methods[wish.method](
-            owners,
-            **({} if wish.weight is None else {"weight": wish.weight}),
-            steps=wish.steps,
-            expected_batch=wish.expected_batch,
-            clip_norm=wish.clip_norm,
-            accountant=ACCOUNTANTS[wish.accountant],
-            past=() if ledger is None else ledger.past(owners),
-        )
-
-
 def ledger_of(config: TrainingConfig, owners: Owners | None) -> Ledger | None:
     """Open the shared ledger; with owners it is made if it is not there, and must agree with them if it is."""
     if config.ledger is None:
@@ -144,9 +139,15 @@ class Learner:
     schedule: LRScheduler | None
 
 
-def learner_of(config: TrainingConfig, dataset: Dataset) -> Learner:
-    """Make model, loss, optimizer and schedule."""
-    model = model_of(config, dataset)
+def learner_of(config: TrainingConfig, dataset: Dataset, course: Course | None = None) -> Learner:
+    """Make model, loss, optimizer and schedule; one model per stage where each stage trains a new one."""
+    rounds = config.plan.rounds
+    if course is not None and rounds is not None and rounds.restart:
+        seeds = np.random.SeedSequence(config.seed).generate_state(len(course.plans)).tolist()
+        members = [model_of(config.model_copy(update={"seed": seed}), dataset) for seed in seeds]
+        model: nn.Module = Averaged(members, member_weights(course.plans, waste=rounds.waste, weight=rounds.weight))
+    else:
+        model = model_of(config, dataset)
     optimizer = optimizer_of(config, model)
     return Learner(model=model, loss=loss_of(config), optimizer=optimizer, schedule=schedule_of(config, optimizer))
 

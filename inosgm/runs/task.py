@@ -6,10 +6,10 @@ from typing import Any
 
 from inosgm.config import TrainingConfig
 from inosgm.cost import Cost, LedgerHook
+from inosgm.course import Course
 from inosgm.jobs import Attempt, JobSpec, Result, Stopped
 from inosgm.owners import Owners
-from inosgm.plan import Plan
-from inosgm.runs import parts
+from inosgm.runs import parts, plans
 from inosgm.runs.attempts import PAUSE, AttemptRun, threads
 from inosgm.runs.building import Training, assembled, require_diagnosable
 from inosgm.runs.code import code_version, require_code
@@ -61,13 +61,13 @@ class TrainingTask:
 
     def __init__(self, source: Source) -> None:
         self._source, self._outline = source, source.outline()
-        self._plans: dict[Any, Plan] = {}
+        self._courses: dict[Any, Course] = {}
 
     def owners(self, spec: JobSpec) -> Owners:
         """Return the owners of the records that a job trains on."""
         return parts.prepared(config_of(spec), self._outline).owners
 
-    def cost(self, spec: JobSpec) -> Cost:
+    def cost(self, spec: JobSpec) -> tuple[Cost, ...]:
         """Return what a job asks of the owners: all steps of its plan.
 
         Raises:
@@ -75,16 +75,9 @@ class TrainingTask:
         """
         config = config_of(spec)
         chosen = parts.prepared(config, self._outline)
-        plan = self._plan(config, chosen.owners)
-        require_diagnosable(config, plan, chosen.groups)
-        return Cost(
-            labels=plan.labels,
-            sample_rates=plan.sample_rates,
-            noise_multipliers=plan.noise_multipliers,
-            steps=plan.steps,
-            job=spec.id,
-            note=f"{spec.kind}, index {spec.index}",
-        )
+        course = self._course(config, chosen.owners)
+        require_diagnosable(config, course.first, chosen.groups)
+        return course.costs(job=spec.id, note=f"{spec.kind}, index {spec.index}")
 
     def check(self, spec: JobSpec, *, on_cpu: bool = False) -> None:
         """Raise for a job that cannot be trained, as far as can be said before anything is charged.
@@ -133,14 +126,12 @@ class TrainingTask:
             parts.device_of(config)  # must be a device, whether or not there is one here
             config = config.changed({"training.device": "cpu"})
         chosen = parts.prepared(config, self._source)
-        learner = parts.learner_of(config, chosen.dataset)
-        plan = self._plan(config, chosen.owners)
-        return assembled(config, chosen, learner, plan, key=key, ledger=ledger)
+        return assembled(config, chosen, self._course(config, chosen.owners), key=key, ledger=ledger)
 
-    def _plan(self, config: TrainingConfig, owners: Owners) -> Plan:
-        """Plan; owners and wishes that are the same get the plan that was made for them."""
+    def _course(self, config: TrainingConfig, owners: Owners) -> Course:
+        """Plan; owners and wishes that are the same get the plans that were made for them."""
         numbers = (owners.sizes.tobytes(), owners.epsilon.tobytes(), owners.delta.tobytes())
         wish = (owners.labels, numbers, config.plan)
-        if wish not in self._plans:
-            self._plans[wish] = parts.planned(config, owners, None)
-        return self._plans[wish]
+        if wish not in self._courses:
+            self._courses[wish] = plans.planned(config, owners, None)
+        return self._courses[wish]

@@ -10,6 +10,7 @@ import numpy as np
 
 from inosgm import _labels
 from inosgm.config import TrainingConfig
+from inosgm.course import Course
 from inosgm.owners import Owners
 from inosgm.plan import Plan
 from inosgm.runs import directory, parts
@@ -19,6 +20,7 @@ from inosgm.runs.tables import owner_table
 from inosgm.sgd.curve import LearningCurve
 from inosgm.sgd.metrics import Evaluation
 from inosgm.sgd.run import Checkpoint, Run, RunFiles
+from inosgm.sgd.trainer import turn_model
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -148,7 +150,8 @@ def evaluate(run: TrainingConfig | str | os.PathLike[str], *, source: Source | N
     config = run if isinstance(run, TrainingConfig) else configuration_in(run)
     checkpoint, plan = _latest(config)
     chosen = parts.prepared(config, read(config) if source is None else source)
-    training = assembled(config, chosen, parts.learner_of(config, chosen.dataset), plan)
+    training = assembled(config, chosen, directory.begun(config).course or Course((plan,)))
+    turn_model(training.trainer.model, checkpoint.revision)
     training.trainer.model.load_state_dict(dict(checkpoint.model))
     found = training.trainer.evaluate(*training.held_out[:2], owners=training.groups)
     step = checkpoint.step - checkpoint.first

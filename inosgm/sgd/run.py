@@ -5,7 +5,7 @@ import io
 import os
 import re
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from hashlib import blake2b
 from pathlib import Path
@@ -74,8 +74,13 @@ class RunFiles:
         """Return how many plans were ever followed, those that were given up included."""
         return len(list(self.path.glob("plan-*.json")))
 
+    def stages(self) -> int:
+        """Return how many plans the run was begun with; the others are revisions."""
+        stages = self.path / "stages"
+        return int(stages.read_text()) if stages.exists() else 1
+
     def plan(self, revision: int) -> Plan:
-        """Return the plan of a revision."""
+        """Return the plan of a stage or of a revision."""
         return Plan.from_json((self.path / f"plan-{revision}.json").read_bytes())
 
     def latest(self, at_most: int | None = None) -> Checkpoint | None:
@@ -147,6 +152,13 @@ class Run(RunFiles):
         """Delete the key: nobody can repeat the noise of this run any more, nor take it away."""
         (self.path / "key").unlink(missing_ok=True)
         (self.path / "place").unlink(missing_ok=True)
+
+    def save_stages(self, plans: Sequence[Plan]) -> None:
+        """Write down which plans the run is begun with."""
+        if len(plans) > 1:
+            write_durably(self.path / "stages", str(len(plans)).encode())
+        for stage, plan in reversed(list(enumerate(plans))):  # the first one says that a run has begun
+            self.save_plan(stage, plan)
 
     def save_plan(self, revision: int, plan: Plan) -> None:
         """Write down which plan a revision follows."""

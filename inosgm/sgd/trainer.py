@@ -110,8 +110,8 @@ class Trainer(Descent):
         charge_steps: int | None = None,
         note: str = "",
     ) -> None:
-        self._course = plan if isinstance(plan, Course) else Course((_plan(plan),))
-        _turn_model(model, 0)
+        self._course = plan if isinstance(plan, Course) else Course((_only(plan),))
+        turn_model(model, 0)
         super().__init__(
             self._course.first,
             model,
@@ -349,8 +349,7 @@ class Trainer(Descent):
             if self.steps_done:
                 raise ValueError(f"a run begins with the first step, and this trainer has made {self.steps_done}")
             self._secret = place.key() if self._secret is None else self._secret
-            for stage, plan in enumerate(self._course.plans):
-                place.save_plan(stage, plan)
+            place.save_stages(self._course.plans)
             self._follow(self._plan, self._secret)
             return
         if any(place.plan(stage) != plan for stage, plan in enumerate(self._course.plans)):
@@ -373,7 +372,7 @@ class Trainer(Descent):
                 )
         if isinstance(self._ledger, Ledger) and checkpoint.ledger:
             self._ledger.check(checkpoint.ledger)
-        _turn_model(self.model, checkpoint.revision)
+        turn_model(self.model, checkpoint.revision)
         self.model.load_state_dict(dict(checkpoint.model))
         self.optimizer.load_state_dict(dict(checkpoint.optimizer))
         if self.schedule is not None and checkpoint.schedule is not None:
@@ -471,7 +470,7 @@ class Trainer(Descent):
     def _next_stage(self) -> None:
         """Follow the next plan of the course from its first step on."""
         self._first, self._revision = self._first + self._plan.steps, self._revision + 1
-        _turn_model(self.model, self._revision)
+        turn_model(self.model, self._revision)
         key = None if self._secret is None else key_of_revision(self._secret, self._revision)
         self._follow(self._course.plans[self._revision], key)
 
@@ -483,12 +482,12 @@ class Trainer(Descent):
         self._follow(plan, None if self._secret is None else key_of_revision(self._secret, revision))
 
 
-def _plan(plan: Any) -> Plan:
+def _only(plan: Any) -> Plan:
     _validate.instance("plan", plan, Plan, "make one with plan_sample or plan_scale, or a Course of some")
     return plan  # type: ignore[no-any-return]
 
 
-def _turn_model(model: Any, stage: int) -> None:
+def turn_model(model: Any, stage: int) -> None:
     """Tell a model that wants to know it which stage begins."""
     turn_to = getattr(model, "turn_to", None)
     if callable(turn_to):

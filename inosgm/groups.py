@@ -1,0 +1,233 @@
+"""Plans for groups whose shares follow their losses: ASC, and the methods after Zhou and Bassily (asc.txt Alg. 2, 3).
+
+Every owner is a group. The default is the Poisson form, about records that are added or removed: a record of group g is
+drawn with probability m_g / n_g. Batches of fixed size without replacement, about records that are replaced, are the
+published form: another unit of privacy, with accountants of its own.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from inosgm import _validate
+from inosgm._plan_file import Sampling
+from inosgm.accounting import ACCOUNTANTS, Accountant, Segment, chosen
+from inosgm.accounting.along import epsilon_of_rows
+from inosgm.accounting.menus import equal_cost_multipliers
+from inosgm.menu import Menu
+from inosgm.owners import Owners
+from inosgm.plan import Plan
+from inosgm.planning import wish_of
+from inosgm.shares import Wish
+from inosgm.steering import capped
+from inosgm.units import ADD_REMOVE
+
+FINENESS = 4
+"""So many rates of a menu lie between one and its double."""
+
+FALL = 4.0
+"""The rates of a menu go down to the first rate over 2 to this power; below it sensitivities rise no more."""
+
+_STEP = 1e-3  # the least step of the search for the noise of a menu, relatively
+
+
+def plan_asc(
+    owners: Owners,
+    *,
+    steps: int,
+    expected_batch: float,
+    clip_norm: float,
+    every: int,
+    loss_bound: float = 1.0,
+    noise_ratio: float = 25.0,
+    sampling: Sampling = "poisson",
+    accountant: Accountant | None = None,
+    past: Sequence[Segment] = (),
+) -> Plan:
+    """Plan with rates that will follow released losses, and sensitivities that make each rate cost the same.
+
+    The menu of an owner has rates from a sixteenth of its first one to that of a batch of its records alone; the
+    sensitivity of a rate is such that many steps at that rate cost what the owner grants.
+
+    **Guarantee.** Whatever is chosen from the menu, by whatever was released: after the last step every owner has spent
+    at most what it grants, the releases of losses included.
+
+    Args:
+        owners: The groups, and what each grants.
+        steps: How many steps.
+        expected_batch: The size of a batch, shared equally at first, as far as groups have so many records.
+        clip_norm: The mean over all records of the sensitivities of the first step.
+        every: Steps between releases of losses.
+        loss_bound: What losses are cut to (zeta).
+        noise_ratio: The noise multiplier of the losses, in multiples of that of a step.
+        sampling: How batches are drawn; "without_replacement" is the published form, about a record that is replaced.
+        accountant: PLD() if not given, or the one of its name for the unit of the sampling.
+        past: What was done to the owners' records before.
+
+    Raises:
+        ValueError: naming the argument that cannot be, or the owner whose budget does not fit.
+    """
+    if sampling == "without_replacement":
+        expected_batch = _validate.count("expected_batch", expected_batch, least=1)
+    wish = wish_of(owners, steps, expected_batch, clip_norm, of_unit(accountant, sampling), past)
+    first = first_counts(wish.expected_batch, wish.sizes, whole=sampling == "without_replacement") / wish.sizes
+    most = np.minimum(1.0, wish.expected_batch / wish.sizes)
+    powers = np.arange(-FALL * FINENESS, FINENESS * np.log2((most / first).max()) + 1) / FINENESS
+    rates = np.maximum(np.minimum(first * 2.0 ** powers[:, None], most), first * 2.0**-FALL)
+    rates[-1] = most
+    least = _multipliers(wish, first)
+    losses, beside = _losses(wish, least, every, loss_bound, noise_ratio, sampling)
+    start = _multipliers(replace(wish, past=(*wish.past, *losses)), first)
+    shape = np.stack([equal_cost_multipliers(rates[:, g], first[g], start[g]) for g in range(first.size)], axis=1)
+    factor = _noisier(wish, losses, rates, shape)
+    multipliers = shape * factor
+    scale = wish.clip_norm * wish.records / float((wish.sizes / (start * factor)).sum())
+    return Plan(
+        sample_rates=first,
+        sensitivities=scale / (start * factor),
+        noise_scale=scale,
+        menu=Menu(sample_rates=rates, sensitivities=scale / multipliers),
+        beside=beside,
+        **_common(wish, sampling, wish.expected_batch),
+    )
+
+
+def plan_chosen_group(
+    owners: Owners,
+    *,
+    steps: int,
+    expected_batch: float,
+    clip_norm: float,
+    every: int,
+    proportional: bool = False,
+    weak: bool = False,
+    loss_bound: float = 1.0,
+    noise_ratio: float = 25.0,
+    sampling: Sampling = "poisson",
+    accountant: Accountant | None = None,
+    past: Sequence[Segment] = (),
+) -> Plan:
+    """Plan for steps that each draw from one group, chosen by released losses: aZB, aZB-prop, aZB-weak.
+
+    Nobody knows beforehand which group is chosen, so everybody pays for every step as if it were the own one.
+
+    **Guarantee.** After the last step every owner has spent at most what it grants, the releases of losses included;
+    but not if `weak`: then that holds for the largest group only, and smaller groups, whose records are drawn more
+    often, spend more than they grant. `spent()` is the truth either way.
+
+    Args:
+        owners: The groups, and what each grants.
+        steps: How many steps.
+        expected_batch: The size of a batch of the group that is chosen; of all of it, if it is smaller.
+        clip_norm: The sensitivity of everyone.
+        every: Steps between releases of losses.
+        proportional: Let the batch of a group be in proportion to its size instead: aZB-prop.
+        weak: Add only the noise that the largest group needs: aZB-weak.
+        loss_bound: What losses are cut to (zeta).
+        noise_ratio: The noise multiplier of the losses, in multiples of that of a step.
+        sampling: As for `plan_asc`.
+        accountant: As for `plan_asc`.
+        past: What was done to the owners' records before.
+
+    Raises:
+        ValueError: naming the argument that cannot be, or the owner whose budget does not fit.
+    """
+    wish = wish_of(owners, steps, expected_batch, clip_norm, of_unit(accountant, sampling), past)
+    counts = np.minimum(wish.expected_batch, wish.sizes)
+    if proportional:
+        counts = wish.common_rate() * wish.sizes
+    if sampling == "without_replacement":
+        counts = np.maximum(np.rint(counts), 1)
+    rates = counts / wish.sizes
+    heard = np.argmax(wish.sizes, keepdims=True) if weak else np.arange(rates.size)
+    asked = wish.some(heard)
+    least = _multipliers(asked, rates[heard])
+    _, beside = _losses(wish, np.full(rates.size, least.max()), every, loss_bound, noise_ratio, sampling)
+    lossy = tuple(plan.segment().rows(heard) for plan in beside)
+    multiplier = float(_multipliers(replace(asked, past=(*asked.past, *lossy)), rates[heard]).max())
+    return Plan(
+        sample_rates=rates,
+        sensitivities=np.full(rates.size, wish.clip_norm),
+        noise_scale=multiplier * wish.clip_norm,
+        beside=beside,
+        **_common(wish, sampling, wish.expected_batch),
+    )
+
+
+def first_counts(batch: float, sizes: np.ndarray, *, whole: bool) -> np.ndarray:
+    """Return how many records of each group a first batch has: equal numbers, as far as groups have so many.
+
+    >>> first_counts(30, np.array([100, 4, 100]), whole=False)
+    array([13.,  4., 13.])
+    """
+    if batch > sizes.sum():
+        raise ValueError(f"expected_batch must be at most the number of records, {sizes.sum()}, got {batch:g}")
+    counts = capped(np.full(sizes.size, batch / sizes.size), sizes, batch)
+    return np.maximum(np.floor(counts), 1) if whole else counts
+
+
+def of_unit(accountant: Accountant | None, sampling: Sampling) -> Accountant:
+    """Return an accountant for the unit of a way of sampling: the given one, or the one of its name for that unit."""
+    given = chosen(accountant)
+    if sampling == "poisson" or given.unit != ADD_REMOVE:
+        return given
+    return ACCOUNTANTS[f"{given.name}-replace-one"]
+
+
+def _common(wish: Wish, sampling: Sampling, batch: float) -> dict[str, object]:
+    """Return what plans of groups have in common."""
+    return {
+        "sizes": wish.sizes,
+        "steps": wish.steps,
+        "expected_batch": batch,
+        "labels": wish.labels,
+        "epsilon": wish.epsilon,
+        "delta": wish.delta,
+        "accountant": wish.accountant.name,
+        "past": wish.past,
+        "sampling": sampling,
+    }
+
+
+def _multipliers(wish: Wish, rates: np.ndarray) -> np.ndarray:
+    """Return the multiplier with which every owner spends its budget at its own rate."""
+    return np.array([float(wish.some(np.array([g])).multipliers(rates[g])[0]) for g in range(rates.size)])
+
+
+def _losses(
+    wish: Wish, least: np.ndarray, every: int, bound: float, ratio: float, sampling: Sampling
+) -> tuple[tuple[Segment, ...], tuple[Plan, ...]]:
+    """Return what releases of losses do to everybody's records, and the plan that they follow."""
+    every = _validate.count("every", every, least=1)
+    half = _validate.number("loss_bound", bound, above=0) / 2  # see GroupLosses
+    releases = (wish.steps - 1) // every
+    if not releases:
+        return (), ()
+    multiplier = _validate.number("noise_ratio", ratio, above=0) * float(least.max())
+    plan = Plan(
+        sample_rates=np.ones(least.size),
+        sensitivities=np.full(least.size, half),
+        sizes=wish.sizes,
+        noise_scale=multiplier * half,
+        steps=releases,
+        labels=wish.labels,
+        sampling=sampling,
+    )
+    return (plan.segment(),), (plan,)
+
+
+def _noisier(wish: Wish, losses: Sequence[Segment], rates: np.ndarray, shape: np.ndarray) -> np.ndarray:
+    """Return by how much the multipliers of each owner's menu must be larger for its budget to hold for sure."""
+    count = np.full(wish.epsilon.size, wish.steps)
+
+    def spent(factor: np.ndarray) -> np.ndarray:
+        menu = Segment(rates.T, (shape * factor).T, count)
+        return epsilon_of_rows([*wish.past, *losses, menu], wish.delta, wish.accountant)
+
+    factor, goal = np.ones(count.size), wish.epsilon * (1 - 1e-7)
+    cost = spent(factor)
+    while (over := cost > goal).any():  # epsilon falls about as the factor rises; a little more, so that it ends soon
+        factor = np.where(over, factor * np.maximum((cost / goal) ** 1.02, 1 + _STEP), factor)
+        cost = spent(factor)
+    return factor
