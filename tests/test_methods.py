@@ -14,8 +14,9 @@ from dp_accounting import pld, rdp
 from inosgm import certify, runs
 from inosgm.audit import audit_mechanism
 from inosgm.config import TrainingConfig
-from inosgm.runs import METHODS, methods_of, parts
+from inosgm.runs import METHODS, methods_of
 from inosgm.runs.building import build
+from inosgm.runs.plans import planned
 
 CONFIG = TrainingConfig.from_dict(
     {
@@ -79,7 +80,7 @@ def event_of(unit, rate, multiplier):
 def test_trains_and_keeps_every_budget_by_another_accountant(name):
     training = build(CONFIGS[name])
     owners = training.owners
-    costs = parts.planned(CONFIGS[name], owners, None).costs(job="a job")
+    costs = planned(CONFIGS[name], owners, None).costs(job="a job")
     generator = np.random.default_rng(0)
     spent = [epsilon_of(costs, place, 1e-5, generator) for place in range(len(owners.labels))]
     assert max(spent) > 0.5  # something is spent, so something is learnt
