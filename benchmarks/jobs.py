@@ -78,16 +78,9 @@ class Training:
         rate = BATCH / RECORDS
         return Plan(sample_rates=[rate], sensitivities=[1.0], sizes=[RECORDS], noise_scale=1.0, steps=self.steps)
 
-    def cost(self, spec: JobSpec) -> Cost:
+    def cost(self, spec: JobSpec) -> tuple[Cost, ...]:
         """Return the whole plan."""
-        plan = self.plan()
-        return Cost(
-            labels=plan.labels,
-            sample_rates=plan.sample_rates,
-            noise_multipliers=plan.noise_multipliers,
-            steps=self.steps,
-            job=spec.id,
-        )
+        return (self.plan().cost(job=spec.id),)
 
     def run(self, spec: JobSpec, attempt: Attempt) -> Result:
         """Train."""

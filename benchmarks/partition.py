@@ -71,17 +71,17 @@ class Numbers:
     store: str
     notes: str
 
-    def cost(self, spec: JobSpec) -> Cost:
+    def cost(self, spec: JobSpec) -> tuple[Cost, ...]:
         """Return one step that two owners pay for."""
         rates, multipliers = np.array([0.1, 0.2]), np.array([2.0, 1.0])
-        return Cost(labels=("a", "b"), sample_rates=rates, noise_multipliers=multipliers, job=spec.id)
+        return (Cost(labels=("a", "b"), sample_rates=rates, noise_multipliers=multipliers, job=spec.id),)
 
     def run(self, spec: JobSpec, attempt: Attempt) -> Result:
         """Draw numbers from the job's seed and key."""
         side = os.environ.get(SIDE, "alone")
         notes, name = Path(self.notes), f"{spec.index}-{attempt.number}-{side}"
         (notes / f"begun-{name}").touch()
-        attempt.ledger.charge(self.cost(spec))
+        attempt.ledger.charge(self.cost(spec)[0])
         numbers = np.random.default_rng([spec.seed, attempt.key]).normal(size=1000)
         result = Path(self.store, "jobs", spec.id, "result.json")
         if side == "far" and not (notes / "back").exists():

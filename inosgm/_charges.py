@@ -1,5 +1,6 @@
 """What was charged: stretches of steps, and who pays which rate and multiplier."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Self
@@ -11,6 +12,10 @@ from inosgm.cost import Cost
 
 if TYPE_CHECKING:
     from inosgm.accounting import Segment
+
+
+Step = tuple[float, float] | tuple[tuple[float, ...], tuple[float, ...]]
+"""What a step costs an owner: a sample rate and a noise multiplier, or those of the owner's menu."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,12 +35,15 @@ class Charge:
     @property
     def steps(self) -> int:
         """How many steps the charge pays for."""
-        return sum(stop - start for start, stop in self.spans)
+        return length(self.spans)
 
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """The distinct (rate, multiplier) pairs of a cost, and which of them each owner pays (-1: none)."""
+    """The distinct (rate, multiplier) pairs, or menus of them, of a cost, and which each owner pays (-1: none).
+
+    Rates and multipliers have one entry per pair, or one row per menu.
+    """
 
     sample_rates: np.ndarray
     noise_multipliers: np.ndarray
@@ -44,13 +52,14 @@ class Table:
     @classmethod
     def of(cls, cost: Cost, position: np.ndarray) -> Self:
         """Group a cost: the same for equal costs, in whatever order their owners come."""
-        pairs = np.stack([cost.sample_rates, cost.noise_multipliers], axis=1)
+        shape, owners = cost.sample_rates.shape[1:], len(cost.labels)
+        pairs = np.concatenate([cost.sample_rates.reshape(owners, -1), cost.noise_multipliers.reshape(owners, -1)], 1)
         order = np.lexsort(pairs.T)
         starts = np.concatenate([[True], np.any(np.diff(pairs[order], axis=0) != 0, axis=1)])
         group = np.full(int(position.max()) + 1, -1)  # owners who join the ledger later do not change it
         group[position[order]] = np.cumsum(starts) - 1
-        distinct = pairs[order[starts]]
-        return cls(distinct[:, 0], distinct[:, 1], group)
+        rates, multipliers = np.split(pairs[order[starts]], 2, axis=1)
+        return cls(rates.reshape(-1, *shape), multipliers.reshape(-1, *shape), group)
 
     @classmethod
     def from_row(cls, row: Row) -> Self:
@@ -69,6 +78,8 @@ class Table:
 
     def digest(self) -> str:
         state = blake2b(digest_size=16)
+        if self.sample_rates.ndim > 1:
+            state.update(f"menus of {self.sample_rates.shape[1]}".encode())
         for array in (self.sample_rates, self.noise_multipliers, self.group):
             state.update(array.size.to_bytes(8, "big") + array.astype("<f8").tobytes())
         return state.hexdigest()
@@ -77,9 +88,23 @@ class Table:
         """Return the cost of some steps, for the owners at these positions; a rate of 0 for who does not pay."""
         from inosgm.accounting import Segment  # scipy takes its time, and who only writes costs down needs none of it
 
-        group = self.groups(owners)[where]
-        rates, multipliers = np.append(self.sample_rates, 0.0), np.append(self.noise_multipliers, 1.0)
+        group, idle = self.groups(owners)[where], (1, *self.sample_rates.shape[1:])
+        rates = np.concatenate([self.sample_rates, np.zeros(idle)])
+        multipliers = np.concatenate([self.noise_multipliers, np.ones(idle)])
         return Segment(rates[group], multipliers[group], np.full(len(where), steps))
+
+    def step(self, group: int) -> Step:
+        """Return what a step costs the owners of a group: a rate and a multiplier, or those of their menu.
+
+        What costs nothing, or is there twice, is left out of a menu; one that has one entry left is that entry.
+        """
+        rates, multipliers = self.sample_rates[group].tolist(), self.noise_multipliers[group].tolist()
+        if self.sample_rates.ndim == 1:
+            return rates, multipliers
+        menu = sorted({pair for pair in zip(rates, multipliers, strict=True) if pair[0] > 0})
+        if len(menu) == 1:
+            return menu[0]
+        return tuple(rate for rate, _ in menu), tuple(multiplier for _, multiplier in menu)
 
     def groups(self, owners: int) -> np.ndarray:
         return np.concatenate([self.group, np.full(owners - self.group.size, -1)])
@@ -116,3 +141,8 @@ def merged(spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
         else:
             joined.append((start, stop))
     return joined
+
+
+def length(spans: Iterable[tuple[int, int]]) -> int:
+    """Return how many steps spans hold."""
+    return sum(stop - start for start, stop in spans)

@@ -33,7 +33,11 @@ if TYPE_CHECKING:
     from inosgm.runs import Comparison
 
 MethodsOption = Annotated[
-    str | None, typer.Option("--methods", help="Which of dp-sgd, idp-sgd, ino-sgd, with commas; of one file else all.")
+    str | None,
+    typer.Option(
+        "--methods",
+        help="Which, with commas, such as dp-sgd,asc,pdp-sgd; or all. Of one file else dp-sgd, idp-sgd and ino-sgd.",
+    ),
 ]
 TuneOption = Annotated[
     list[str] | None,
@@ -111,8 +115,11 @@ def _named(
 
 def _chosen(methods: str | None) -> list[str]:
     from inosgm.runs import METHODS
+    from inosgm.runs.methods import USUAL
 
-    return list(METHODS) if methods is None else [name.strip() for name in methods.split(",") if name.strip()]
+    if methods is None or methods == "all":
+        return list(USUAL if methods is None else METHODS)
+    return [name.strip() for name in methods.split(",") if name.strip()]
 
 
 def _failed(found: "Comparison") -> list[str]:

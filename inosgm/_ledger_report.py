@@ -7,6 +7,7 @@ import numpy as np
 from inosgm._charges import Charge
 from inosgm._journal import Row
 from inosgm.owners import Label
+from inosgm.units import ADD_REMOVE, UNITS
 
 
 def owner_lines(
@@ -20,6 +21,11 @@ def owner_lines(
         lines.append(f"{labels[i]!s:<24.24} {numbers}")
     further = len(labels) - rows
     return lines + [f"... and {further} owners further from their limit"] * (further > 0)
+
+
+def unit_lines(unit: str) -> list[str]:
+    """Say what epsilons are about, where it is not the usual."""
+    return [f"unit {unit}: epsilons are {UNITS[unit]}", ""] * (unit != ADD_REMOVE)
 
 
 def charge_lines(charges: Sequence[Charge], rows: int) -> list[str]:

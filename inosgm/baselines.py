@@ -12,7 +12,7 @@ from inosgm.accounting import Accountant, Segment
 from inosgm.coins import siphash
 from inosgm.owners import Owners
 from inosgm.plan import Plan
-from inosgm.planning import _wish
+from inosgm.planning import wish_of
 from inosgm.shares import Shares, Wish, blend_shares, uniform_shares
 
 
@@ -53,7 +53,7 @@ def plan_left_out(
     >>> plan.sample_rates, plan.spent().round(2)
     (array([0. , 0.1, 0.1]), array([0., 2., 2.]))
     """
-    wish = _wish(owners, steps, expected_batch, clip_norm, accountant, past)
+    wish = wish_of(owners, steps, expected_batch, clip_norm, accountant, past)
     levels = np.unique(wish.epsilon)
     strictest = _validate.count("strictest", strictest)
     if strictest >= levels.size:
@@ -101,7 +101,7 @@ def plan_in_turn(
     >>> [(plan.steps, plan.sample_rates.tolist(), plan.spent().round(2).tolist()) for plan in plans]
     [(10, [0.0, 0.4], [0.0, 1.0]), (20, [0.2, 0.0], [2.0, 1.0])]
     """
-    wish = _wish(owners, steps, expected_batch, clip_norm, accountant, past)
+    wish = wish_of(owners, steps, expected_batch, clip_norm, accountant, past)
     stages = [np.flatnonzero(owners.budget_of_owner == level) for level in range(len(owners.budgets))]
     stages = [rows for rows in stages if wish.sizes[rows].any()]
     if wish.steps < len(stages):
@@ -155,7 +155,7 @@ def plan_lowered(
     >>> plan_lowered(owners, share=0.5, steps=100, expected_batch=40, clip_norm=1.0).spent().round(2)
     array([1., 2.])
     """
-    wish = _wish(owners, steps, expected_batch, clip_norm, accountant, past)
+    wish = wish_of(owners, steps, expected_batch, clip_norm, accountant, past)
     share = _validate.number("share", share, least=0, most=1)
     least = wish.epsilon.min()
     epsilon = least + (1 - share) * (wish.epsilon - least)

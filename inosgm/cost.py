@@ -3,36 +3,40 @@
 import secrets
 from copy import copy
 from dataclasses import dataclass, field
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
 from inosgm import _validate
-from inosgm.units import ADD_REMOVE
+from inosgm.units import ADD_REMOVE, UNITS
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Cost:
     """What steps of a job cost whom: each step costs each owner one sampled Gaussian of its own.
 
-    The unit is one record of the owner, added or removed.
+    Where released values choose how a step is made, each owner has a menu of sampled Gaussians, one of which it may be:
+    a step then costs the dominating pair of the owner's menu. Entries that are there twice change nothing.
 
     Args:
         labels: The owners that pay.
-        sample_rates: The rate of each of them, in (0, 1].
-        noise_multipliers: Noise scale / sensitivity of each of them.
+        sample_rates: The rate of each of them, in (0, 1]; or a row for each, its menu, of rates in [0, 1] that are not
+            all 0.
+        noise_multipliers: Noise scale / sensitivity of each of them, in the same shape.
         step: The number of the first step, from 0.
         steps: How many steps.
         job: Names the job; a step of a job is paid once, however often it is charged. A new id if not given.
         fingerprint: Stands for data, configuration and code, if the caller knows them; one job has one.
         note: For people.
-        unit: What is promised about, of `inosgm.units`.
+        unit: What is promised about, one of `inosgm.units.UNITS`: "add/remove" or "replace-one".
 
     Raises:
         ValueError: naming the first number that cannot be.
 
     >>> Cost(labels=("a", "b"), sample_rates=[0.1, 0.2], noise_multipliers=[2, 1], steps=100).steps
     100
+    >>> Cost(labels=("a",), sample_rates=[[0.1, 0.2]], noise_multipliers=[[1, 2]]).sample_rates  # the menu of a
+    array([[0.1, 0.2]])
     """
 
     labels: tuple[str | int, ...]
@@ -46,19 +50,31 @@ class Cost:
     unit: str = ADD_REMOVE
 
     def __post_init__(self) -> None:
-        rates = _validate.vector("sample_rates", self.sample_rates)
-        multipliers = _validate.vector("noise_multipliers", self.noise_multipliers)
+        rates = _numbers("sample_rates", self.sample_rates)
+        multipliers = _numbers("noise_multipliers", self.noise_multipliers)
         labels = self.labels if isinstance(self.labels, tuple) else tuple(self.labels)
-        if not len(labels) == rates.size == multipliers.size > 0:
+        if not len(labels) == len(rates) == len(multipliers) > 0:
             raise ValueError(
                 "labels, sample_rates and noise_multipliers must hold one entry per owner, got "
-                f"{len(labels)}, {rates.size} and {multipliers.size}"
+                f"{len(labels)}, {len(rates)} and {len(multipliers)}"
+            )
+        if rates.shape != multipliers.shape:
+            raise ValueError(
+                "sample_rates and noise_multipliers must have a menu of as many entries for each owner, got shapes "
+                f"{rates.shape} and {multipliers.shape}"
             )
         if len(set(labels)) < len(labels):
             raise ValueError(f"labels must differ, got {_validate.some(labels)}")
-        _validate.each("sample_rates", rates, (rates > 0) & (rates <= 1), "lie in (0, 1]")
-        _validate.each("noise_multipliers", multipliers, multipliers > 0, "be > 0")
-        _validate.each("noise_multipliers", multipliers, np.isfinite(multipliers), "be finite")
+        if rates.ndim == 1:
+            _validate.each("sample_rates", rates, (rates > 0) & (rates <= 1), "lie in (0, 1]")
+        else:
+            _validate.each("sample_rates", rates, rates.min(axis=1) >= 0, "be >= 0 in every menu")
+            _validate.each("sample_rates", rates, rates.max(axis=1) <= 1, "be <= 1 in every menu")
+            _validate.each("sample_rates", rates, rates.max(axis=1) > 0, "have an entry > 0 in every menu")
+        least = multipliers.reshape(len(labels), -1).min(axis=1)
+        _validate.each("noise_multipliers", multipliers, least > 0, "be > 0")
+        if self.unit not in UNITS:
+            raise ValueError(f"unit must be {' or '.join(UNITS)}, got {self.unit!r}")
         step, steps = _validate.count("step", self.step), _validate.count("steps", self.steps, least=1)
         for name in ("job", "fingerprint", "note"):
             if not isinstance(getattr(self, name), str):
@@ -69,6 +85,12 @@ class Cost:
         for name, value in {"labels": labels, **arrays, "step": step, "steps": steps}.items():
             object.__setattr__(self, name, value)
 
+    def same_step(self, other: "Cost") -> bool:
+        """Say whether a step of another cost costs the same owners the same."""
+        return (self.labels, self.unit) == (other.labels, other.unit) and all(
+            np.array_equal(getattr(self, name), getattr(other, name)) for name in ("sample_rates", "noise_multipliers")
+        )
+
     def at(self, step: int, steps: int) -> "Cost":
         """Return the same cost for other steps of the job, without checking a million owners again."""
         other = copy(self)
@@ -77,10 +99,21 @@ class Cost:
         return other
 
 
+def _numbers(name: str, values: Any) -> np.ndarray:
+    """Return one number per owner, or one menu per owner; a menu of one entry is that number."""
+    array = _validate.numeric(name, values)
+    if array.ndim != 2:
+        return _validate.vector(name, array)
+    if not array.shape[1]:
+        raise ValueError(f"{name} must have an entry in every menu, got shape {array.shape}")
+    flat = _validate.vector(name, array.ravel())
+    return flat if array.shape[1] == 1 else flat.reshape(array.shape)
+
+
 class LedgerHook(Protocol):
     """Whatever writes costs down; it hears of a cost before the value it pays for exists."""
 
-    def charge(self, cost: Cost) -> None:
+    def charge(self, cost: Cost, /) -> None:
         """Record the cost, or raise: then nothing is drawn, released or counted."""
 
 

@@ -11,13 +11,14 @@ from typing import Any, Protocol
 import numpy as np
 
 from inosgm import _validate
-from inosgm._charges import Charge, Job, Table, merged, uncovered
+from inosgm._charges import Charge, Job, Table, length, merged, uncovered
 from inosgm._journal import FileJournal, Journal, LedgerDamaged, MemoryJournal, Row
-from inosgm._ledger_report import charge_lines, owner_lines, torn_lines, undone_lines
+from inosgm._ledger_report import charge_lines, owner_lines, torn_lines, undone_lines, unit_lines
 from inosgm._refusals import BudgetExceeded, JobMismatch
-from inosgm.accounting import PLD, Segment, Stretch
+from inosgm.accounting import ACCOUNTANTS, PLD, Segment, Stretch
 from inosgm.cost import Cost
 from inosgm.owners import Label, Owners
+from inosgm.units import ADD_REMOVE, UNITS, other_unit
 
 __all__ = ["BudgetExceeded", "Charge", "HistoryAccountant", "JobMismatch", "Ledger", "LedgerDamaged"]
 
@@ -28,6 +29,8 @@ _GRANT = "change budgets and add owners with `grant` (`inosgm ledger grant LEDGE
 class HistoryAccountant(Protocol):
     """Whatever says what a history costs, such as PLD() and RDP() of inosgm.accounting.
 
+    It may say in which `unit` of `inosgm.units` it counts; one that does not counts records added or removed. Of steps
+    that were charged as a menu, the rate and the multiplier of a stretch are tuples, with the entries of the menu.
     One that also has `epsilons_of(histories, deltas)`, the same for many histories at once, is asked that
     instead: with a budget per record there may be a million of them.
     """
@@ -40,12 +43,13 @@ class Ledger:
     """What every owner has spent: a charge that an owner cannot pay is refused, and nothing is released.
 
     **Guarantee.** For every owner, everything that was charged is together (epsilon, delta)-private for one
-    of its records, added or removed, with the epsilon and delta that the owner grants. A charge is on disk,
+    of its records, with the epsilon and delta that the owner grants, in the one unit of the ledger (`unit`): added or
+    removed, or replaced, with an accountant for that. A charge is on disk,
     file and directory synced, before `charge` returns, so no value is seen before it is paid for, and a job
     that dies stays charged. It assumes that every release about these owners is charged here, and that
-    rates, multipliers and numbers of steps are not chosen by looking at earlier releases: what is computed
-    may depend on those, but tight composition (of PLD, or of RDP at its best order) is proven for costs that
-    do not.
+    rates, multipliers and numbers of steps are not chosen by looking at earlier releases, unless among the entries of
+    a menu that is charged: what is computed may depend on those, but tight composition (of PLD, or of RDP at its best
+    order) is proven for costs that do not.
 
     In a file, rows are chained by checksums. A torn last row (the writer was killed) counts for nothing: it
     was never acknowledged, so nothing was released for it; its bytes are kept beside the file and a row
@@ -63,12 +67,13 @@ class Ledger:
         path: The file; it is opened, or made if it does not exist and owners are given. None keeps the ledger
             in memory, with the same rules, for as long as the object lives.
         owners: Who grants what. Must agree with the file if it exists; may then be left out.
-        accountant: What adds up costs; `inosgm.accounting.PLD()` if not given.
+        accountant: What adds up costs, and whose unit is that of the ledger. If not given, privacy loss distributions
+            in the unit of the file; `inosgm.accounting.PLD()` for a new one.
 
     Raises:
         FileNotFoundError: for a file that does not exist, without owners.
         LedgerDamaged: for a file that is not what was written.
-        ValueError: for owners whose grants are not those of the file.
+        ValueError: for owners whose grants are not those of the file, and for an accountant of another unit.
 
     >>> class Classic:  # the textbook bound for Gaussian noise, added up; PLD is far tighter
     ...     def epsilon_of(self, segments, delta):
@@ -89,12 +94,12 @@ class Ledger:
     ) -> None:
         if owners is not None and not isinstance(owners, Owners):
             raise TypeError(f"owners must be Owners, got {owners!r}")
-        accountant = PLD() if accountant is None else accountant
-        if not callable(getattr(accountant, "epsilon_of", None)) or isinstance(accountant, type):
+        if accountant is not None and (
+            not callable(getattr(accountant, "epsilon_of", None)) or isinstance(accountant, type)
+        ):
             raise TypeError(f"accountant must be PLD() or RDP(), got {accountant!r}")
         self._path = None if path is None else os.fspath(path)
-        self._accountant = accountant
-        self._epsilon_of = lru_cache(maxsize=2**16)(accountant.epsilon_of)
+        self._unit = ADD_REMOVE if accountant is None else _unit_of(accountant)
         self._entered = 0  # rows; always as many as the journal has heads
         self._labels: list[Label] = []
         self._position: dict[Label, int] = {}
@@ -112,17 +117,35 @@ class Ledger:
         if self._path is None:
             if owners is None:
                 raise ValueError("owners must say who grants what: a ledger in memory starts with them")
+            self._count_by(PLD() if accountant is None else accountant)
             self._journal = MemoryJournal()
-            self._write(_first_row(owners))
+            self._write(_first_row(owners, self._unit))
             return
         if not os.path.exists(self._path):
             if owners is None:
                 raise FileNotFoundError(f"there is no ledger {self._path}: give owners to make one, or another path")
-            FileJournal.create(self._path, _first_row(owners))
+            FileJournal.create(self._path, _first_row(owners, self._unit))
         self._journal = FileJournal(self._path)
         with self._books(write=False):
+            self._count_by(accountant_of(self._unit) if accountant is None else accountant)
             if owners is not None:
                 self._require_same_grants(owners)
+
+    def _count_by(self, accountant: HistoryAccountant) -> None:
+        """Take an accountant, which must count in the unit of the ledger."""
+        unit = _unit_of(accountant)
+        if unit != self._unit:
+            raise ValueError(
+                f"accountant must count in the unit of {self._path}: {other_unit(unit, self._unit)}; open it with an "
+                "accountant of its unit (or none), and keep another ledger for the other unit"
+            )
+        self._accountant = accountant
+        self._epsilon_of = lru_cache(maxsize=2**16)(accountant.epsilon_of)
+
+    @property
+    def unit(self) -> str:
+        """What its epsilons are about, one of `inosgm.units.UNITS`: "add/remove" or "replace-one"."""
+        return self._unit
 
     @property
     def labels(self) -> tuple[Label, ...]:
@@ -130,46 +153,72 @@ class Ledger:
         with self._books(write=False):
             return tuple(self._labels)
 
-    def charge(self, cost: Cost) -> None:
-        """Write a cost down, durably, or raise; only then may its value be made.
+    def charge(self, *costs: Cost) -> None:
+        """Write costs down, durably, all or none, or raise; only then may their values be made.
 
         Steps of a job that were charged before are not charged again, so a job that is tried again pays
         once. It must then repeat the same noise: new noise under an old id would be a release that nobody
         paid for.
 
+        Several costs are checked together, before the first of them is written: what one of them is refused for
+        refuses all. Each has a row of its own, so a writer that is killed, or a disk that is full, between two of them
+        leaves the earlier ones charged, and nobody is told that anything may be released; the same charge once more
+        adds the others.
+
         Args:
-            cost: Which steps of which job, and what each of them costs each owner.
+            costs: Which steps of which job, and what each of them costs each owner.
 
         Raises:
-            BudgetExceeded: when an owner cannot pay.
-            JobMismatch: when the job was charged with another cost or on other data.
-            ValueError: for an owner that the ledger does not know.
-            OSError: when the row could not be made durable.
+            BudgetExceeded: when an owner cannot pay for all.
+            JobMismatch: when a job was charged with another cost or on other data.
+            TypeError: for what is no `Cost`.
+            ValueError: for an owner that the ledger does not know, and for a cost in another unit.
+            OSError: when a row could not be made durable.
         """
+        for cost in costs:
+            self._require_cost(cost)
         with self._books(write=True):
-            digest, table = self._table_of(cost)
-            job = self._jobs.get(cost.job)
-            if job is not None and (job.cost, job.fingerprint) != (digest, cost.fingerprint):
-                what = "another cost" if job.cost != digest else "other data or another configuration"
+            tables: dict[str, Table] = {}
+            rows: list[Row] = []
+            for cost in costs:
+                digest, tables[digest] = self._table_of(cost)
+                spans = self._uncharged(cost, digest, [row for row in rows if row["job"] == cost.job])
+                row = {"kind": "charge", "job": cost.job, "fingerprint": cost.fingerprint, "note": cost.note}
+                rows += [{**row, "spans": spans, "cost": digest}] * bool(spans)
+            if not rows:
+                return
+            spent = self._afford(tables, [(tables[row["cost"]], length(row["spans"])) for row in rows])
+            for row in rows:
+                self._write({**row, "table": None if row["cost"] in self._tables else tables[row["cost"]].to_row()})
+            self._spent = spent
+
+    def _require_cost(self, cost: Cost) -> None:
+        if not isinstance(cost, Cost):
+            raise TypeError(
+                f"a ledger is charged with Cost, got {type(cost).__name__}: plan.cost() and course.costs() say what "
+                "plans cost. What inosgm.published works out is no cost and is never accepted: published PDP-SGD "
+                "charges a round only to the records that it has sampled, and counts the amplification by that same sampling "
+                "too, which promises more than holds from the second round on"
+            )
+        if cost.unit != self._unit:
+            raise ValueError(
+                f"costs must be in the unit of the ledger: {other_unit(cost.unit, self._unit)}; charge it to a ledger "
+                "of its own unit: Ledger(path, owners=..., accountant=...) with an accountant of that unit"
+            )
+
+    def _uncharged(self, cost: Cost, digest: str, before: Sequence[Row]) -> list[tuple[int, int]]:
+        """Return the steps of a cost that are not charged yet, or about to be by the rows before; raise JobMismatch."""
+        job = self._jobs.get(cost.job)
+        known = [(job.cost, job.fingerprint)] if job is not None else []
+        for other, fingerprint in [*known, *((row["cost"], row["fingerprint"]) for row in before)]:
+            if (other, fingerprint) != (digest, cost.fingerprint):
+                what = "another cost" if other != digest else "other data or another configuration"
                 raise JobMismatch(
                     f"job {cost.job!r} was charged before with {what}: its noise must not be used twice; a "
                     "retry repeats the job exactly, anything else needs a job (or a key) of its own"
                 )
-            spans = uncovered(cost.step, cost.step + cost.steps, job.spans if job else [])
-            if not spans:
-                return
-            spent = self._afford(digest, table, sum(stop - start for start, stop in spans))
-            row = {
-                "kind": "charge",
-                "job": cost.job,
-                "fingerprint": cost.fingerprint,
-                "note": cost.note,
-                "spans": spans,
-                "cost": digest,
-                "table": None if digest in self._tables else table.to_row(),
-            }
-            self._write(row)
-            self._spent = spent
+        charged = [*(job.spans if job is not None else []), *(span for row in before for span in row["spans"])]
+        return uncovered(cost.step, cost.step + cost.steps, merged(charged))
 
     def bind(self, job: str, step: int, digest: str) -> None:
         """Write down what the noise of a step of a job is added to; only then may it be added.
@@ -244,7 +293,10 @@ class Ledger:
             return tuple(self._charges)
 
     def segments(self, owner: Label) -> tuple[Stretch, ...]:
-        """Return what one owner was charged: (sample rate, noise multiplier, steps), equal ones added up."""
+        """Return what one owner was charged: (sample rate, noise multiplier, steps), equal ones added up.
+
+        For steps that released values chose from a menu, rate and multiplier are tuples, the entries of the menu.
+        """
         with self._books(write=False):
             if owner not in self._position:
                 raise ValueError(f"owner must be one of the ledger's ({_validate.some(self._labels)}), got {owner!r}")
@@ -277,24 +329,38 @@ class Ledger:
             trial = Ledger(owners=Owners(of_record=labels, epsilon=epsilon, delta=delta), accountant=self._accountant)
             for digest, count in steps.items():
                 segment = self._tables[digest].segment(count, len(labels), list(range(len(labels))))
-                paying = np.flatnonzero(segment.sample_rate > 0)
+                paying = np.flatnonzero(segment.sample_rate.reshape(len(labels), -1).any(axis=1))
                 trial.charge(
                     Cost(
                         labels=tuple(labels[owner] for owner in paying.tolist()),
                         sample_rates=segment.sample_rate[paying],
                         noise_multipliers=segment.noise_multiplier[paying],
                         steps=count,
+                        unit=self._unit,
                     )
                 )
         return trial
 
     def events(self) -> dict[Label, Any]:
-        """Return what was charged to each owner as an event of dp_accounting, for any of its accountants."""
+        """Return what was charged to each owner as an event of dp_accounting, for any of its accountants.
+
+        Raises:
+            ValueError: for what dp_accounting has no event for: steps that were chosen from a menu, and records that
+                are replaced, whose number it would have to know.
+        """
         import dp_accounting
 
-        def event(segments: tuple[Stretch, ...]) -> Any:
+        if self._unit != ADD_REMOVE:
+            raise ValueError(f"there are no events for a ledger of the unit {self._unit}: ask `spent` or `segments`")
+
+        def event(owner: int) -> Any:
             parts = []
-            for rate, multiplier, steps in segments:
+            for rate, multiplier, steps in self._segments(owner):
+                if isinstance(rate, tuple):
+                    raise ValueError(
+                        f"there is no event for what owner {self._labels[owner]!r} was charged: {steps} steps, each "
+                        f"chosen from a menu of {len(rate)} (sample rate, noise multiplier); ask `spent`, or `segments`"
+                    )
                 gaussian = dp_accounting.GaussianDpEvent(multiplier)
                 step = gaussian if rate == 1 else dp_accounting.PoissonSampledDpEvent(rate, gaussian)
                 parts.append(dp_accounting.SelfComposedDpEvent(step, steps))
@@ -302,7 +368,7 @@ class Ledger:
 
         with self._books(write=False):
             first, inverse = self._classes({})
-            shared = [event(self._segments(owner)) for owner in first.tolist()]
+            shared = [event(owner) for owner in first.tolist()]
             return {label: shared[group] for label, group in zip(self._labels, inverse.tolist(), strict=True)}
 
     def head(self) -> str:
@@ -353,6 +419,7 @@ class Ledger:
             return json.dumps(
                 {
                     "head": head,
+                    "unit": self._unit,
                     "owners": owners,
                     "charges": charges,
                     "undone": self._undone,
@@ -371,7 +438,7 @@ class Ledger:
         with self._books(write=False):
             owners = owner_lines(self._labels, self._granted, self._spent_now(), self._delta, rows)
             charges = [*charge_lines(self._charges, rows), *undone_lines(self._undone, rows)]
-            lines = [*owners, "", *charges, *torn_lines(self._torn, self._journal.torn)]
+            lines = [*unit_lines(self._unit), *owners, "", *charges, *torn_lines(self._torn, self._journal.torn)]
             return "\n".join([*lines, "", f"head {self._head()}"])
 
     def __repr__(self) -> str:
@@ -413,6 +480,10 @@ class Ledger:
         self._spent = None
         if row.get("format", 1) != 1:
             raise ValueError(f"unknown format {row['format']!r}")
+        if "ledger" in row:
+            self._unit = row.get("unit", ADD_REMOVE)
+            if self._unit not in UNITS:
+                raise ValueError(f"unknown unit {self._unit!r}")
         if row["kind"] == "grant":
             new = [label for label in row["labels"] if label not in self._position]
             self._position.update((label, len(self._labels) + i) for i, label in enumerate(new))
@@ -439,7 +510,7 @@ class Ledger:
         elif row["kind"] == "undo":
             job = self._jobs[row["job"]]
             kept = [(start, min(stop, row["step"])) for start, stop in job.spans if start < row["step"]]
-            undone = sum(stop - start for start, stop in job.spans) - sum(stop - start for start, stop in kept)
+            undone = length(job.spans) - length(kept)
             job.spans[:] = kept
             self._steps[job.cost] -= undone
             self._undone.append({**{name: row[name] for name in ("job", "step", "time")}, "steps": undone})
@@ -483,13 +554,17 @@ class Ledger:
         self._last = cost, table.digest(), table
         return self._last[1:]
 
-    def _afford(self, digest: str, table: Table, steps: int) -> np.ndarray | None:
-        """Return what everybody will have spent (None if not known for all), or raise BudgetExceeded."""
-        first, inverse = self._classes({digest: table})
-        pays = table.groups(len(self._labels)) >= 0
+    def _afford(self, tables: dict[str, Table], more: Sequence[tuple[Table, int]]) -> np.ndarray | None:
+        """Return what everybody will have spent after some more steps of tables (None if not known for all).
+
+        Raises:
+            BudgetExceeded: if somebody cannot pay.
+        """
+        first, inverse = self._classes(tables)
+        pays = np.any([table.groups(len(self._labels)) >= 0 for table, _ in more], axis=0)
         paying = first[pays[first]]
         epsilons = np.zeros(len(self._labels))
-        epsilons[paying] = self._epsilons([self._segments(owner, table, steps) for owner in paying.tolist()], paying)
+        epsilons[paying] = self._epsilons([self._segments(owner, more) for owner in paying.tolist()], paying)
         total: np.ndarray = epsilons[first][inverse]
         short = pays & ~(total <= self._granted)
         if short.any():
@@ -516,21 +591,21 @@ class Ledger:
             known, tables = (first, inverse), {**self._tables, **more}
         for table in tables.values():
             group = table.groups(len(self._labels))
-            key = known[1] * (table.sample_rates.size + 1) + group + 1
+            key = known[1] * (len(table.sample_rates) + 1) + group + 1
             _, first, inverse = np.unique(key, return_index=True, return_inverse=True)
             known = first, inverse
         return known
 
-    def _segments(self, owner: int, more: Table | None = None, steps: int = 0) -> tuple[Stretch, ...]:
-        """Return the history of an owner, with some more steps if given; equal steps are added up."""
-        merged: dict[tuple[float, float], int] = {}
-        entries = [(self._tables[digest], count) for digest, count in self._steps.items() if count]
-        for table, count in entries if more is None else [*entries, (more, steps)]:
+    def _segments(self, owner: int, more: Sequence[tuple[Table, int]] = ()) -> tuple[Stretch, ...]:
+        """Return the history of an owner, with some more steps if given; equal steps are added up, menus come last."""
+        found: dict[Any, int] = {}
+        for table, count in [*((self._tables[digest], count) for digest, count in self._steps.items()), *more]:
             group = table.group[owner] if owner < table.group.size else -1
-            if group >= 0:
-                pair = float(table.sample_rates[group]), float(table.noise_multipliers[group])
-                merged[pair] = merged.get(pair, 0) + count
-        return tuple((*pair, count) for pair, count in sorted(merged.items()))
+            if group >= 0 and count:
+                step = table.step(group)
+                found[step] = found.get(step, 0) + count
+        ordered = sorted(found.items(), key=lambda item: (isinstance(item[0][0], tuple), item[0]))
+        return tuple((*step, count) for step, count in ordered)
 
     def _epsilons(self, histories: list[tuple[Stretch, ...]], owners: np.ndarray) -> np.ndarray:
         """Ask the accountant about the histories of some owners."""
@@ -548,9 +623,21 @@ class Ledger:
         return epsilons
 
 
-def _first_row(owners: Owners) -> Row:
+def accountant_of(unit: str) -> HistoryAccountant:
+    """Return what adds up costs of a unit where nobody has said it: privacy loss distributions."""
+    return ACCOUNTANTS["pld" if unit == ADD_REMOVE else f"pld-{unit}"]
+
+
+def _unit_of(accountant: HistoryAccountant) -> str:
+    unit: str = getattr(accountant, "unit", ADD_REMOVE)
+    if unit not in UNITS:
+        raise ValueError(f"accountant must count in one of the units {', '.join(UNITS)}, got {unit!r}")
+    return unit
+
+
+def _first_row(owners: Owners, unit: str) -> Row:
     """Return the row that begins a ledger; its own id keeps rows from fitting into another ledger."""
-    return {"ledger": secrets.token_hex(16), "format": 1, **_grant_row(owners)}
+    return {"ledger": secrets.token_hex(16), "format": 1, "unit": unit, **_grant_row(owners)}
 
 
 def _grant_row(owners: Owners) -> Row:

@@ -12,7 +12,7 @@ from inosgm.accounting.along import epsilon_of_rows
 from inosgm.accounting.inverses import LEAST_MULTIPLIER, MOST_MULTIPLIER, multipliers
 from inosgm.owners import Owners
 from inosgm.plan import Plan
-from inosgm.planning import _wish
+from inosgm.planning import wish_of
 from inosgm.shares import Shares, Wish
 from inosgm.thresholds import Waste, sampling_probabilities, threshold
 
@@ -70,7 +70,7 @@ def plan_thresholds(
     >>> [(plan.steps, plan.sample_rates.round(3).tolist(), plan.spent().round(2).tolist()) for plan in plans]
     [(10, [0.065, 0.028], [0.5, 0.21]), (10, [0.062, 0.033], [0.99, 0.5])]
     """
-    wish = _wish(owners, steps, expected_batch, clip_norm, accountant, past)
+    wish = wish_of(owners, steps, expected_batch, clip_norm, accountant, past)
     rounds = _validate.count("rounds", rounds, least=1)
     if rounds > wish.steps:
         raise ValueError(f"rounds must be at most the {wish.steps} steps, got {rounds}: raise steps")

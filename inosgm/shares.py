@@ -60,7 +60,7 @@ class Wish:
 
     def grouped(self) -> tuple["Wish", np.ndarray]:
         """Return the wish with one owner for each distinct budget and past, and where everyone has gone."""
-        past = [column for s in self.past for column in (s.sample_rate, s.noise_multiplier, s.steps)]
+        past = [column for segment in self.past for column in segment.columns()]
         first, kinds = distinct([self.epsilon, self.delta, *past])
         sizes = np.bincount(kinds, weights=self.sizes, minlength=first.size)
         # Very many owners with a past or several deltas are solved one by one, but their epsilons are read off a table

@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from queue import Queue
 from threading import Semaphore, Thread
 from typing import Any
@@ -128,8 +128,11 @@ class _Watched:
     def __init__(self, task: TrainingTask, look: Callable[[LearningCurve], None]) -> None:
         self._task, self._look = task, look
 
-    def cost(self, spec: JobSpec) -> Cost:
+    def cost(self, spec: JobSpec) -> tuple[Cost, ...]:
         return self._task.cost(spec)
+
+    def before(self, spec: JobSpec) -> Sequence[JobSpec]:
+        return self._task.before(spec)
 
     def run(self, spec: JobSpec, attempt: Attempt) -> Result:
         return self._task.run(spec, attempt, watch=self._look)

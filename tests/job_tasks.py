@@ -23,10 +23,10 @@ class Walk:
 
     def cost(self, spec):
         rates = [0.1] * len(self.labels)
-        return Cost(labels=self.labels, sample_rates=rates, noise_multipliers=[2.0] * len(rates), steps=STEPS)
+        return (Cost(labels=self.labels, sample_rates=rates, noise_multipliers=[2.0] * len(rates), steps=STEPS),)
 
     def run(self, spec, attempt):
-        attempt.ledger.charge(self.cost(spec))
+        attempt.ledger.charge(*self.cost(spec))
         self.misbehave(spec, attempt)
         steps = np.random.default_rng([spec.seed, attempt.key]).normal(size=STEPS)
         saved = attempt.latest()

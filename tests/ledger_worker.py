@@ -12,6 +12,7 @@ import numpy as np
 from scipy.optimize import brentq
 from scipy.special import log_ndtr, ndtr
 
+from inosgm._journal import FileJournal
 from inosgm.ledger import BudgetExceeded, Ledger
 from inosgm.mechanism import INOSGM, Cost
 from inosgm.owners import Owners
@@ -76,6 +77,26 @@ def die_before_release(path):
             return batch
 
     print(Deadly(plan, ["a", "b"], ledger=ledger).release(np.ones((2, 1))).value, flush=True)
+
+
+def stages():
+    """Three costs of one job: six steps in all."""
+    return [cost(steps=1, job="noise"), cost(steps=2, job="noise/1"), cost(steps=3, job="noise/2")]
+
+
+def die_between_rows(path):
+    """Charge several costs at once, and be killed between two rows."""
+    ledger, append, rows = Ledger(path, accountant=Unsampled()), FileJournal.append, []
+
+    def deadly(journal, row):
+        if rows:
+            os.kill(os.getpid(), signal.SIGKILL)
+        rows.append(row)
+        return append(journal, row)
+
+    FileJournal.append = deadly
+    ledger.charge(*stages())
+    print("paid", flush=True)
 
 
 def write_until_killed(path, rounds):

@@ -260,7 +260,7 @@ def test_bad_arguments_are_named(arguments, message):
 def test_an_added_record_is_accounted_where_weights_overflow():
     """At the bottom of this window the weights exceed float64; the tail that decides is at the top."""
     case = (0.8937769437754639, 0.27755989349301424, 43)
-    ours = _epsilon((case,), 1.8458959983469504e-10, added=True, least=0.0)
+    ours = _epsilon((case,), 1.8458959983469504e-10, "added", least=0.0)
     theirs = privacy_loss_distribution.from_gaussian_mechanism(
         case[1], sampling_prob=case[0], value_discretization_interval=1e-3, use_connect_dots=True
     ).self_compose(case[2])

@@ -137,7 +137,7 @@ def test_the_same_call_returns_what_came_out_and_charges_nothing(tmp_path, place
     assert same(found, again)
     assert paid(ledger) == [(0, 1), (1, 2), (2, 3)]
     assert json.loads((tmp_path / "s" / "estimate.json").read_text()) == found.to_dict()
-    (charged,) = Store(tmp_path / "s").charges().values()
+    ((charged,),) = Store(tmp_path / "s").charges().values()
     assert charged.steps == 3
     other = run(Centre, table_of(place), tmp_path / "t", ledger=ledger, key=None)
     assert not same(found, other)  # another store, another key, paid once more

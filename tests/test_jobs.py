@@ -155,8 +155,8 @@ class TestStore:
         job = store.add(one())
         cost = Walk().cost(one())
         store.charge(job, cost), store.charge(job, cost)
-        assert [(row.labels, row.steps) for row in store.charges().values()] == [(("a", "b"), STEPS)]
-        for other in (cost.at(0, STEPS + 1), Walk(labels=("a", "c")).cost(one())):
+        assert [(row.labels, row.steps) for (row,) in store.charges().values()] == [(("a", "b"), STEPS)]
+        for other in ((cost[0].at(0, STEPS + 1),), cost * 2, Walk(labels=("a", "c")).cost(one())):
             with pytest.raises(JobMismatch):
                 store.charge(job, other)
 
@@ -194,12 +194,12 @@ class TestStore:
                 return Result()
 
         assert attempt(store, Asks(cost), job, 1, bool).about == "JobMismatch"  # nothing was charged yet
-        store.charge(job, cost)
+        store.charge(job, (cost,))
         for number, part in enumerate(refused, start=2):
             assert attempt(store, Asks(part), job, number, bool).about == "JobMismatch"
         for number, part in enumerate(asked, start=20):
             job = store.add(one(index=number))
-            store.charge(job, cost)
+            store.charge(job, (cost,))
             assert attempt(store, Asks(part), job, 1, bool).status == "done"
 
     def test_noise_is_never_shared_by_jobs_that_a_ledger_knows(self, tmp_path):

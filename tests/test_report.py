@@ -131,9 +131,10 @@ def test_a_page_has_its_sections_and_the_table_of_the_terminal(page, demo):
             assert cell in shown
             assert cell in contents.table()
     assert "inosgm compare dp-sgd.yaml idp-sgd.yaml ino-sgd.yaml --seeds 2" in shown
-    assert f"{study.together.runs} runs" in shown
-    assert study.together.runs == 12  # two values for each of three methods, then two seeds for each
-    assert all(study.together.together > study.spent)
+    (together,) = study.together
+    assert f"{together.runs} runs" in shown
+    assert together.runs == 12  # two values for each of three methods, then two seeds for each
+    assert all(together.together > study.spent)
 
 
 def test_configurations_on_a_page_read_as_what_was_trained(public, demo):

@@ -18,7 +18,7 @@ from inosgm.accounting import ACCOUNTANTS
 from inosgm.config import FileOwners
 from inosgm.jobs import Executor, Outcome, ProcessExecutor, Stopped, Store
 from inosgm.jobs.work import Paid
-from inosgm.runs import code, parts, plans
+from inosgm.runs import code, plans
 from inosgm.runs.attempts import threads
 from inosgm.runs.task import TrainingTask, spec_of
 from inosgm.sgd.curve import LearningCurve
@@ -343,7 +343,8 @@ def test_a_shared_ledger_pays_for_all_runs_or_for_none(tmp_path):
         assert sorted(charge.fingerprint for charge in ledger.history()) == sorted(found.store.charges())
         assert sum(charge.steps for charge in ledger.history()) == seeds * 8
     study = runs.Study(made, 3, store=tmp_path / "store")
-    together = dict(zip(study.expense().labels, study.expense().together, strict=True))
+    (expense,) = study.expenses()
+    together = dict(zip(expense.labels, expense.together, strict=True))
     assert ledger.spent() == pytest.approx(together)
     assert f"charged to {path}" in study.report()
 

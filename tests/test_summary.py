@@ -14,7 +14,7 @@ from inosgm._refusals import BudgetExceeded
 from inosgm.accounting import ACCOUNTANTS
 from inosgm.jobs import JobSpec, Result, Store
 from inosgm.plan import Plan
-from inosgm.runs import Summary, expense
+from inosgm.runs import Summary, expenses
 from inosgm.runs.expense import require_affordable
 from inosgm.runs.summary import METRICS
 from inosgm.sgd.curve import LearningCurve
@@ -160,15 +160,19 @@ def test_what_runs_cost_together_is_what_one_long_run_costs(accountant):
 
     rates, multipliers = plan(1).sample_rates, plan(1).noise_multipliers
     run = Cost(labels=owners.labels, sample_rates=rates, noise_multipliers=multipliers, steps=10)
-    found = expense(owners, {run: 3}, ACCOUNTANTS[accountant])
+    (found,) = expenses(owners, {(run,): 3}, ACCOUNTANTS[accountant])
     np.testing.assert_allclose(found.one, plan(10).spent())
     np.testing.assert_allclose(found.together, plan(30).spent())
     backwards = Cost(labels=("b",), sample_rates=[0.2], noise_multipliers=multipliers[1:], steps=5)
-    found = expense(owners, {run: 2, backwards: 4}, ACCOUNTANTS[accountant])
+    (found,) = expenses(owners, {(run,): 2, (backwards,): 4}, ACCOUNTANTS[accountant])
     np.testing.assert_allclose(found.together, [plan(20).spent()[0], plan(40).spent()[1]])
     assert (found.runs, found.table().split("\n")[0].split("  ")[-1].strip()) == (6, "all 6 runs")
+    (found,) = expenses(owners, {(run, backwards): 2}, ACCOUNTANTS[accountant])  # a run of two stages
+    np.testing.assert_allclose(found.one, [plan(10).spent()[0], plan(15).spent()[1]])
+    np.testing.assert_allclose(found.together, [plan(20).spent()[0], plan(30).spent()[1]])
+    unknown = Cost(labels=("c",), sample_rates=[1], noise_multipliers=[1])
     with pytest.raises(ValueError, match="costs must be those of the owners, got one of 'c'"):
-        expense(owners, {Cost(labels=("c",), sample_rates=[1], noise_multipliers=[1]): 1}, ACCOUNTANTS[accountant])
+        expenses(owners, {(unknown,): 1}, ACCOUNTANTS[accountant])
 
 
 def test_a_ledger_pays_for_all_runs_or_says_for_how_many():
@@ -176,14 +180,14 @@ def test_a_ledger_pays_for_all_runs_or_says_for_how_many():
     accountant = ACCOUNTANTS["rdp"]
     ledger = Ledger(owners=owners, accountant=accountant)
     numbers = {"sample_rates": [1.0, 1.0], "noise_multipliers": [20.0, 20.0], "steps": 2}
-    costs = [Cost(labels=("a", "b"), job=f"job {place}", **numbers) for place in range(20)]
+    costs = [(Cost(labels=("a", "b"), job=f"job {place}", **numbers),) for place in range(20)]
     ledger.charge(Cost(labels=("b",), sample_rates=[1.0], noise_multipliers=[20.0], steps=3))
     head = ledger.head()
     with pytest.raises(BudgetExceeded) as caught:
-        require_affordable(ledger, costs, accountant)
+        require_affordable(ledger, costs)
     assert ledger.head() == head
     fits = 0
-    for cost in costs:
+    for (cost,) in costs:
         try:
             ledger.charge(replace(cost, job=f"noise of {cost.job}", fingerprint=cost.job))  # as the store does it
         except BudgetExceeded:
@@ -191,7 +195,7 @@ def test_a_ledger_pays_for_all_runs_or_says_for_how_many():
         fits += 1
     assert 0 < fits < 20
     assert caught.value.__notes__[0].startswith(f"the ledger can pay for {fits} of the 20 runs")
-    require_affordable(ledger, costs[:fits], accountant)  # they are paid for
+    require_affordable(ledger, costs[:fits])  # they are paid for
     with pytest.raises(BudgetExceeded) as caught:
-        require_affordable(ledger, costs[: fits + 1], accountant)
+        require_affordable(ledger, costs[: fits + 1])
     assert caught.value.__notes__[0].startswith("the ledger can pay for 0 of the 1 runs")

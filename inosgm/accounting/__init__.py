@@ -1,7 +1,17 @@
-"""What steps cost every owner, and what a budget buys: sampled Gaussian mechanisms, add/remove neighbours."""
+"""What steps cost every owner, and what a budget buys: sampled Gaussian mechanisms, and the two units of privacy."""
 
-from inosgm.accounting.accountants import ACCOUNTANTS, PLD, RDP, Accountant, Stretch, chosen
+from inosgm.accounting.accountants import (
+    ACCOUNTANTS,
+    PLD,
+    RDP,
+    Accountant,
+    PLDReplaceOne,
+    RDPReplaceOne,
+    Stretch,
+    chosen,
+)
 from inosgm.accounting.inverses import composed_epsilon, epsilon, noise_multiplier, sample_rate, steps
+from inosgm.accounting.menus import equal_cost_multipliers
 from inosgm.accounting.segments import Segment
 
 __all__ = [
@@ -9,11 +19,14 @@ __all__ = [
     "PLD",
     "RDP",
     "Accountant",
+    "PLDReplaceOne",
+    "RDPReplaceOne",
     "Segment",
     "Stretch",
     "chosen",
     "composed_epsilon",
     "epsilon",
+    "equal_cost_multipliers",
     "noise_multiplier",
     "sample_rate",
     "steps",

@@ -28,7 +28,7 @@ def epsilon_of_rows(segments: Sequence[Segment], delta: np.ndarray, accountant: 
     """
     if not segments:
         return np.zeros(delta.size)
-    first, kinds = distinct([delta, *(column for segment in segments for column in segment._values())])
+    first, kinds = distinct([delta, *(column for segment in segments for column in segment.columns())])
     rows, deltas = [segment.rows(first) for segment in segments], delta[first]
     if first.size <= MANY:
         return np.asarray(accountant.epsilon(rows, deltas)[0][kinds])
@@ -63,7 +63,7 @@ def _smooth(columns: list[np.ndarray]) -> bool:
 def _chain(segments: Sequence[Segment], delta: np.ndarray, accountant: "Accountant") -> np.ndarray:
     """Return the epsilon of rows with the same delta and steps, nan if they are few or form no chain."""
     unknown = np.full(delta.size, np.nan)
-    if delta.size <= MANY or not all(segment.sample_rate.all() for segment in segments):
+    if delta.size <= MANY or not all(segment.sample_rate.all() and not segment.is_menu for segment in segments):
         return unknown
     logs = [(np.log(segment.sample_rate), np.log(segment.noise_multiplier)) for segment in segments]
     order = np.argsort(sum(rate - multiplier for rate, multiplier in logs))

@@ -49,18 +49,22 @@ def epsilon(
     >>> epsilon([0.01, 0.02], 2.0, 1000, 1e-5).round(3)
     array([0.622, 1.33 ])
     """
-    return composed_epsilon([Segment(sample_rate, noise_multiplier, steps)], delta, accountant)
+    wide = np.broadcast_arrays(sample_rate, noise_multiplier, steps, delta)
+    *numbers, deltas = (column.reshape(-1) for column in wide)
+    found = composed_epsilon([Segment(*numbers)], deltas, accountant)
+    return np.reshape(found, wide[0].shape)[()]
 
 
 def composed_epsilon(segments: Sequence[Segment], delta: ArrayLike, accountant: Accountant | None = None) -> Any:
     """Return the epsilon of several segments of steps, one after the other.
 
-    **Guarantee.** Never below the true epsilon for one record added or removed. What is computed may depend on what
-    earlier segments released; their rates, multipliers and steps must not.
+    **Guarantee.** Never below the true epsilon for one record added or removed (or replaced, by the accountants of that
+    unit). What is computed may depend on what earlier steps released; rates, multipliers and steps must not, but for
+    the choice of each step from its menu.
 
     Args:
         segments: What was done; their numbers are broadcast with each other and with delta.
-        delta: In (0, 1).
+        delta: In (0, 1); one number or one per owner.
         accountant: PLD() if not given.
 
     Returns:
@@ -75,11 +79,12 @@ def composed_epsilon(segments: Sequence[Segment], delta: ArrayLike, accountant: 
     deltas = _numbers("delta", delta, "lie in (0, 1)", above=0, below=1)
     if not segments:
         return np.zeros(deltas.shape)[()]
-    columns = np.broadcast_arrays(deltas, *[values for segment in segments for values in segment._values()])
-    flat = [column.reshape(-1) for column in columns]
-    rows = [_unchecked(*flat[i : i + 3]) for i in range(1, len(flat), 3)]
-    found, _ = chosen(accountant).epsilon(rows, flat[0])
-    return found.reshape(columns[0].shape)[()]
+    shape = np.broadcast_shapes(deltas.shape, *(column.shape for segment in segments for column in segment.columns()))
+    if len(shape) > 1:
+        raise ValueError(f"delta must be one number or one per owner, got an array of shape {deltas.shape}")
+    deltas = np.broadcast_to(deltas, shape).reshape(-1)
+    found, _ = chosen(accountant).epsilon([segment.rows_of(deltas.size) for segment in segments], deltas)
+    return found.reshape(shape)[()]
 
 
 def noise_multiplier(
@@ -278,7 +283,7 @@ class _Line:
 
     def invert(self, eps: np.ndarray, lines: Sequence[np.ndarray]) -> np.ndarray:
         """Return the coordinate of every row: each distinct case once, by a shared curve where many lie on one line."""
-        lines = [self.delta, *lines, *(column for segment in self.past for column in segment._values())]
+        lines = [self.delta, *lines, *(column for segment in self.past for column in segment.columns())]
         first, case_of = distinct([eps, *lines])
         _, line_of = distinct([column[first] for column in lines])
         members = np.bincount(line_of)

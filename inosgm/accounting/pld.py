@@ -1,13 +1,8 @@
 """Privacy loss distributions of sampled Gaussian steps: epsilons to four digits, and never too small.
 
-A step is discretised by connecting the dots (Doroshenko et al. 2022): the mass between two points of the grid
-goes to these two points so that its probability under BOTH neighbours stays what it was, which can only make
-the pair easier to tell apart. The mass above the grid goes to infinity, the mass below it up to the first
-point. Compositions are FFTs.
-
-Two things are done otherwise than in dp_accounting, which the tests compare with. Mass is measured bin by bin
-instead of through second differences of delta, so that losses of 1e-9 do not drown in rounding; and the
-distribution is tilted by exp(theta * loss), theta the optimal Chernoff order, before it is composed, so that
+Steps are put on a grid as `discrete` describes, and compositions are FFTs. Two things are done otherwise than in
+dp_accounting, which the tests compare with. Mass is measured bin by bin; and the distribution is tilted by
+exp(theta * loss), theta the optimal Chernoff order, before it is composed, so that
 the tail that decides delta sits in the middle of the window and is known to a relative, not an absolute,
 precision. Both make the window short and the grid free: its interval is chosen from the case, by the variance
 that the rounding adds.
@@ -15,16 +10,16 @@ that the rounding adds.
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
-from scipy import fft, special
+from scipy import fft
 
+from inosgm.accounting.discrete import CUT, Change, Entry, Step, discretise, ends
 from inosgm.accounting.gaussian import gaussian_epsilon
 
-Case = tuple[float, float, int]
-"""A sample rate, a noise multiplier and a number of steps."""
+Case = tuple[float | tuple[float, ...], float | tuple[float, ...], int]
+"""A sample rate, a noise multiplier and a number of steps; tuples of both for a menu of which no entry dominates."""
 
 TOLERANCE = 1e-4
 """What the grid may add to an epsilon, relatively, while the grid is not at its largest."""
@@ -33,42 +28,65 @@ LEAST_DELTA = 1e-13
 """Below it, rounding in the FFT can outweigh the tail that decides delta."""
 
 _FIRST_POINTS, _MOST_POINTS = 1 << 12, 1 << 20
-_CUT = 1e-4  # the part of delta that may be given away to keep windows short
 
 
 @lru_cache(maxsize=1 << 18)
-def pld_epsilon(cases: tuple[Case, ...], delta: float) -> float:
-    """Return the epsilon of the composed cases at one delta, from above; each distinct question is worked out once."""
-    cases = tuple((q, m / math.sqrt(count), 1) if q == 1 else (q, m, count) for q, m, count in cases if count and q)
+def pld_epsilon(cases: tuple[Case, ...], delta: float, *, replaced: bool = False) -> float:
+    """Return the epsilon of the composed cases at one delta, from above; each distinct question is worked out once.
+
+    Multipliers are relative to how far a record that is added or removed, or `replaced`, moves the sum.
+    """
+    cases = tuple(_joined(case) for case in cases if case[2] and case[0])
     if all(rate == 1 for rate, _, _ in cases):
-        return float(gaussian_epsilon(math.sqrt(sum(m**-2.0 for _, m, _ in cases)), delta)) if cases else 0.0
-    never = sum(count * math.log1p(-rate) for rate, _, count in cases if rate < 1)
-    if all(rate < 1 for rate, _, _ in cases) and -math.expm1(never) <= delta:
+        mu = math.sqrt(sum(m**-2.0 for _, m, _ in cases))  # type: ignore[operator]
+        return float(gaussian_epsilon(mu, delta)) if cases else 0.0
+    rates = [max(rate) if isinstance(rate, tuple) else rate for rate, _, _ in cases]
+    drawn = [-math.expm1(n * math.log1p(-q)) if q < 1 else 1.0 for q, (_, _, n) in zip(rates, cases, strict=True)]
+    never = sum(count * math.log1p(-q) for q, (_, _, count) in zip(rates, cases, strict=True) if q < 1)
+    if all(rate < 1 for rate in rates) and -math.expm1(never) <= delta:
         return 0.0  # the record is drawn with probability delta at most
     if delta < LEAST_DELTA:
         raise ValueError(f"PLD() accounts for a delta of at least {LEAST_DELTA:g}, got {delta:g}: take RDP()")
-    removed = _epsilon(cases, delta, added=False, least=0.0)
-    whole = _epsilon(cases, delta, added=True, least=removed)
+    whole = 0.0
+    changes: tuple[Change, ...] = ("replaced",) if replaced else ("removed", "added")
+    for change in changes:
+        whole = _epsilon(cases, delta, change, least=whole)
     # Drawing a record in a rare segment may also be counted into delta, and the segment left out. That is tighter where
     # its few great losses would coarsen the grid of all others.
-    drawn = [-math.expm1(count * math.log1p(-rate)) if rate < 1 else 1.0 for rate, _, count in cases]
     often = tuple(case for case, p in zip(cases, drawn, strict=True) if p > delta / 4)
     left = delta - sum(p for p in drawn if p <= delta / 4)
     if len(often) < len(cases) and left >= max(delta / 2, LEAST_DELTA):
-        return min(whole, pld_epsilon(often, left))
+        return min(whole, pld_epsilon(often, left, replaced=replaced))
     return whole
 
 
-def _epsilon(cases: Sequence[Case], delta: float, *, added: bool, least: float) -> float:
-    """Return the epsilon of one direction (the record is added to, or removed from, the data), or least if greater."""
-    steps = sum(count for _, _, count in cases)
-    ends = [_ends(rate, multiplier, delta / steps, added) for rate, multiplier, _ in cases]
+def _joined(case: Case) -> Case:
+    """Return all steps of a case as one, if the record is in every batch."""
+    rate, multiplier, count = case
+    if rate == 1 and not isinstance(multiplier, tuple):
+        return 1.0, multiplier / math.sqrt(count), 1
+    return case
+
+
+def _entries(case: Case) -> tuple[Entry, ...]:
+    """Return the choices that there were at each step of a case."""
+    rate, multiplier, _ = case
+    if isinstance(rate, tuple) and isinstance(multiplier, tuple):
+        return tuple(zip(rate, multiplier, strict=True))
+    return ((float(rate), float(multiplier)),)  # type: ignore[arg-type]
+
+
+def _epsilon(cases: Sequence[Case], delta: float, change: Change, *, least: float) -> float:
+    """Return the epsilon when the record is added, removed or replaced, or least if greater."""
+    counts = [count for _, _, count in cases]
+    menus = [_entries(case) for case in cases]
+    between = [ends(menu, delta / sum(counts), change) for menu in menus]
     # With very little noise an added record has one and the same loss nearly everywhere.
-    width = max(max(high - low, 1e-6 * abs(high), 1e-300) for low, high in ends)
+    width = max(max(high - low, 1e-6 * abs(high), 1e-300) for low, high in between)
     interval, finest, epsilon = width / _FIRST_POINTS, width / _MOST_POINTS, math.inf
     while True:
-        pieces = [_discretise(q, m, end, interval, added) for (q, m, _), end in zip(cases, ends, strict=True)]
-        found, slope, spread = _Composition(pieces, [count for _, _, count in cases], interval, delta).epsilon()
+        pieces = [discretise(menu, pair, interval, change) for menu, pair in zip(menus, between, strict=True)]
+        found, slope, spread = _Composition(pieces, counts, interval, delta).epsilon()
         epsilon = min(epsilon, found)  # all of them are upper bounds
         # Rounding keeps the moments of order 0 and -1 and adds `spread` to the variance, so it adds
         # theta (theta + 1) / 2 * spread to the cumulant of order theta, and that over theta to epsilon.
@@ -78,85 +96,10 @@ def _epsilon(cases: Sequence[Case], delta: float, *, added: bool, least: float) 
         interval = max(interval / min(max(1.2, 1.1 * math.sqrt(excess)), 16), finest)
 
 
-def _ends(rate: float, multiplier: float, delta: float, added: bool) -> tuple[float, float]:
-    """Return the losses between which the grid of one step lies."""
-    far, near = -special.ndtri(_CUT * delta / 4), -special.ndtri(1e-11)
-    top = multiplier * far
-    if not added:
-        top = max(top, 1 - multiplier * special.ndtri(min(0.5, _CUT * delta / 4 / rate)))
-        return _loss(rate, multiplier, -multiplier * near), _loss(rate, multiplier, top)
-    return -_loss(rate, multiplier, multiplier * near), -_loss(rate, multiplier, -top)
-
-
-def _loss(rate: float, multiplier: float, point: float) -> float:
-    """Return log(1 - q + q exp((2 x - 1) / (2 m^2))), the loss when the noisy sum is x and the record is removed."""
-    exponent = (point - 0.5) / multiplier**2
-    if rate == 1:
-        return exponent
-    return math.log1p(rate * math.expm1(exponent)) if exponent < 700 else exponent + math.log(rate)
-
-
-@dataclass(frozen=True)
-class _Step:
-    """One step on the grid: mass on the points first, first + 1, ..., mass at infinity, variance added by rounding."""
-
-    first: int
-    mass: np.ndarray
-    infinite: float
-    rounded: np.ndarray
-
-
-def _discretise(rate: float, multiplier: float, ends: tuple[float, float], interval: float, added: bool) -> _Step:
-    """Return the loss of one step with its mass moved to the points of the grid, pessimistically."""
-    first, last = math.floor(ends[0] / interval), math.ceil(ends[1] / interval)
-    last = max(last, first + 1)
-    points = np.arange(first, last + 1) * interval
-    losses = -points if added else points
-    with np.errstate(divide="ignore", invalid="ignore", over="ignore", under="ignore"):
-        inside = np.maximum(np.expm1(losses) / rate, -1.0)
-        exponent = losses if rate == 1 else np.where(inside < np.inf, np.log1p(inside), losses - math.log(rate))
-        edges = exponent * multiplier + 0.5 / multiplier  # in units of the noise
-        absent, present = _between(edges), _between(edges - 1 / multiplier)
-        if added:
-            absent, present = -absent, -present
-        ratio = rate * (present / absent - 1)  # the likelihood ratio of a bin, less one
-        low = points[:-1]
-        if added:
-            mass, over = absent, (np.expm1(-low) - ratio) / (1 + ratio)
-        else:
-            mass, over = absent + rate * (present - absent), np.exp(-low) * (ratio - np.expm1(low))
-        up = over / (1 + over) / -math.expm1(-interval)
-    # Where the tail underflows there is no ratio; all of the (tiny) mass goes up. So does what rounding may
-    # have lost.
-    up = np.clip(np.where(np.isfinite(up), up + 1e-13 * (1 + rate / interval), 1.0), 0.0, 1.0)
-    mass = np.where(np.isfinite(mass), np.maximum(mass, 0.0), 0.0)
-    total = np.zeros(mass.size + 1)
-    total[:-1] += mass * (1 - up)
-    total[1:] += mass * up
-    if added:
-        beyond, below = special.ndtr(edges[-1]), special.ndtr(-edges[0])
-    else:
-        beyond = (1 - rate) * special.ndtr(-edges[-1]) + rate * special.ndtr(1 / multiplier - edges[-1])
-        below = (1 - rate) * special.ndtr(edges[0]) + rate * special.ndtr(edges[0] - 1 / multiplier)
-    total[0] += below
-    variance = np.zeros(total.size)
-    variance[1:] = up * (1 - up) * interval**2
-    return _Step(first, total, float(beyond), variance)
-
-
-def _between(edges: np.ndarray) -> np.ndarray:
-    """Return the standard normal mass between neighbouring edges, from whichever tail loses no digits."""
-    lower, upper = edges[:-1], edges[1:]
-    right = lower + upper > 0
-    return np.asarray(
-        np.where(right, special.ndtr(-lower) - special.ndtr(-upper), special.ndtr(upper) - special.ndtr(lower))
-    )
-
-
 class _Composition:
     """Steps composed: where the tail that decides delta is, and what it weighs."""
 
-    def __init__(self, pieces: Sequence[_Step], counts: Sequence[int], interval: float, delta: float) -> None:
+    def __init__(self, pieces: Sequence[Step], counts: Sequence[int], interval: float, delta: float) -> None:
         self.pieces, self.counts, self.interval = pieces, counts, interval
         never = sum(n * math.log1p(-min(s.infinite, 0.5)) for s, n in zip(pieces, counts, strict=True))
         self.left = delta + math.expm1(never)  # what the mass at infinity leaves of delta
@@ -173,7 +116,7 @@ class _Composition:
         spread = sum(
             n * float(weight @ step.rounded) for step, n, weight in zip(self.pieces, self.counts, weights, strict=True)
         )
-        tail, wrap = math.log(_CUT * self.left), math.log(1e-8)
+        tail, wrap = math.log(CUT * self.left), math.log(1e-8)
         high = min((self.cumulant(o) - tail) / o for o in order * np.array([0.8, 1, 1.2, 1.5]))
         low = max((self.cumulant(o) - base - wrap) / (o - theta) for o in theta * np.array([-2, -1, -0.5, 0, 0.4, 0.7]))
         last = math.ceil(high / self.interval)
@@ -206,7 +149,7 @@ class _Composition:
         """Return the epsilon whose delta is what is left, at least the first loss, and the slope there."""
         from scipy import signal  # takes longer to import than all the rest, and who only trains does not need it
 
-        left = (1 - _CUT) * self.left  # the rest pays for what lies above the window
+        left = (1 - CUT) * self.left  # the rest pays for what lies above the window
         with np.errstate(under="ignore", over="ignore"):
             weight = mass * np.exp(np.minimum(base - theta * losses, 700))
             upper = np.cumsum(weight[::-1])[::-1]

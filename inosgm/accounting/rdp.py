@@ -1,16 +1,18 @@
 """Renyi divergences of sampled Gaussian steps, for all owners at once.
 
-Both evaluations sum positive terms of A - 1, A the moment of order alpha of the likelihood ratio, so that a
-rate of 1e-6 loses no digits. The divergence of the other direction is never larger (Mironov, Talwar and Zhang
-2019, Thm 5).
+A step that is chosen from a menu costs the greatest divergence of its choices at every order. Both evaluations
+sum positive terms of A - 1, A the moment of order alpha of the likelihood ratio, so that a rate of 1e-6 loses no
+digits. The divergence of the other direction is never larger (Mironov, Talwar and Zhang 2019, Thm 5).
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from scipy import special
 
+from inosgm.accounting.menus import pruned
 from inosgm.accounting.segments import Segment
 
 _BLOCK = 1 << 21  # numbers held at once
@@ -24,9 +26,6 @@ def default_orders(most: int = 1 << 17) -> np.ndarray:
     middle = np.arange(11, 256)
     high = np.unique(np.round(np.geomspace(256, most, math.ceil(math.log(most / 256, 1.01)) + 1)))
     return np.concatenate([low, middle, high])
-
-
-_ORDERS = default_orders()
 
 
 def sampled_gaussian_rdp(sample_rate: np.ndarray, noise_multiplier: np.ndarray, order: float) -> np.ndarray:
@@ -96,11 +95,31 @@ def _log_sum(terms: np.ndarray) -> np.ndarray:
     return np.asarray(most + np.log(np.exp(terms - most[:, None]).sum(axis=1)))
 
 
-def epsilon_at(segments: Sequence[Segment], delta: np.ndarray, order: float) -> np.ndarray:
+@dataclass(frozen=True, eq=False)
+class Renyi:
+    """A bound on the divergences of a step: sample rates, noise multipliers and an order -> divergences."""
+
+    divergence: Callable[[np.ndarray, np.ndarray, float], np.ndarray]
+    orders: np.ndarray
+
+    def of(self, segment: Segment, order: float) -> np.ndarray:
+        """Return the divergence of a step of every row: the greatest one of its choices."""
+        if not segment.is_menu:
+            return self.divergence(segment.sample_rate, segment.noise_multiplier, order)
+        shape = segment.sample_rate.shape
+        flat = self.divergence(segment.sample_rate.reshape(-1), segment.noise_multiplier.reshape(-1), order)
+        return np.asarray(flat.reshape(shape).max(axis=1))
+
+
+POISSON = Renyi(sampled_gaussian_rdp, default_orders())
+"""One record added or removed, Poisson sampling."""
+
+
+def epsilon_at(segments: Sequence[Segment], delta: np.ndarray, order: float, renyi: Renyi) -> np.ndarray:
     """Return what one order says of the epsilon of every row, by Theorem B.6 of the paper (Balle et al. 2020)."""
     spent = np.zeros(delta.size)
     for segment in segments:
-        spent += segment.steps * sampled_gaussian_rdp(segment.sample_rate, segment.noise_multiplier, order)
+        spent += segment.steps * renyi.of(segment, order)
     turned = spent + math.log1p(-1 / order) - (np.log(delta) + math.log(order)) / (order - 1)
     if np.isnan(turned).any():
         row = int(np.flatnonzero(np.isnan(turned))[0])
@@ -108,18 +127,20 @@ def epsilon_at(segments: Sequence[Segment], delta: np.ndarray, order: float) -> 
     return np.asarray(turned)
 
 
-def epsilon_at_each(segments: Sequence[Segment], delta: np.ndarray, places: np.ndarray) -> np.ndarray:
+def epsilon_at_each(
+    segments: Sequence[Segment], delta: np.ndarray, places: np.ndarray, renyi: Renyi = POISSON
+) -> np.ndarray:
     """Return the epsilon of every row at its own place in the list of orders: an upper bound, wherever that is."""
     found = np.empty(delta.size)
     by_place = np.argsort(places, kind="stable")
     for rows in [] if not delta.size else np.split(by_place, np.flatnonzero(np.diff(places[by_place])) + 1):
-        order = float(_ORDERS[places[rows[0]]])
-        found[rows] = epsilon_at([segment.rows(rows) for segment in segments], delta[rows], order)
+        order = float(renyi.orders[places[rows[0]]])
+        found[rows] = epsilon_at([segment.rows(rows) for segment in segments], delta[rows], order, renyi)
     return np.maximum(found, 0.0)
 
 
 def best_epsilon(
-    segments: Sequence[Segment], delta: np.ndarray, near: np.ndarray | None = None
+    segments: Sequence[Segment], delta: np.ndarray, near: np.ndarray | None = None, renyi: Renyi = POISSON
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the least epsilon of every row over the orders, and its place in the list of orders.
 
@@ -127,14 +148,15 @@ def best_epsilon(
     has seen the minimum, and only rows that still fall pay for the long sums of the high orders. With places
     to start `near`, the walk is short.
     """
+    segments = [pruned(segment) for segment in segments]
     every = np.arange(delta.size)
     best, place = np.full(delta.size, np.inf), np.zeros(delta.size, dtype=np.int64)
 
     def look(at: np.ndarray, who: np.ndarray) -> np.ndarray:
         """Evaluate the rows `who` at the places `at`, keep what is better and say where it was."""
-        inside = (at >= 0) & (at < _ORDERS.size)
+        inside = (at >= 0) & (at < renyi.orders.size)
         at, who = at[inside], who[inside]
-        found = epsilon_at_each([segment.rows(who) for segment in segments], delta[who], at)
+        found = epsilon_at_each([segment.rows(who) for segment in segments], delta[who], at, renyi)
         better = found < best[who]
         best[who[better]], place[who[better]] = found[better], at[better]
         return np.asarray(who[better])
@@ -142,11 +164,11 @@ def best_epsilon(
     stride = 16
     if near is None:
         rows, index = every, 0
-        while rows.size and index < _ORDERS.size:
+        while rows.size and index < renyi.orders.size:
             rows = look(np.full(rows.size, index), rows)
             index += stride
     else:
-        look(np.clip(near, 0, _ORDERS.size - 1), every)
+        look(np.clip(near, 0, renyi.orders.size - 1), every)
         for side in (-2, 2):
             rows = every
             while rows.size:

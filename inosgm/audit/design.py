@@ -34,7 +34,7 @@ class ShadowTrainer(Trainer):
 class Unpaid:
     """A ledger that charges nobody: what comes out of an audit is not released."""
 
-    def charge(self, cost: Cost) -> None:
+    def charge(self, cost: Cost, /) -> None:
         """Do nothing."""
 
 

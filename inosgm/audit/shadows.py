@@ -38,7 +38,7 @@ class ShadowTask:
             index=index,
         )
 
-    def cost(self, spec: JobSpec) -> Cost | None:
+    def cost(self, spec: JobSpec) -> tuple[Cost, ...] | None:
         """Return nothing: an audit is not released."""
         return None
 

@@ -7,7 +7,7 @@ from functools import lru_cache
 import numpy as np
 from scipy import fft, special
 
-from inosgm.accounting.pld import _discretise, _ends, _Step
+from inosgm.accounting.discrete import Step, discretise, ends
 
 Power = Callable[[np.ndarray], np.ndarray]
 """The greatest true-positive rate for each false-positive rate, never too small; both non-decreasing."""
@@ -64,12 +64,13 @@ def _composed(rate: float, multiplier: float, steps: int) -> tuple[np.ndarray, n
     return np.append(0.0, levels), np.append(min(certain, 1.0), powers)
 
 
-def _grid(rate: float, multiplier: float, steps: int) -> tuple[_Step, float]:
+def _grid(rate: float, multiplier: float, steps: int) -> tuple[Step, float]:
     """Return one step with its losses on a grid that is fine enough, and the grid's interval."""
-    ends = _ends(rate, multiplier, 1e4 * LOST / steps, added=False)
-    interval = (ends[1] - ends[0]) / 1024
+    entry = [(rate, multiplier)]
+    low, high = ends(entry, 1e4 * LOST / steps, "removed")
+    interval = (high - low) / 1024
     while True:
-        step = _discretise(rate, multiplier, ends, interval, added=False)
+        step = discretise(entry, (low, high), interval, "removed")
         losses = np.arange(step.mass.size) * interval
         mean = step.mass @ losses
         excess = float(step.mass @ step.rounded / (step.mass @ (losses - mean) ** 2) / _INFLATION)

@@ -5,11 +5,12 @@ from inosgm.jobs.driving import Crew, Interrupted, Outcome
 from inosgm.jobs.executors import Executor, ProcessExecutor, SerialExecutor
 from inosgm.jobs.spec import JobSpec
 from inosgm.jobs.store import Store
-from inosgm.jobs.task import Attempt, Result, Stopped, Task
+from inosgm.jobs.task import Attempt, BuildingTask, Result, Stopped, Task
 from inosgm.jobs.work import Report, StoreUnwritable
 
 __all__ = [
     "Attempt",
+    "BuildingTask",
     "Crew",
     "Executor",
     "Interrupted",

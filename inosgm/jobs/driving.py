@@ -181,9 +181,9 @@ class Drive:
         if self._states[job].charged:
             return True
         try:
-            cost = self._task.cost(self._specs[job])
-            if cost is not None:
-                self._store.charge(job, cost, self._ledger)
+            costs = self._task.cost(self._specs[job])
+            if costs is not None:
+                self._store.charge(job, costs, self._ledger)
         except OSError:
             raise
         except Exception as error:  # of the task, whose words may show data, or of a ledger

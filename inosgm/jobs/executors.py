@@ -1,7 +1,8 @@
 """Who gets jobs done: this process, processes of this machine, or whatever brings a crew."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Self
 
 from inosgm import _validate
@@ -11,7 +12,7 @@ from inosgm.jobs.processes import ProcessCrew
 from inosgm.jobs.progress import JobProgress
 from inosgm.jobs.spec import JobSpec
 from inosgm.jobs.store import Store
-from inosgm.jobs.task import Task
+from inosgm.jobs.task import BuildingTask, Task
 from inosgm.jobs.work import Report
 
 if TYPE_CHECKING:
@@ -50,7 +51,8 @@ class Executor(ABC):
 
         **Guarantee.** A job has its ledger row before its first attempt, and one result, of one attempt; other attempts
         use the same noise and are not charged. It may be killed and begun again at any moment, and several may run on
-        one store.
+        one store. Jobs that others build on (`BuildingTask.before`) are done first; a job that builds on one that was
+        given up is given up, too, and not charged.
 
         Args:
             task: What jobs do.
@@ -62,7 +64,8 @@ class Executor(ABC):
             progress: Show how far it has got.
 
         Returns:
-            What has become of the jobs; those that fail do not keep others from being done.
+            What has become of the jobs, without those that they build on; those that fail do not keep others from
+            being done.
 
         Raises:
             Interrupted: after Ctrl-C, when everything that was running has saved how far it had got.
@@ -71,19 +74,58 @@ class Executor(ABC):
         attempts = _validate.count("attempts", attempts, least=1)
         for spec in specs:
             _validate.instance("specs", spec, JobSpec, "run takes a task, its jobs and a store")
-        with interrupts.deferred(), JobProgress(len(specs), enabled=progress) as bar:
-            crew = self.crew(task, store)
-            clean = False
-            try:
-                bar.say(f"{len(specs)} jobs of {store.uri}, {crew.about}")
-                drive = Drive(crew, task, specs, store, attempts=attempts, ledger=ledger, progress=bar)
-                outcome = drive.run()
-                clean = True
-            finally:
-                crew.close(kill=not clean)
+
+        def driven(jobs: Sequence[JobSpec]) -> Outcome:
+            if not jobs:
+                return NOTHING
+            with JobProgress(len(jobs), enabled=progress) as bar:
+                crew = self.crew(task, store)
+                clean = False
+                try:
+                    bar.say(f"{len(jobs)} jobs of {store.uri}, {crew.about}")
+                    drive = Drive(crew, task, jobs, store, attempts=attempts, ledger=ledger, progress=bar)
+                    outcome = drive.run()
+                    clean = True
+                finally:
+                    crew.close(kill=not clean)
+            return outcome
+
+        with interrupts.deferred():
+            needs = _needs(task, specs, store)
+            earlier = driven(list(dict.fromkeys(one for before in needs.values() for one in before)))
+            if earlier.left:
+                done = tuple(spec.id for spec in specs if spec not in needs and store.done(spec.id))
+                left = tuple(spec.id for spec in specs if spec.id not in done)
+                raise Interrupted(Outcome(done=done, failed={}, left=left))
+            failed = _given_up(store, needs, earlier.failed)
+            outcome = driven([spec for spec in specs if spec.id not in failed])
         if outcome.left:
             raise Interrupted(outcome)
-        return outcome
+        return replace(outcome, failed={**failed, **outcome.failed})
+
+
+NOTHING = Outcome(done=(), failed={}, left=())
+
+
+def _needs(task: Task, specs: Sequence[JobSpec], store: Store) -> dict[JobSpec, Sequence[JobSpec]]:
+    """Return what each job that is not done builds on, if on anything."""
+    if not isinstance(task, BuildingTask):
+        return {}
+    states = store.states()
+    waiting = [spec for spec in specs if spec.id not in states or not states[spec.id].done]
+    found = {spec: task.before(spec) for spec in waiting}
+    return {spec: before for spec, before in found.items() if before}
+
+
+def _given_up(store: Store, needs: Mapping[JobSpec, Sequence[JobSpec]], failed: Mapping[str, str]) -> dict[str, str]:
+    """Give up what builds on jobs that were given up, and say why."""
+    found: dict[str, str] = {}
+    for spec, before in needs.items():
+        why = next((f"{one.kind} {one.index}: {failed[one.id]}" for one in before if one.id in failed), None)
+        if why is not None:
+            found[spec.id] = f"it builds on a job that was given up, {why}"
+            store.give_up(store.add(spec), store.state(spec.id).last, found[spec.id])
+    return found
 
 
 class SerialExecutor(Executor):

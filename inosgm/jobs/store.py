@@ -5,19 +5,19 @@ import json
 import os
 import secrets
 import zipfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from hashlib import blake2b
 from time import time
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
 from inosgm import _validate
 from inosgm._charges import Table
 from inosgm._refusals import JobMismatch
-from inosgm.cost import Cost, LedgerHook
+from inosgm.cost import Cost
 from inosgm.jobs._compaction import compacted
 from inosgm.jobs._liveness import Place, here
 from inosgm.jobs._records import Records, records_at
@@ -26,6 +26,10 @@ from inosgm.jobs._states import ENDINGS, JobState, states_of
 from inosgm.jobs.spec import JobSpec
 from inosgm.jobs.task import Result
 from inosgm.noise import name_of_noise
+from inosgm.units import ADD_REMOVE
+
+if TYPE_CHECKING:
+    from inosgm.ledger import Ledger
 
 FORMAT = 1
 
@@ -176,20 +180,28 @@ class Store:
                 raise JobMismatch(f"job {job!r} was charged for the noise of another key than the one that is there")
         return key
 
-    def charge(self, job: str, cost: Cost, ledger: LedgerHook | None = None) -> None:
-        """Write the ledger row of a job; the same once more changes nothing.
+    def charge(self, job: str, costs: Sequence[Cost], ledger: "Ledger | None" = None) -> None:
+        """Write the ledger row of a job, one for all of its costs; the same once more changes nothing.
 
         Args:
             job: Its id.
-            cost: What it asks of owners.
-            ledger: A ledger that is charged before. It knows the noise of the job's key by a digest, and does not let
+            costs: What it asks of owners: of each stage, and of what it releases beside.
+            ledger: A ledger that is charged before, with all costs or none. It knows the noise of the job's key by a
+                digest, and that of costs after the first by the same digest, a slash and their place; it does not let
                 another job go through with the same noise.
 
         Raises:
-            JobMismatch: when the job was charged with another cost, or for other noise, and when its noise is that of
+            JobMismatch: when the job was charged with other costs, or for other noise, and when its noise is that of
                 another job of the store.
             BudgetExceeded: when the ledger cannot pay; no row is written then.
+            TypeError: for what is no sequence of costs.
+            ValueError: for no costs: a job that asks nothing of owners is not charged.
         """
+        for cost in [costs] if isinstance(costs, Cost) else costs:
+            if isinstance(costs, Cost) or not isinstance(cost, Cost):
+                raise TypeError(f"costs must be a tuple of Cost, got {costs!r}: put one cost into a tuple, (cost,)")
+        if not costs:
+            raise ValueError("costs must hold one at least: a task returns None for a job that asks nothing of owners")
         try:
             noise = name_of_noise(self.key(job))
         except FileNotFoundError:
@@ -204,51 +216,66 @@ class Store:
                 "key, or another store"
             ) from None
         if ledger is not None:
+            names = [noise, *(f"{noise}/{place}" for place in range(1, len(costs)))]
             try:
-                ledger.charge(replace(cost, job=noise, fingerprint=job))
+                ledger.charge(
+                    *(replace(cost, job=name, fingerprint=job) for name, cost in zip(names, costs, strict=True))
+                )
             except JobMismatch as refusal:
                 raise JobMismatch(
                     f"{refusal}. The ledger knows this `key:` from another store or run: go on with that, or take "
                     "another key"
                 ) from None
-        table = Table.of(cost, np.arange(len(cost.labels)))
-        state = blake2b(json.dumps(cost.labels).encode(), digest_size=16)
-        state.update(table.digest().encode())
-        digest = state.hexdigest()
-        if digest not in self._costs:
-            with suppress(FileExistsError):
-                self._create(f"costs/{digest}.json", {"labels": list(cost.labels), **table.to_row()})
-            self._costs.add(digest)
-        row = {"job": job, "noise": noise, "cost": digest, "step": cost.step, "steps": cost.steps, "note": cost.note}
+        entries = [
+            {"cost": self._write_cost(cost), "step": cost.step, "steps": cost.steps, "note": cost.note}
+            for cost in costs
+        ]
+        row = {"job": job, "noise": noise, "costs": entries}
         try:
             self._create(f"ledger/{job}.json", row)
         except FileExistsError:
-            if {**self._sealed(f"ledger/{job}.json"), "note": ""} != {**row, "note": ""}:
+            if _told(self._sealed(f"ledger/{job}.json")) != _told(row):
                 raise JobMismatch(
                     f"job {job!r} was charged before with another cost, or for other noise: no noise may be used twice"
                 ) from None
 
-    def charged(self, job: str) -> Cost:
+    def _write_cost(self, cost: Cost) -> str:
+        """Write down what a step costs, unless that has been done, and return what stands for it."""
+        table = Table.of(cost, np.arange(len(cost.labels)))
+        state = blake2b(json.dumps(cost.labels).encode(), digest_size=16)
+        state.update(table.digest().encode() + (cost.unit.encode() if cost.unit != ADD_REMOVE else b""))
+        digest = state.hexdigest()
+        if digest not in self._costs:
+            with suppress(FileExistsError):
+                entry = {"labels": list(cost.labels), "unit": cost.unit, **table.to_row()}
+                self._create(f"costs/{digest}.json", entry)
+            self._costs.add(digest)
+        return digest
+
+    def charged(self, job: str) -> tuple[Cost, ...]:
         """Return what a job was charged with.
 
         Raises:
             FileNotFoundError: if it was not charged.
         """
-        row = self._sealed(f"ledger/{job}.json")
-        entry = self._sealed(f"costs/{row['cost']}.json")
-        table = Table.from_row(entry)
+        return tuple(self._charged(job, entry) for entry in _entries(self._sealed(f"ledger/{job}.json")))
+
+    def _charged(self, job: str, entry: dict[str, Any]) -> Cost:
+        known = self._sealed(f"costs/{entry['cost']}.json")
+        table = Table.from_row(known)
         return Cost(
-            labels=tuple(entry["labels"]),
+            labels=tuple(known["labels"]),
             sample_rates=table.sample_rates[table.group],
             noise_multipliers=table.noise_multipliers[table.group],
-            step=row["step"],
-            steps=row["steps"],
+            step=entry["step"],
+            steps=entry["steps"],
             job=job,
-            note=row["note"],
+            note=entry["note"],
+            unit=known.get("unit", ADD_REMOVE),
         )
 
-    def charges(self) -> dict[str, Cost]:
-        """Return the ledger rows of all jobs."""
+    def charges(self) -> dict[str, tuple[Cost, ...]]:
+        """Return what all jobs were charged with, by job."""
         return {name[7:-5]: self.charged(name[7:-5]) for name in self._records.names("ledger")}
 
     def begin(self, job: str, attempt: int) -> None:
@@ -316,13 +343,15 @@ class Store:
         Its key and all checkpoints are deleted then.
         """
         values: dict[str, Any] = {"attempt": attempt, "values": dict(result.values), "arrays": None}
+        if result.secret:
+            values["secret"] = True
         file = f"jobs/{job}/attempts/{attempt}/arrays.npz"
         if result.arrays:
             content = _npz(result)
             self._records.replace(file, content, secret=True)
             values["arrays"] = checksum(content).hex()
         try:
-            self._create(f"jobs/{job}/result.json", values)
+            self._create(f"jobs/{job}/result.json", values, secret=result.secret)
             won = True
         except FileExistsError:
             won = False
@@ -385,13 +414,13 @@ class Store:
                 content = self._records.read(file)
             except FileNotFoundError:
                 if self._forgotten(job):  # just now
-                    return Result(values=values["values"])
+                    return Result(values=values["values"], secret=values.get("secret", False))
                 raise StoreDamaged(f"{self.uri}/{file} is gone: restore it from a copy") from None
             if checksum(content).hex() != values["arrays"]:
                 raise StoreDamaged(f"{self.uri}/{file} is not what was written: restore it from a copy")
             with np.load(io.BytesIO(content), allow_pickle=False) as found:
                 arrays = dict(found)
-        return Result(values=values["values"], arrays=arrays)
+        return Result(values=values["values"], arrays=arrays, secret=values.get("secret", False))
 
     def _forgotten(self, job: str) -> bool:
         try:
@@ -411,10 +440,10 @@ class Store:
         return {job: self.result(job) for job in self.specs() if states[job].done}
 
     def compact(self) -> None:
-        """Write all results there are into one file, `results.parquet`: see `compacted` for its columns."""
+        """Write all results but secret ones into one file, `results.parquet`: see `compacted` for its columns."""
         states = self.states()
         done = ((job, spec, self.result(job)) for job, spec in self.specs().items() if states[job].done)
-        self.put("results.parquet", compacted(done))
+        self.put("results.parquet", compacted(entry for entry in done if not entry[2].secret))
 
     def put(self, name: str, content: bytes, *, secret: bool = False) -> None:
         """Write a document beside the jobs, or put another in its place; a secret one is for its owner's eyes only."""
@@ -473,6 +502,17 @@ class Store:
 
     def __reduce__(self) -> tuple[type[Self], tuple[str]]:
         return type(self), (self.uri,)
+
+
+def _entries(row: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the costs of a ledger row; one of before jobs had several is its only cost itself."""
+    found: list[dict[str, Any]] = row.get("costs", [row])
+    return found
+
+
+def _told(row: dict[str, Any]) -> list[Any]:
+    """Return what a ledger row says, without what it says for people."""
+    return [row["job"], row["noise"], *([entry[name] for name in ("cost", "step", "steps")] for entry in _entries(row))]
 
 
 def _document(name: str) -> str:

@@ -9,12 +9,10 @@ from threading import Event, Thread
 from time import monotonic
 from typing import Literal
 
-import numpy as np
-
 from inosgm._refusals import JobMismatch
 from inosgm.cost import Cost
 from inosgm.jobs.store import Failure, Store
-from inosgm.jobs.task import Stopped, Task
+from inosgm.jobs.task import Result, Stopped, Task
 
 BEATS = 6
 """Signs of life within a lease."""
@@ -50,23 +48,23 @@ class StoreUnwritable(OSError):
 class Paid:
     """A ledger for one job: it lets through what the job was charged with, and nothing else."""
 
-    def __init__(self, paid: Cost | None) -> None:
+    def __init__(self, paid: tuple[Cost, ...] | None) -> None:
         self._paid = paid
 
-    def charge(self, cost: Cost) -> None:
-        """Raise unless the cost is part of what was charged.
+    def charge(self, *costs: Cost) -> None:
+        """Raise unless each cost is part of one that was charged.
 
         Raises:
             JobMismatch: for anything else.
         """
-        paid = self._paid
-        if paid is None:
+        if self._paid is None:
             raise JobMismatch("the job was not charged: its task must say what it costs")
-        same = paid.labels == cost.labels and all(
-            np.array_equal(getattr(paid, name), getattr(cost, name)) for name in ("sample_rates", "noise_multipliers")
-        )
-        if not same or not paid.step <= cost.step <= cost.step + cost.steps <= paid.step + paid.steps:
-            raise JobMismatch(f"job {paid.job!r} was charged with another cost than it now asks for")
+        for cost in costs:
+            end = cost.step + cost.steps
+            if not any(
+                paid.step <= cost.step and end <= paid.step + paid.steps and paid.same_step(cost) for paid in self._paid
+            ):
+                raise JobMismatch(f"job {self._paid[0].job!r} was charged with another cost than it now asks for")
 
 
 class StoredAttempt:
@@ -88,6 +86,10 @@ class StoredAttempt:
         """Save a checkpoint."""
         with _writing():
             self._store.save(self._job, self.number, step, content)
+
+    def result(self, job: str) -> Result:
+        """Return what another job of the store came to."""
+        return self._store.result(job)
 
 
 def attempt(store: Store, task: Task, job: str, number: int, stopping: Callable[[], bool]) -> Report:

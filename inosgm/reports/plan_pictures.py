@@ -46,9 +46,8 @@ def budgets(study: Study, audits: Sequence[Audited], name: str) -> Picture:
             logarithmic(axes, "x")
             axes.set_xlim(left=granted[shown].min() / 3)
 
-    together = study.together
     header = ["owner", "records", "granted", "delta", *(f"spent, {method}" for method in styles)]
-    header += [f"audited, {one}" for one, _ in bounds] + ([f"all {together.runs} runs"] if together else [])
+    header += [f"audited, {one}" for one, _ in bounds] + [together.heads[1] for together in study.together]
     rows = [
         (
             str(plan.labels[place]),
@@ -57,7 +56,7 @@ def budgets(study: Study, audits: Sequence[Audited], name: str) -> Picture:
             f"{np.asarray(plan.delta)[place]:.3g}",
             *(short(study.methods[method].spent[place]) for method in styles),
             *(number(values[place]) for _, values in bounds),
-            *([short(together.together[place])] if together else []),
+            *(short(together.together[place]) for together in study.together),
         )
         for place in shown
     ]

@@ -11,7 +11,6 @@ import numpy as np
 
 from inosgm.accounting import ACCOUNTANTS
 from inosgm.config import TrainingConfig
-from inosgm.cost import Cost
 from inosgm.jobs import JobSpec, Store
 from inosgm.jobs.purpose import AUDIT, STATISTIC, STUDY, holds
 from inosgm.ledger import Ledger
@@ -20,7 +19,7 @@ from inosgm.plan import Plan
 from inosgm.reports.contents import Answer, Audited, Contents, Swept
 from inosgm.reports.trained import KINDS, Place, Study, Trained, kind_of
 from inosgm.runs import directory
-from inosgm.runs.summary import Summary
+from inosgm.runs.summary import Summary, runs_of
 from inosgm.sgd.curve import LearningCurve
 from inosgm.sgd.run import RunFiles
 
@@ -181,7 +180,7 @@ def _run(path: Path, private: bool) -> Trained:
     plan = files.plan(latest.revision)
     step = latest.step - latest.first
     charged, spent = _charged(path, plan, step)
-    costs = () if plan.past or not charged else (replace(_cost(plan), steps=charged),)
+    costs = () if plan.past or not charged else ((replace(plan.cost(job=str(path)), steps=charged),),)
     rows = [json.loads(line) for line in (path / PRIVATE).read_bytes().splitlines()] if _private(path, private) else []
     return Trained(
         name=KINDS[kind_of(config)],
@@ -213,12 +212,6 @@ def _private(path: Path, wanted: bool) -> bool:
     return wanted and (path / PRIVATE).exists()
 
 
-def _cost(plan: Plan) -> Cost:
-    return Cost(
-        labels=plan.labels, sample_rates=plan.sample_rates, noise_multipliers=plan.noise_multipliers, steps=plan.steps
-    )
-
-
 def _place(store: Store, path: str) -> Place:
     """Return what a store says about its runs."""
     known = store.claimed(STUDY)
@@ -230,7 +223,7 @@ def _place(store: Store, path: str) -> Place:
 def _seeds(store: Store, path: str) -> Trained:
     """Read a store of seeds."""
     summary = Summary.of(store)  # raises for what is no summary
-    specs, states = store.specs(), store.states()
+    specs, states = runs_of(store), store.states()
     ordered = sorted(specs.items(), key=lambda item: item[1].index)
     done = [(spec, store.values(job)) for job, spec in ordered if states[job].done]
     config = TrainingConfig.from_dict(done[0][0].configuration)

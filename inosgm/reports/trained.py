@@ -36,13 +36,13 @@ class Place:
 
     Attributes:
         path: The run directory or the store.
-        costs: What each of its runs was charged, those included that tuned, failed or were stopped.
+        costs: What each of its runs was charged, those included that tuned, failed or were stopped; of each, all costs.
         keyed: Whether its coins and noise are functions of a key that somebody chose; None if it does not say.
         code: Which code made the runs, if it is known.
     """
 
     path: str
-    costs: tuple[Cost, ...]
+    costs: tuple[tuple[Cost, ...], ...]
     keyed: bool | None
     code: str | None
 
@@ -208,19 +208,19 @@ class Study:
         return np.asarray(np.max([one.spent for one in self.methods.values()], axis=0))
 
     @cached_property
-    def together(self) -> "Expense | None":
-        """What all runs cost every owner, composed; None if a place does not say what its runs were charged."""
+    def together(self) -> tuple["Expense", ...]:
+        """What all runs cost every owner, composed, by unit; nothing if a place does not say what its runs cost."""
         from inosgm.accounting import ACCOUNTANTS
         from inosgm.owners import Owners
-        from inosgm.runs.expense import counted, expense
+        from inosgm.runs.expense import counted, expenses
 
         places = {one.place.path: one.place for one in self.methods.values()}
-        costs = [cost for place in places.values() for cost in place.costs]
+        costs = [run for place in places.values() for run in place.costs]
         plan = self.plan
         if not all(place.costs for place in places.values()) or len(costs) < 2:
-            return None
+            return ()
         columns = {"owner": list(plan.labels), "epsilon": plan.epsilon, "delta": plan.delta, "records": plan.sizes}
-        return expense(Owners.from_table(columns), counted(costs), ACCOUNTANTS[str(plan.accountant)])
+        return expenses(Owners.from_table(columns), counted(costs), ACCOUNTANTS[str(plan.accountant)])
 
     def final(self, method: Trained) -> np.ndarray:
         """Return what the runs of a method were worth at their end, a row for each and a column for each group."""

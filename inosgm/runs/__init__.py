@@ -3,7 +3,7 @@
 from inosgm.runs.building import Training, build
 from inosgm.runs.comparing import ComparisonStudy, compare
 from inosgm.runs.comparison import Comparison, MethodRuns
-from inosgm.runs.expense import Expense, expense
+from inosgm.runs.expense import Expense, expenses
 from inosgm.runs.methods import METHODS, methods_of
 from inosgm.runs.seeds import Seeds, Study, train_seeds
 from inosgm.runs.source import Source, read
@@ -28,7 +28,7 @@ __all__ = [
     "build",
     "compare",
     "evaluate",
-    "expense",
+    "expenses",
     "methods_of",
     "read",
     "revise",

@@ -12,7 +12,7 @@ from inosgm.config import TrainingConfig, differences
 from inosgm.jobs import Executor, SerialExecutor, Store
 from inosgm.runs.comparison import COMPARISON, Comparison, best_of, holds_comparison
 from inosgm.runs.grid import grid_of, points_of
-from inosgm.runs.methods import METHODS, methods_of
+from inosgm.runs.methods import METHODS, USUAL, methods_of
 from inosgm.runs.seeds import Study, holds_sweep
 from inosgm.runs.standings import Metric
 
@@ -186,8 +186,8 @@ def compare(
     Args:
         configs: The configurations by name, which may differ in all but data, owners, seed, key and ledger; or one,
             whose methods are compared. Their `run` is not used.
-        methods: Names of `METHODS` that every configuration is turned into; for a single configuration all if not
-            given.
+        methods: Names of `METHODS` that every configuration is turned into; for a single configuration dp-sgd, idp-sgd
+            and ino-sgd if not given.
         seeds: How many runs of each method, with the same seeds for all.
         tune: Values by path of key. Every method is tried with all combinations, and the best one is run: the same
             grid for all, so that none is shown at a value that suits another.
@@ -221,7 +221,7 @@ def _named(
 ) -> dict[str, TrainingConfig]:
     """Return what is compared, by name, without run directories."""
     if isinstance(configs, TrainingConfig):
-        named = methods_of(configs, tuple(METHODS) if methods is None else methods)
+        named = methods_of(configs, USUAL if methods is None else methods)
     elif methods is None:
         named = dict(configs)
     elif len(configs) == 1:

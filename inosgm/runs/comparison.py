@@ -14,10 +14,10 @@ from inosgm.config import TrainingConfig
 from inosgm.cost import Cost
 from inosgm.jobs import JobSpec, Store
 from inosgm.owners import Label, Owners
-from inosgm.runs.expense import Expense, counted, expense
+from inosgm.runs.expense import Expense, counted, expenses
 from inosgm.runs.grid import Point, grid_of, points_of
 from inosgm.runs.standings import Metric, Standing, standing
-from inosgm.runs.summary import Summary, dearest
+from inosgm.runs.summary import Summary, dearest, runs_of
 from inosgm.sgd.curve import LearningCurve
 from inosgm.sgd.metrics import Evaluation
 
@@ -87,14 +87,14 @@ class Comparison:
         tune: The values that were tried for every method, by path of key; empty without tuning.
         tune_seeds: With how many seeds.
         metric: What they were chosen by.
-        costs: What every run was charged, those that tune and those that are not done included.
+        costs: What every run was charged, those that tune and those that are not done included; of each, all costs.
     """
 
     methods: Mapping[str, MethodRuns] = field(repr=False)
     tune: Mapping[str, tuple[Any, ...]]
     tune_seeds: int
     metric: Metric
-    costs: tuple[Cost, ...] = field(repr=False)
+    costs: tuple[tuple[Cost, ...], ...] = field(repr=False)
 
     @classmethod
     def of(cls, store: Store) -> Self:
@@ -109,7 +109,7 @@ class Comparison:
         known = store.claimed(COMPARISON)
         tune, tune_seeds, metric = dict(known["tune"]), known["tune_seeds"], Metric(known["metric"])
         jobs: dict[str, dict[int, str]] = {}
-        for job, spec in store.specs().items():
+        for job, spec in runs_of(store).items():
             jobs.setdefault(TrainingConfig.from_dict(spec.configuration).to_yaml(), {})[spec.index] = job
         reader = _Reader(store, jobs, tune_seeds, metric)
         specs = {name: JobSpec.from_json(json.dumps(spec)) for name, spec in known["methods"]}
@@ -123,14 +123,14 @@ class Comparison:
         )
 
     @cached_property
-    def together(self) -> Expense | None:
-        """What all runs that were charged cost every owner, composed; None while no run is done."""
+    def together(self) -> tuple[Expense, ...]:
+        """What all runs that were charged cost every owner, composed, by unit; nothing while no run is done."""
         done = [method for method in self.methods.values() if method.curves]
         if not done:
-            return None
+            return ()
         rows = done[0].owners
         columns = {name: [row[name] for row in rows] for name in ("owner", "epsilon", "delta", "records")}
-        return expense(Owners.from_table(columns), counted(self.costs), ACCOUNTANTS[str(done[0].accountant)])
+        return expenses(Owners.from_table(columns), counted(self.costs), ACCOUNTANTS[str(done[0].accountant)])
 
     @property
     def owners(self) -> list[Label]:
@@ -159,14 +159,16 @@ class Comparison:
         Of very many owners, those whose worst method serves them worst are shown.
         """
         done = {name: method for name, method in self.methods.items() if method.curves}
-        paid = {} if self.together is None else self.together.by_owner()
+        granted = {label: row[0] for expense in self.together for label, row in expense.by_owner().items()}
+        paid = [expense.by_owner() for expense in self.together]
         worst = {label: min(map(fmean, self._accuracies(label)), default=0.0) for label in self.owners}
         shown = set(sorted(self.owners, key=worst.__getitem__)[:MOST])
-        owned = set(self.owners) <= set(paid)
+        owned = set(self.owners) <= set(granted)
         rows = [
             [
                 str(label),
-                *([f"{number:.4g}" for number in paid[label]] if owned else []),
+                *([f"{granted[label]:.4g}"] if owned else []),
+                *(f"{number:.4g}" for row in paid if owned for number in row[label][1:]),
                 *(shown_mean(method.accuracies(label)) for method in done.values()),
             ]
             for label in self.owners
@@ -176,7 +178,8 @@ class Comparison:
             return []
         header = [
             "owner" if owned else "group",
-            *["epsilon granted", "one run", f"all {len(self.costs)} runs"] * owned,
+            *["epsilon granted"] * owned,
+            *(head for expense in self.together if owned for head in expense.heads),
             *done,
         ]
         hidden = len(self.owners) - MOST
@@ -210,7 +213,7 @@ class Comparison:
             "metric": self.metric.value,
             "tune": {path: list(values) for path, values in self.tune.items()},
             "tune_seeds": self.tune_seeds,
-            "together": None if self.together is None else self.together.to_dict(),
+            "together": [expense.to_dict() for expense in self.together],
             "methods": [
                 {
                     "method": name,

@@ -1,23 +1,25 @@
 """What many runs cost every owner, all together, before any of them begins."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from inosgm._refusals import BudgetExceeded
 from inosgm._text import MOST, columns
-from inosgm.accounting import PLD, RDP, Accountant, Segment
+from inosgm.accounting import ACCOUNTANTS, Accountant, Segment
 from inosgm.accounting.along import epsilon_of_rows
 from inosgm.cost import Cost
 from inosgm.ledger import Ledger
 from inosgm.owners import Label, Owners
+from inosgm.units import ADD_REMOVE, UNITS, other_unit
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Expense:
-    """What runs cost every owner.
+    """What runs of one unit of privacy cost every owner.
 
     Attributes:
         labels: The owners.
@@ -25,6 +27,7 @@ class Expense:
         one: The epsilon of one run; of the dearest, if they differ.
         together: The epsilon of all runs, composed.
         runs: How many.
+        unit: What the epsilons are about, of `inosgm.units`.
     """
 
     labels: tuple[Label, ...]
@@ -32,6 +35,13 @@ class Expense:
     one: np.ndarray
     together: np.ndarray
     runs: int
+    unit: str = ADD_REMOVE
+
+    @property
+    def heads(self) -> tuple[str, str]:
+        """What the columns of one run and of all runs are called."""
+        unit = "" if self.unit == ADD_REMOVE else f" ({self.unit})"
+        return f"one run{unit}", f"all {self.runs} runs{unit}"
 
     def by_owner(self) -> dict[Label, tuple[float, float, float]]:
         """Return what each owner grants to one run, what one run costs it, and what all cost it together."""
@@ -44,7 +54,7 @@ class Expense:
         rows = [
             {"owner": label, **dict(zip(names, numbers, strict=True))} for label, numbers in self.by_owner().items()
         ]
-        return {"runs": self.runs, "owners": rows}
+        return {"runs": self.runs, "unit": self.unit, "owners": rows}
 
     def table(self) -> str:
         """Return a table for people; of very many owners those that pay most."""
@@ -53,72 +63,108 @@ class Expense:
         rows = [
             [str(self.labels[owner]), *(f"{column[owner]:.4g}" for column in numbers)] for owner in np.sort(dearest)
         ]
-        lines = columns(["owner", "epsilon granted", "one run", f"all {self.runs} runs"], rows)
+        lines = columns(["owner", "epsilon granted", *self.heads], rows)
         hidden = len(self.labels) - MOST
-        return "\n".join([*lines, *[f"({hidden} owners that pay less are not shown)"] * (hidden > 0)])
+        lines += [f"({hidden} owners that pay less are not shown)"] * (hidden > 0)
+        lines += [f"{self.unit}: epsilons are {UNITS[self.unit]}"] * (self.unit != ADD_REMOVE)
+        return "\n".join(lines)
 
 
-def expense(owners: Owners, counts: Mapping[Cost, int], accountant: Accountant) -> Expense:
-    """Say what runs cost every owner, each and together.
+Costs = tuple[Cost, ...]
+"""What one run costs: one cost for every stage, and for what it releases beside."""
+
+
+def expenses(owners: Owners, counts: Mapping[Costs, int], accountant: Accountant) -> tuple[Expense, ...]:
+    """Say what runs cost every owner, each and together; those of another unit are not added to the others.
 
     Args:
         owners: Who grants what to one run.
-        counts: How many runs have which cost.
-        accountant: What composes them.
+        counts: How many runs have which costs.
+        accountant: What composes them, or its sibling in their unit.
+
+    Returns:
+        One expense for every unit that runs are in.
 
     Raises:
-        ValueError: for a cost of somebody who is no owner.
+        ValueError: for a cost of somebody who is no owner, and for a run whose costs are in several units.
 
     >>> from inosgm.accounting import RDP
     >>> owners = Owners(of_record=["a", "b"], epsilon={"a": 1.0, "b": 4.0}, delta=1e-5)
     >>> run = Cost(labels=("a", "b"), sample_rates=[0.1, 0.1], noise_multipliers=[10, 2], steps=100)
-    >>> print(expense(owners, {run: 16}, RDP()).table())
+    >>> print(expenses(owners, {(run,): 16}, RDP())[0].table())
     owner  epsilon granted  one run  all 16 runs
     a                    1   0.3834        1.707
     b                    4    2.581         11.8
     """
-    segments = [_segment(owners, cost, 1) for cost in counts]
-    every = [_segment(owners, cost, count) for cost, count in counts.items()]
-    each = [epsilon_of_rows([segment], owners.delta, accountant) for segment in segments]
+    units: dict[str, dict[Costs, int]] = {}
+    for costs, count in counts.items():
+        unit, *others = {cost.unit for cost in costs}
+        if others:
+            raise ValueError(f"the costs of a run must be in one unit, got {other_unit(unit, others[0])}")
+        units.setdefault(unit, {})[costs] = count
+    found = []
+    for unit, some in units.items():
+        chosen = accountant if accountant.unit == unit else ACCOUNTANTS[name_in(unit, accountant.name)]
+        found.append(_expense(owners, some, chosen, unit))
+    return tuple(found)
+
+
+def _expense(owners: Owners, counts: Mapping[Costs, int], accountant: Accountant, unit: str) -> Expense:
+    runs = [[_segment(owners, cost, 1) for cost in costs] for costs in counts]
+    every = [_segment(owners, cost, count) for costs, count in counts.items() for cost in costs]
+    each = [epsilon_of_rows(segments, owners.delta, accountant) for segments in runs]
     return Expense(
         labels=owners.labels,
         granted=owners.epsilon,
         one=np.max(each, axis=0),
         together=epsilon_of_rows(every, owners.delta, accountant),
         runs=sum(counts.values()),
+        unit=unit,
     )
 
 
-def counted(costs: Sequence[Cost]) -> dict[Cost, int]:
-    """Count equal costs; which job they belong to does not matter."""
-    first: dict[object, Cost] = {}
-    counts: dict[Cost, int] = {}
-    for cost in costs:
-        key = (cost.labels, cost.sample_rates.tobytes(), cost.noise_multipliers.tobytes(), cost.steps)
-        same = first.setdefault(key, cost)
+def name_in(unit: str, name: str) -> str:
+    """Return the name of the accountant that works like another one, in a unit."""
+    family = name.partition("-")[0]
+    return family if unit == ADD_REMOVE else f"{family}-{unit}"
+
+
+def counted(costs: Iterable[Costs]) -> dict[Costs, int]:
+    """Count runs of equal costs; which job they belong to does not matter."""
+    first: dict[object, Costs] = {}
+    counts: dict[Costs, int] = {}
+    for run in costs:
+        same = first.setdefault(tuple(map(_key, run)), run)
         counts[same] = counts.get(same, 0) + 1
     return counts
 
 
-def require_affordable(ledger: Ledger, costs: Sequence[Cost], accountant: PLD | RDP) -> None:
+def _key(cost: Cost) -> object:
+    arrays = (cost.sample_rates, cost.noise_multipliers)
+    return cost.labels, cost.unit, cost.steps, *((array.shape, array.tobytes()) for array in arrays)
+
+
+def require_affordable(ledger: Ledger, costs: Sequence[Costs]) -> None:
     """Raise unless a ledger can pay for all jobs that it was not charged for before; nothing is charged.
 
     Args:
         ledger: Who pays.
-        costs: One per job.
-        accountant: That of the ledger.
+        costs: Those of each job.
 
     Raises:
         BudgetExceeded: with a note that says how many of the jobs it can pay for.
+        ValueError: for costs in another unit than that of the ledger.
     """
-    charged = {charge.fingerprint for charge in ledger.history()}
-    left = [cost for cost in costs if cost.job not in charged]
+    charged = Counter(job for job, _ in {(charge.fingerprint, charge.job) for charge in ledger.history()})
+    rest = [run[charged[run[0].job] :] for run in costs]  # they are charged in their order
+    left = [run for run in rest if run]
 
     def refusal(jobs: int) -> BudgetExceeded | None:
         trial = ledger.rehearsal()
         try:
-            for cost, count in counted(left[:jobs]).items():
-                trial.charge(cost.at(0, cost.steps * count))
+            for kind, (run, count) in enumerate(counted(left[:jobs]).items()):
+                every = (cost.at(0, cost.steps * count) for cost in run)
+                trial.charge(*(replace(cost, job=f"{kind}/{place}") for place, cost in enumerate(every)))
         except BudgetExceeded as error:
             return error
         return None
@@ -144,6 +190,7 @@ def _segment(owners: Owners, cost: Cost, count: int) -> Segment:
     if unknown:
         raise ValueError(f"costs must be those of the owners, got one of {unknown[0]!r}")
     where = [place[label] for label in cost.labels]
-    rates, multipliers = np.zeros(len(place)), np.ones(len(place))
+    shape = (len(place), *cost.sample_rates.shape[1:])
+    rates, multipliers = np.zeros(shape), np.ones(shape)
     rates[where], multipliers[where] = cost.sample_rates, cost.noise_multipliers
     return Segment(rates, multipliers, np.full(len(place), cost.steps * count))

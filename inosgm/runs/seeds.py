@@ -18,7 +18,7 @@ from inosgm.jobs.driving import WRITERS
 from inosgm.jobs.purpose import STUDY, claim_purpose, require_purpose
 from inosgm.ledger import Ledger
 from inosgm.runs.directory import located
-from inosgm.runs.expense import Expense, counted, expense, require_affordable
+from inosgm.runs.expense import Expense, counted, expenses, name_in, require_affordable
 from inosgm.runs.parts import device_of
 from inosgm.runs.source import read
 from inosgm.runs.summary import Summary
@@ -109,7 +109,7 @@ class Study:
         self.specs = [self.job(point, index) for index in indices for point in points]
         self._costs = [self.task.cost(spec) for spec in self.specs]
         dear = [self.task.cost(spec_of(_whole(point), index, data_fingerprint="")) for point, index in more]
-        self._costs += [replace(cost, job=f"to come: {place}") for place, cost in enumerate(dear)]
+        self._costs += [tuple(replace(one, job=f"to come: {i}") for one in costs) for i, costs in enumerate(dear)]
 
     def job(self, config: TrainingConfig, index: int) -> JobSpec:
         """Return the job that trains a configuration of this study with the seed that belongs to an index."""
@@ -130,9 +130,9 @@ class Study:
         states = self.store.states()
         return sum(spec.id not in states or not states[spec.id].done for spec in self.specs)
 
-    def expense(self) -> Expense:
-        """Return what one run and all runs together cost every owner."""
-        return expense(self._owners, counted(self._costs), ACCOUNTANTS[self._config.plan.accountant])
+    def expenses(self) -> tuple[Expense, ...]:
+        """Return what one run and all runs together cost every owner, once for every unit that runs are in."""
+        return expenses(self._owners, counted(self._costs), ACCOUNTANTS[self._config.plan.accountant])
 
     def report(self) -> str:
         """Say what the runs cost, for people."""
@@ -140,7 +140,7 @@ class Study:
             who_pays = "every run keeps the budgets by itself, and all together spend what the last column says"
         else:
             who_pays = f"every run is charged to {self._config.ledger}, which must be able to pay for all as they begin"
-        return f"{self.expense().table()}\n{who_pays}"
+        return "\n".join([*(expense.table() for expense in self.expenses()), who_pays])
 
     def run(self, executor: Executor | None = None, *, attempts: int = 5, progress: bool = True) -> Seeds:
         """Do the runs that are not done; see `train_seeds`."""
@@ -198,10 +198,11 @@ class Study:
         """Open the shared ledger, which must now be able to pay for everything; it is made if it is not there."""
         if self._config.ledger is None:
             return None
-        accountant, path = ACCOUNTANTS[self._config.plan.accountant], Path(self._config.ledger)
+        unit, path = self._costs[0][0].unit, Path(self._config.ledger)
+        accountant = ACCOUNTANTS[name_in(unit, self._config.plan.accountant)]
         there = path.exists()
         ledger = Ledger(path if there else None, owners=None if there else self._owners, accountant=accountant)
-        require_affordable(ledger, self._costs, accountant)
+        require_affordable(ledger, self._costs)
         return ledger if there else Ledger(path, owners=self._owners, accountant=accountant)
 
 

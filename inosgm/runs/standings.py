@@ -16,6 +16,7 @@ from inosgm.jobs.spec import JobSpec
 from inosgm.jobs.store import Store
 from inosgm.runs.grid import Point
 from inosgm.runs.seeds import holds_sweep
+from inosgm.runs.summary import runs_of
 from inosgm.sgd.metrics import Evaluation
 
 STOPPED, TABLE = "stopped-{}.json", "sweep.parquet"
@@ -187,7 +188,7 @@ def standings(store: Store) -> Sweep:
     states = store.states()
     jobs: dict[str, dict[int, str]] = {}
     configs: dict[str, TrainingConfig] = {}
-    for job, spec in store.specs().items():
+    for job, spec in runs_of(store).items():
         config = TrainingConfig.from_dict(spec.configuration)
         text = config.to_yaml()
         configs[text] = config

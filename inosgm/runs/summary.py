@@ -10,7 +10,7 @@ import numpy as np
 from scipy.special import stdtrit
 
 from inosgm._text import MOST, columns
-from inosgm.jobs import Store
+from inosgm.jobs import JobSpec, Store
 from inosgm.owners import Label
 from inosgm.runs.task import KIND
 from inosgm.sgd.curve import LearningCurve
@@ -110,8 +110,8 @@ class Summary:
             ValueError: if none is done, or they are of several configurations.
             StoreDamaged: for a result that is not what was written.
         """
-        specs, states = store.specs(), store.states()
-        if others := {spec.kind for spec in specs.values()} - {KIND}:
+        specs, states = runs_of(store), store.states()
+        if not specs and (others := {spec.kind for spec in store.specs().values()}):
             raise ValueError(f"{store.uri} must hold training runs, it holds jobs of another kind: {', '.join(others)}")
         results = [store.values(job) for job in specs if states[job].done]
         kinds = {replace(spec, index=0).id for spec in specs.values()}
@@ -224,6 +224,11 @@ class Summary:
         from inosgm.reports.bands import draw
 
         draw(self, file)
+
+
+def runs_of(store: Store) -> dict[str, JobSpec]:
+    """Return the training runs of a store by job, in the order of their indices, without jobs that they build on."""
+    return {job: spec for job, spec in store.specs().items() if spec.kind == KIND}
 
 
 def dearest(runs: Sequence[Sequence[Mapping[str, Any]]]) -> tuple[Mapping[str, Any], ...]:

@@ -1,7 +1,7 @@
 """Training as a job: a function of a configuration, an index, and what was read from files."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from inosgm.config import TrainingConfig
@@ -78,6 +78,10 @@ class TrainingTask:
         course = self._course(config, chosen.owners)
         require_diagnosable(config, course.first, chosen.groups)
         return course.costs(job=spec.id, note=f"{spec.kind}, index {spec.index}")
+
+    def before(self, spec: JobSpec) -> Sequence[JobSpec]:
+        """Return the jobs that a training run builds on: none."""
+        return ()
 
     def check(self, spec: JobSpec, *, on_cpu: bool = False) -> None:
         """Raise for a job that cannot be trained, as far as can be said before anything is charged.

@@ -251,7 +251,7 @@ class _Books:
         """Charge rounds, or raise."""
         if self._ledger is not None:
             self._ledger.charge(cost)
-        self._store.charge(self._job, replace(cost, job=self._job, step=0, steps=self._plan.steps))
+        self._store.charge(self._job, (replace(cost, job=self._job, step=0, steps=self._plan.steps),))
 
     def bind(self, job: str, step: int, digest: str) -> None:
         """Note what noise is added to, or raise."""

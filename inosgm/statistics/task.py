@@ -69,7 +69,7 @@ class RoundTask:
         groups = [list(jobs[start : start + FAN]) for start in range(0, len(jobs), FAN)]
         return [self._spec(MERGE, index, {"jobs": group}) for index, group in enumerate(groups)]
 
-    def cost(self, spec: JobSpec) -> Cost | None:
+    def cost(self, spec: JobSpec) -> tuple[Cost, ...] | None:
         """Return nothing: no value is released."""
         return None
 
