@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from inosgm.contributions import Contributions as Contributions
     from inosgm.contributions import Dense as Dense
     from inosgm.cost import Cost as Cost
+    from inosgm.filters import plan_individual as plan_individual
     from inosgm.jobs import Interrupted as Interrupted
     from inosgm.jobs import JobSpec as JobSpec
     from inosgm.jobs import ProcessExecutor as ProcessExecutor
@@ -101,6 +102,7 @@ _ROOMS = {
     "config": ["TrainingConfig"],
     "contributions": ["Cells", "Concatenated", "Contributions", "Dense"],
     "cost": ["Cost"],
+    "filters": ["plan_individual"],
     "jobs": ["Interrupted", "JobSpec", "ProcessExecutor", "SerialExecutor", "Store", "StoreDamaged"],
     "ledger": ["BudgetExceeded", "Charge", "JobMismatch", "Ledger", "LedgerDamaged"],
     "mechanism": ["INOSGM", "Release"],

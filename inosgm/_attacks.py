@@ -242,10 +242,12 @@ class OnData:
         rows, added = state
         bound = self._mechanism.plan.sensitivities[self._mechanism._owners[added]]
         with self._mechanism._without_chance():
-            sums = [tree_leaves(self._mechanism._sum(self._data, part, step=0)) for part in (rows, rows[rows != added])]
-        ratio = float(
-            np.sqrt(sum(np.sum((_float64(a) - _float64(b)) ** 2) for a, b in zip(*sums, strict=True))) / bound
-        )
+            others = tree_leaves(self._mechanism._sum(self._data, rows[rows != added], step=0))
+            sums = [tree_leaves(self._mechanism._sum(self._data, rows, step=0)), others]
+            if self._mechanism._filter is not None:  # it pays by what it gives, and must not move more than that
+                bound = self._mechanism._filter.asked(added)
+        moved = float(np.sqrt(sum(np.sum((_float64(a) - _float64(b)) ** 2) for a, b in zip(*sums, strict=True))))
+        ratio = moved / bound if bound else (np.inf if moved else 0.0)
         return np.inf if np.isnan(ratio) else ratio
 
     def evidence(self, state: tuple[np.ndarray, int]) -> dict[str, Any]:

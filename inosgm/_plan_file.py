@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from inosgm.accounting import Segment
 from inosgm.menu import Menu
 
-Method = Literal["sample", "scale", "blend", "uniform"]
+Method = Literal["sample", "scale", "blend", "uniform", "individual"]
 Sampling = Literal["poisson", "without_replacement"]
 
 
@@ -52,6 +52,7 @@ class PlanFile(BaseModel):
     menu: MenuFile | None = None
     beside: list["PlanFile"] = []
     sampling: Sampling = "poisson"
+    allowance: list[float] | None = None
 
 
 def to_json(entries: dict[str, Any]) -> str:

@@ -20,7 +20,11 @@ def plan_report(plan: "Plan", most: int = 40) -> str:
     )
     columns = [plan.sample_rates, plan.sensitivities, plan.noise_multipliers]
     names = ["sample rate", "sensitivity", "multiplier"]
-    forms = [".4g"] * 3
+    if plan.allowance is not None:
+        title += ", each of which pays for itself"
+        columns.append(plan.allowance)
+        names.append("allowance")
+    forms = [".4g"] * len(columns)
     if plan.epsilon is not None and plan.delta is not None:
         title += f", accounted by {plan.accountant}"
         columns += [plan.epsilon, plan.spent(), plan.delta]

@@ -11,7 +11,8 @@ from inosgm._attacks import Attack, Batch, MadeUp, OnData, RowSum, climb
 from inosgm._validate import Array
 from inosgm.clipping import Clipping, ClipToShare, PerSampleAdaptive, ScaleClipped
 from inosgm.contributions import Dense
-from inosgm.mechanism import INOSGM, clipped_ordered_sum
+from inosgm.filters import LEAST
+from inosgm.mechanism import INOSGM, clipped_ordered_sum, realised_ordered_sum
 from inosgm.orders import Ascending, Descending, Order, OwnerFirst, RandomOrder
 from inosgm.planning import Plan
 from inosgm.streaming import OrderedSum, Streaming
@@ -106,16 +107,16 @@ def _sum_of(mechanism: INOSGM) -> RowSum:
         return _streamed_sum_of(mechanism)
 
     def total(contributions: np.ndarray, batch: Batch, rows: np.ndarray) -> Array:
-        return clipped_ordered_sum(
-            Dense(contributions),
-            batch.scores[rows],
-            batch.sensitivities[rows],
-            rows,
-            owners=batch.owners[rows],
-            tail=mechanism._tail,
-            order=mechanism._order,
-            clipping=mechanism._clipping,
-        )
+        given = Dense(contributions), batch.scores[rows], batch.sensitivities[rows], rows
+        ways: dict[str, Any] = {
+            "owners": batch.owners[rows],
+            "tail": mechanism._tail,
+            "order": mechanism._order,
+            "clipping": mechanism._clipping,
+        }
+        if mechanism._filter is None:
+            return clipped_ordered_sum(*given, **ways)
+        return realised_ordered_sum(*given, least=LEAST * given[2], **ways)[0]
 
     return total
 

@@ -14,7 +14,6 @@ from inosgm import _validate
 from inosgm._plan_file import Sampling
 from inosgm.accounting import ACCOUNTANTS, Accountant, Segment, chosen
 from inosgm.accounting.along import epsilon_of_rows
-from inosgm.accounting.menus import equal_cost_multipliers
 from inosgm.menu import Menu
 from inosgm.owners import Owners
 from inosgm.plan import Plan
@@ -23,13 +22,14 @@ from inosgm.shares import Wish
 from inosgm.steering import capped
 from inosgm.units import ADD_REMOVE
 
-FINENESS = 4
+FINENESS = 3
 """So many rates of a menu lie between one and its double."""
 
-FALL = 4.0
+FALL = 2
 """The rates of a menu go down to the first rate over 2 to this power; below it sensitivities rise no more."""
 
-_STEP = 1e-3  # the least step of the search for the noise of a menu, relatively
+_SOLVED = 5  # so many rates of a menu are solved
+_NEAR, _ROUNDS = 5e-3, 8  # how close to a budget the search for the noise of a menu comes, and when it gives up
 
 
 def plan_asc(
@@ -47,7 +47,7 @@ def plan_asc(
 ) -> Plan:
     """Plan with rates that will follow released losses, and sensitivities that make each rate cost the same.
 
-    The menu of an owner has rates from a sixteenth of its first one to that of a batch of its records alone; the
+    The menu of an owner has rates from a quarter of its first one to that of a batch of its records alone; the
     sensitivity of a rate is such that many steps at that rate cost what the owner grants.
 
     **Guarantee.** Whatever is chosen from the menu, by whatever was released: after the last step every owner has spent
@@ -73,14 +73,15 @@ def plan_asc(
     wish = wish_of(owners, steps, expected_batch, clip_norm, of_unit(accountant, sampling), past)
     first = first_counts(wish.expected_batch, wish.sizes, whole=sampling == "without_replacement") / wish.sizes
     most = np.minimum(1.0, wish.expected_batch / wish.sizes)
-    powers = np.arange(-FALL * FINENESS, FINENESS * np.log2((most / first).max()) + 1) / FINENESS
-    rates = np.maximum(np.minimum(first * 2.0 ** powers[:, None], most), first * 2.0**-FALL)
+    powers = np.arange(-FALL * FINENESS, np.ceil(FINENESS * np.log2((most / first).max())) + 1) / FINENESS
+    rates = np.minimum(first * 2.0 ** powers[:, None], most)
     rates[-1] = most
     least = _multipliers(wish, first)
     losses, beside = _losses(wish, least, every, loss_bound, noise_ratio, sampling)
-    start = _multipliers(replace(wish, past=(*wish.past, *losses)), first)
-    shape = np.stack([equal_cost_multipliers(rates[:, g], first[g], start[g]) for g in range(first.size)], axis=1)
-    factor = _noisier(wish, losses, rates, shape)
+    asked = replace(wish, past=(*wish.past, *losses))
+    shape = np.stack([_constant(asked.some(np.array([g])), rates[:, g]) for g in range(first.size)], axis=1)
+    factor = _noisier(asked, rates, shape)
+    start = shape[np.searchsorted(powers, 0.0)]
     multipliers = shape * factor
     scale = wish.clip_norm * wish.records / float((wish.sizes / (start * factor)).sum())
     return Plan(
@@ -217,17 +218,41 @@ def _losses(
     return (plan.segment(),), (plan,)
 
 
-def _noisier(wish: Wish, losses: Sequence[Segment], rates: np.ndarray, shape: np.ndarray) -> np.ndarray:
+def _constant(wish: Wish, rates: np.ndarray) -> np.ndarray:
+    """Return multipliers with which one owner spends its budget if all steps are made at one of these rates, about.
+
+    A few rates are solved and those between them interpolated: what is spent for sure is found out afterwards.
+    """
+    solved = np.unique(np.linspace(0, rates.size - 1, _SOLVED).round().astype(np.int64))
+    found = np.array([float(wish.multipliers(rates[place])[0]) for place in solved])
+    return np.exp(np.interp(np.log(rates), np.log(rates[solved]), np.log(found)))
+
+
+def _noisier(wish: Wish, rates: np.ndarray, shape: np.ndarray) -> np.ndarray:
     """Return by how much the multipliers of each owner's menu must be larger for its budget to hold for sure."""
     count = np.full(wish.epsilon.size, wish.steps)
 
-    def spent(factor: np.ndarray) -> np.ndarray:
+    def over(factor: np.ndarray) -> np.ndarray:
+        """Return the logarithm of what is spent to what may be."""
         menu = Segment(rates.T, (shape * factor).T, count)
-        return epsilon_of_rows([*wish.past, *losses, menu], wish.delta, wish.accountant)
+        spent = epsilon_of_rows([*wish.past, menu], wish.delta, wish.accountant)
+        return np.asarray(np.log(spent / (wish.epsilon * (1 - 1e-7))))
 
-    factor, goal = np.ones(count.size), wish.epsilon * (1 - 1e-7)
-    cost = spent(factor)
-    while (over := cost > goal).any():  # epsilon falls about as the factor rises; a little more, so that it ends soon
-        factor = np.where(over, factor * np.maximum((cost / goal) ** 1.02, 1 + _STEP), factor)
-        cost = spent(factor)
-    return factor
+    low, high = np.full(count.size, 0.9), np.full(count.size, 1.25)
+    below, above = over(low), over(high)
+    while (above > 0).any():
+        low, below, high = (
+            np.where(above > 0, high, low),
+            np.where(above > 0, above, below),
+            np.where(above > 0, high * 1.5, high),
+        )
+        above = over(high)
+    for _ in range(_ROUNDS):
+        if (above > -_NEAR).all():
+            break
+        share = np.clip(below / (below - above), 0.05, 0.95)  # where a line on a log scale crosses, a little above
+        middle = low * (high / low) ** (share + 0.1 * (1 - share))
+        found = over(middle)
+        low, below = np.where(found > 0, middle, low), np.where(found > 0, found, below)
+        high, above = np.where(found > 0, high, middle), np.where(found > 0, above, found)
+    return high

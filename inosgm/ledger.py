@@ -197,8 +197,8 @@ class Ledger:
             raise TypeError(
                 f"a ledger is charged with Cost, got {type(cost).__name__}: plan.cost() and course.costs() say what "
                 "plans cost. What inosgm.published works out is no cost and is never accepted: published PDP-SGD "
-                "charges a round only to the records that it has sampled, and counts the amplification by that same sampling "
-                "too, which promises more than holds from the second round on"
+                "charges a round only to the records that it has sampled, and counts the amplification by that same "
+                "sampling too, which promises more than holds from the second round on"
             )
         if cost.unit != self._unit:
             raise ValueError(

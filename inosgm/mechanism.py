@@ -18,6 +18,7 @@ from inosgm.clipping import Clipping, ScaleClipped
 from inosgm.coins import Sampler
 from inosgm.contributions import Contributions, as_contributions
 from inosgm.cost import BindingLedger, Cost, LedgerHook
+from inosgm.filters import Filter
 from inosgm.noise import add_gaussian, name_of_noise, streams
 from inosgm.orders import Descending, Order
 from inosgm.owners import Owners
@@ -124,6 +125,9 @@ class INOSGM(ABC):
         """Follow a plan from one of its steps on, with coins and noise of a key."""
         self._plan, self._key = plan, key
         self._released = self._charged = released
+        self._filter = Filter.of(plan, self._owners)
+        if self._filter is not None and type(self)._sum is not INOSGM._sum:
+            raise TypeError(f"{type(self).__name__} cannot let every record pay for itself: take another kind of plan")
         self._cost = plan.cost(job=secrets.token_hex(16) if key is None else name_of_noise(key), note=self._note)
         self._turn(plan)
 
@@ -184,6 +188,8 @@ class INOSGM(ABC):
             coins, noise = streams(self._key, step)
             total = self._sum(data, self._sampler.draw(coins), step)
             require_floating(total)
+            if self._filter is not None:
+                self._filter.settle()
             value = self._noisy(total, noise)
             if self._key is not None and isinstance(self._ledger, BindingLedger):
                 self._ledger.bind(self._cost.job, step, tree_digest((total, value), self._key))
@@ -191,7 +197,10 @@ class INOSGM(ABC):
 
     def _charge(self, ledger: LedgerHook, step: int) -> None:
         """Pay for the next steps."""
-        steps = min(self._charge_steps - step % self._charge_steps, self._plan.steps - step)
+        if self._filter is not None:  # one step may use up what pays for all
+            step, steps = 0, self._plan.steps
+        else:
+            steps = min(self._charge_steps - step % self._charge_steps, self._plan.steps - step)
         ledger.charge(self._cost.at(step, steps))
         self._charged = step + steps
 
@@ -221,17 +230,41 @@ class INOSGM(ABC):
 
     def _sum(self, data: Any, positions: np.ndarray, step: int) -> Any:
         """Return the clipped, weighted sum of the records at the positions; not private."""
+        if self._filter is not None:
+            return self._filtered_sum(self._filter, data, positions, step)
         contributions, scores = self._measured(data, positions, step)
         return clipped_ordered_sum(
             contributions,
             scores,
             self._now.sensitivities[self._owners[positions]],
             positions,
-            owners=self._now.step_cost[self._owners[positions]],
-            tail=self._tail,
-            order=self._order.at(step, self._order_secret()),
-            clipping=self._clipping,
+            **self._ways(positions, step),
         )
+
+    def _filtered_sum(self, records: Filter, data: Any, positions: np.ndarray, step: int) -> Any:
+        """Return the sum of the records that have not left, and ask the filter for what they contribute."""
+        bounds = records.bounds()
+        positions = positions[bounds[positions] > 0]
+        contributions, scores = self._measured(data, positions, step)
+        total, lengths = realised_ordered_sum(
+            contributions,
+            scores,
+            bounds[positions],
+            positions,
+            least=records.least[positions],
+            **self._ways(positions, step),
+        )
+        records.ask(positions, lengths)
+        return total
+
+    def _ways(self, positions: np.ndarray, step: int) -> dict[str, Any]:
+        """Return how records are clipped, ordered and weighed."""
+        return {
+            "owners": self._now.step_cost[self._owners[positions]],
+            "tail": self._tail,
+            "order": self._order.at(step, self._order_secret()),
+            "clipping": self._clipping,
+        }
 
     def _noisy(self, total: Any, noise: np.random.Generator) -> Any:
         """Return the sum with the noise of the plan on every coordinate."""
@@ -280,6 +313,42 @@ def clipped_ordered_sum(
 
     Sensitivities and owners are numbers of a plan, ids are positions: these have been checked before.
     """
+    xp, norms, scores, bounds, ids, owners = _paired(contributions, scores, sensitivities, ids, owners)
+    rho = weigh(xp, scores, bounds, tail, order, ids, owners)
+    return contributions.weighted_sum(clipping.factors(norms, bounds, rho))
+
+
+def realised_ordered_sum(
+    contributions: Contributions,
+    scores: Array,
+    bounds: Array,
+    ids: Array,
+    *,
+    least: Array,
+    owners: Array,
+    tail: Tail,
+    order: Order,
+    clipping: Clipping,
+) -> tuple[Any, np.ndarray]:
+    """Clip a batch, weigh it by the norms that clipping leaves, and sum it; also return these norms. NOT PRIVATE.
+
+    **Guarantee.** Adding or removing one record changes the sum by at most its own norm as returned, which is never
+    above its bound: Thm 3.4 of the INO-SGD paper with realised norms for sensitivities. The share rho_k l_k of the
+    norm would NOT bound it: a record of weight 0 still moves the weights of others.
+
+    Lengths below `least` are raised to it, so that rounding in sums of lengths never outweighs a record.
+    """
+    xp, norms, scores, bounds, ids, owners = _paired(contributions, scores, bounds, ids, owners)
+    factors = clipping.factors(norms, bounds, xp.ones_like(norms))
+    lengths = factors * xp.where(factors > 0, norms, xp.zeros_like(norms))
+    _, floor = _validate.floats("least", least, like=scores)
+    lengths = xp.where(lengths < floor, floor, xp.where(lengths > bounds, bounds, lengths))
+    rho = weigh(xp, scores, lengths, tail, order, ids, owners)
+    return contributions.weighted_sum(rho * factors), np.asarray(array_api_compat.to_device(lengths, "cpu"))
+
+
+def _paired(contributions: Contributions, scores: Array, bounds: Array, ids: Array, owners: Array) -> tuple[Array, ...]:
+    """Return namespace, norms, scores, bounds, ids and owners as arrays where the scores are."""
     norms = contributions.norms()
     xp, scores = checked_scores(scores)
     if norms.shape != scores.shape or len(ids) != len(scores):
@@ -288,12 +357,11 @@ def clipped_ordered_sum(
         )
     (_, norms), (_, bounds), (_, owners) = (
         _validate.floats(name, values, like=scores)
-        for name, values in (("norms", norms), ("sensitivities", sensitivities), ("owners", owners))
+        for name, values in (("norms", norms), ("sensitivities", bounds), ("owners", owners))
     )
     if not array_api_compat.is_numpy_array(scores):
         ids = xp.asarray(ids, device=array_api_compat.device(scores))
-    rho = weigh(xp, scores, bounds, tail, order, ids, owners)
-    return contributions.weighted_sum(clipping.factors(norms, bounds, rho))
+    return xp, norms, scores, bounds, ids, owners
 
 
 def _owner_indices(plan: Plan, owners: Owners | Sequence[str | int] | np.ndarray, *, sizes_vary: bool) -> np.ndarray:

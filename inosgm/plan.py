@@ -51,7 +51,8 @@ class Plan:
     **Guarantee.** A mechanism that follows the plan is, for one record of owner n (added or removed), `steps`
     sampled Gaussian mechanisms with sample rate q_n and noise multiplier noise_scale / C_n; with a menu, each of them
     is dominated by the dominating pair of the owner's choices. Batches without replacement have a fixed size for each
-    owner, and what is promised is then about one record that is replaced: another unit, roughly half as strong.
+    owner, and what is promised is then about one record that is replaced: another unit, roughly half as strong. With an
+    allowance all steps together are one Gaussian mechanism with noise multiplier 1 / sqrt(allowance_n).
 
     Args:
         sample_rates: q_n in [0, 1], the probability that a record of owner n enters a batch. An owner with a rate of 0
@@ -73,6 +74,8 @@ class Plan:
             of the first step.
         beside: Plans of what else is released while this one is followed, such as losses of groups.
         sampling: How batches are drawn: "poisson", or "without_replacement".
+        allowance: What one record of each owner may spend in all steps together, in squares of norm over noise scale,
+            where records pay by the norms of what they give; see `plan_individual`. Rates are 1 then.
 
     Raises:
         ValueError: naming the first number that cannot be.
@@ -100,6 +103,7 @@ class Plan:
     menu: Menu | None
     beside: tuple["Plan", ...]
     sampling: Sampling
+    allowance: np.ndarray | None
 
     def __init__(
         self,
@@ -120,6 +124,7 @@ class Plan:
         menu: Menu | None = None,
         beside: Sequence["Plan"] = (),
         sampling: Sampling = "poisson",
+        allowance: ArrayLike | None = None,
     ) -> None:
         rates = _validate.vector("sample_rates", sample_rates)
         bounds = _validate.vector("sensitivities", sensitivities)
@@ -151,8 +156,12 @@ class Plan:
             raise ValueError(f"accountant must be one of {sorted(ACCOUNTANTS)}, got {accountant!r}")
         if any(isinstance(name, bool) for name in names):
             raise TypeError("labels must be all text or all whole numbers, got True or False")
-        if method not in (None, "sample", "scale", "blend", "uniform"):
-            raise ValueError(f"method must be sample, scale, blend or uniform, got {method!r}")
+        if method not in (None, "sample", "scale", "blend", "uniform", "individual"):
+            raise ValueError(f"method must be sample, scale, blend, uniform or individual, got {method!r}")
+        if allowance is not None and (menu is not None or sampling != "poisson" or (rates != 1).any()):
+            raise ValueError("allowance must be given for full batches: rates of 1, no menu, and poisson sampling")
+        if method == "individual" and allowance is None:
+            raise ValueError("allowance must be given for the method individual")
         if (method == "blend") != (weight is not None):
             raise ValueError(f"weight must be given for a blend and for nothing else, got {weight!r} for {method!r}")
         if sampling not in ("poisson", "without_replacement"):
@@ -177,6 +186,7 @@ class Plan:
             "menu": menu,
             "beside": tuple(beside),
             "sampling": sampling,
+            "allowance": None if allowance is None else _grant("allowance", allowance, rates.size, np.inf),
         }
         for name, value in entries.items():
             object.__setattr__(self, name, value)
@@ -204,7 +214,14 @@ class Plan:
         return _validate.vector("noise_multipliers", self.noise_scale / self.sensitivities)
 
     def segment(self, steps: int | None = None) -> Segment:
-        """Return what some steps do to the records of every owner, all steps if not given."""
+        """Return what some steps do to the records of every owner, all steps if not given.
+
+        With an allowance already the first step may spend all of it: it is shared out among the steps, but any of them
+        means all.
+        """
+        if self.allowance is not None:
+            shared = np.sqrt(self.steps / self.allowance)
+            return Segment(self.sample_rates, shared, np.full(self.sizes.size, 0 if steps == 0 else self.steps))
         rates, multipliers = self.sample_rates, self.noise_multipliers
         if self.menu is not None:
             rates, multipliers = self.menu.sample_rates.T, self.noise_scale / self.menu.sensitivities.T
@@ -255,6 +272,8 @@ class Plan:
 
         It is the limit of many steps, for comparing owners (the smaller, the more private); it is not an epsilon.
         """
+        if self.allowance is not None:
+            return _validate.vector("step_cost", np.log(self.allowance))
         inverse = self.noise_multipliers**-2.0
         rates = np.maximum(self.sample_rates, _validate.TINY)  # who takes no part pays least
         return _validate.vector("step_cost", 2 * np.log(rates) + inverse + np.log(-np.expm1(-inverse)))
@@ -263,13 +282,16 @@ class Plan:
         """Return the length of a tail that holds a fraction of the expected total sensitivity of a batch.
 
         It rests on public numbers only: a tail that followed the realised batch would cost more than
-        promised.
+        promised. With an allowance it is the total on average over the steps, if records have full norms.
 
         >>> Plan(sample_rates=[0.5], sensitivities=[2], sizes=[100], noise_scale=1, steps=1).tail_length(0.4)
         40.0
         """
         fraction = _validate.number("fraction", fraction, least=0, most=1)
-        return fraction * float(self.sample_rates * self.sizes @ self.sensitivities)
+        lasting = (
+            1.0 if self.allowance is None else np.minimum(self.allowance / self.steps * self.noise_multipliers**2, 1)
+        )
+        return fraction * float(self.sample_rates * lasting * self.sizes @ self.sensitivities)
 
     def spent(self, step: int | None = None) -> np.ndarray:
         """Return the epsilon of every owner after a number of steps of this plan, what came before it
@@ -330,6 +352,8 @@ class Plan:
         _, _, accountant = self._budgets()
         if self.method is None:
             raise ValueError("this plan was made by hand, so it cannot be revised: make a new one, with `past`")
+        if self.allowance is not None:
+            raise ValueError("a plan in which every record pays for itself cannot be revised: begin a new run")
         _validate.instance("owners", owners, Owners, "make them anew, with the budgets that hold now")
         if owners.labels != self.labels:
             raise ValueError("owners must be those of the plan, in the same order")

@@ -61,7 +61,8 @@ def killed_at(place, count):
     setattr(holder, name, last)
 
 
-if __name__ == "__main__":  # torch is imported once; every attempt is a process of its own
+def main():
+    """Make attempts, each a process of its own, that are killed at the points that are named; import torch once."""
     torch.set_num_threads(1)
     trainer()  # the plan is worked out once
     for place, count in zip(sys.argv[2::2], map(int, sys.argv[3::2]), strict=True):
@@ -73,3 +74,7 @@ if __name__ == "__main__":  # torch is imported once; every attempt is a process
         _, status = os.waitpid(child, 0)
         if os.waitstatus_to_exitcode(status) != -signal.SIGKILL:
             sys.exit(f"not killed at {place} {count}")
+
+
+if __name__ == "__main__":
+    main()

@@ -6,7 +6,7 @@ dp_accounting has it: with g the sampled fraction and the likelihood ratio L of 
     (a - 1) D_a <= log(1 + g^2 C(a, 2) min(4 (E L^2 - 1), 2 E L^2) + sum over j >= 3 of g^j C(a, j) B_j),
     B_j = min(2 E L^j, 4 sqrt(E (L - 1)^(2 floor(j / 2)) E (L - 1)^(2 ceil(j / 2)))).
 
-The moments of L - 1 are integrals of positive numbers here instead of differences of great ones, so that none of
+and never more than without sampling, since divergences are quasi-convex. The moments of L - 1 are integrals of positive numbers here instead of differences of great ones, so that none of
 them drowns in rounding.
 """
 
@@ -27,7 +27,7 @@ def replaced_gaussian_rdp(sample_rate: np.ndarray, noise_multiplier: np.ndarray,
 
     Multipliers are relative to how far a replaced record moves the sum, which is twice its bound.
     """
-    result = order / (2 * noise_multiplier**2) * (sample_rate == 1)
+    result = order / (2 * noise_multiplier**2) * (sample_rate > 0)
     part = np.flatnonzero((sample_rate > 0) & (sample_rate < 1))
     if not part.size:
         return np.asarray(result)
@@ -36,7 +36,8 @@ def replaced_gaussian_rdp(sample_rate: np.ndarray, noise_multiplier: np.ndarray,
     for row in part:
         terms = choose + j * math.log(sample_rate[row]) + _terms(float(noise_multiplier[row]), int(order))
         log_sum = special.logsumexp(terms)
-        result[row] = (np.logaddexp(0.0, log_sum) if log_sum > -30 else math.exp(log_sum)) / (order - 1)
+        log_moment = np.logaddexp(0.0, log_sum) if log_sum > -30 else math.exp(log_sum)
+        result[row] = min(result[row], log_moment / (order - 1))
     return np.asarray(result)
 
 

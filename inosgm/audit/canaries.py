@@ -12,6 +12,7 @@ from inosgm._attacks import OnData, climb
 from inosgm._tree import tree_leaves
 from inosgm._validate import Array
 from inosgm.contributions import Contributions, Dense
+from inosgm.filters import Filter
 from inosgm.mechanism import INOSGM
 
 LONG = 1e6
@@ -42,14 +43,35 @@ class Canary(ABC):
 
     name: str
     moves: float
+    _worlds: tuple[Filter | None, Filter | None] = (None, None)
+    _passed: list[tuple[float, float]]
 
     def most(self, steps: Sequence[int]) -> float:
         """Return by how much it moves the sum of one of some steps at most."""
         return max(float(np.subtract(*self.sums(step)[::-1])) for step in steps)
 
-    @abstractmethod
     def sums(self, step: int) -> tuple[float, float]:
-        """Return the sums without and with the record, along the direction in which they differ. NOT PRIVATE."""
+        """Return the sums without and with the record, along the direction in which they differ. NOT PRIVATE.
+
+        Where records pay for themselves, the steps before are made first, without the record and with it.
+        """
+        if self._worlds == (None, None):
+            return self._sums(step)
+        while len(self._passed) <= step:
+            self._passed.append(self._sums(len(self._passed)))
+            for records in self._worlds:
+                if records is not None:
+                    records.settle()
+        return self._passed[step]
+
+    @abstractmethod
+    def _sums(self, step: int) -> tuple[float, float]:
+        """Return the sums of a step, given what records have spent before."""
+
+    def _begin(self, mechanism: INOSGM, owners: np.ndarray) -> None:
+        """Let nobody have spent anything."""
+        self._worlds = Filter.of(mechanism.plan, owners), Filter.of(mechanism.plan, owners)
+        self._passed = []
 
 
 class _Tensors:
@@ -118,6 +140,15 @@ def _flat(total: Any) -> np.ndarray:
     return np.concatenate([np.asarray(leaf, dtype=np.float64).ravel() for leaf in leaves])
 
 
+def _total(mechanism: INOSGM, data: Any, rows: np.ndarray, step: int, records: Filter | None) -> np.ndarray:
+    """Return the sum of some records in a world where they have spent what a filter says."""
+    own, mechanism._filter = mechanism._filter, records
+    try:
+        return _flat(mechanism._sum(data, rows, step))
+    finally:
+        mechanism._filter = own
+
+
 class MadeUp(Canary):
     """A made-up record among made-up records: what they contribute is turned so that all changes add up.
 
@@ -133,6 +164,7 @@ class MadeUp(Canary):
 
     def __init__(self, name: str, mechanism: INOSGM, table: _Table, *, empty: bool = False) -> None:
         self.name, self._mechanism, self._table = name, mechanism, table
+        self._begin(mechanism, table.owners)
         lengths = LONG * (1 + mechanism._plan.sensitivities[table.owners])
         lengths[table.added] *= not empty
         signs = np.ones(lengths.size)
@@ -140,9 +172,10 @@ class MadeUp(Canary):
             without, with_record = self._totals(np.diag(lengths), 0)
             signs[with_record < without] = -1.0
         self._rows = (signs * lengths)[:, None]
+        self._begin(mechanism, table.owners)
         self.moves = float(np.subtract(*self.sums(0)[::-1]))
 
-    def sums(self, step: int) -> tuple[float, float]:
+    def _sums(self, step: int) -> tuple[float, float]:
         """Return the sums without and with the record."""
         (without,), (with_record,) = self._totals(self._rows, step)
         return (without, with_record) if with_record >= without else (-without, -with_record)
@@ -150,7 +183,11 @@ class MadeUp(Canary):
     def _totals(self, rows: np.ndarray, step: int) -> tuple[np.ndarray, np.ndarray]:
         everyone = np.arange(self._table.owners.size)
         probe = _probe(self._mechanism, self._table, rows)
-        return _flat(probe._sum(everyone, self._table.others, step)), _flat(probe._sum(everyone, everyone, step))
+        without, with_record = (
+            _total(probe, everyone, part, step, records)
+            for part, records in zip((self._table.others, everyone), self._worlds, strict=True)
+        )
+        return without, with_record
 
 
 class Found(Canary):
@@ -163,13 +200,15 @@ class Found(Canary):
         _, evidence = climb(_OfOwner(mechanism, data, place), EVALUATIONS, np.random.default_rng(seed))
         self._rows = evidence["with_record"]["positions"]
         self._others = evidence["without_record"]["positions"]
+        self._begin(mechanism, mechanism._owners)
         self.moves = float(np.subtract(*self.sums(0)[::-1]))
 
-    def sums(self, step: int) -> tuple[float, float]:
+    def _sums(self, step: int) -> tuple[float, float]:
         """Return the sums without and with the record."""
         with self._mechanism._without_chance():
             without, with_record = (
-                _flat(self._mechanism._sum(self._data, rows, step)) for rows in (self._others, self._rows)
+                _total(self._mechanism, self._data, rows, step, records)
+                for rows, records in zip((self._others, self._rows), self._worlds, strict=True)
             )
         length = float(np.linalg.norm(with_record - without))
         direction = (with_record - without) / (length or 1.0)

@@ -26,7 +26,8 @@ class Claim:
         spent: The epsilon of the whole plan, what came before it included; infinite if there is hardly any noise.
         delta: The delta of both.
         sample_rate: The probability that the record is in the batch of a step.
-        noise_multiplier: The standard deviation of the noise over the sensitivity of the record.
+        noise_multiplier: The standard deviation of the noise over the sensitivity of the record; on average over the
+            steps where records pay for themselves.
         steps: How many steps.
     """
 
@@ -59,7 +60,8 @@ def claims_of(plan: Plan, delta: float | None = None) -> tuple[Claim, ...]:
     granted = plan.epsilon if at_budgets else None
     accountant = ACCOUNTANTS[plan.accountant or "pld"]
     spent = np.full(size, math.inf)
-    noisy = np.flatnonzero(plan.noise_multipliers >= LEAST_MULTIPLIER)
+    multipliers = plan.noise_multipliers if plan.allowance is None else plan.segment().noise_multiplier
+    noisy = np.flatnonzero(multipliers >= LEAST_MULTIPLIER)
     if noisy.size:
         rows = [segment.rows(noisy) for segment in plan._done(plan.steps)]
         spent[noisy] = epsilon_of_rows(rows, deltas[noisy], accountant)
@@ -70,7 +72,7 @@ def claims_of(plan: Plan, delta: float | None = None) -> tuple[Claim, ...]:
             spent=float(spent[place]),
             delta=float(deltas[place]),
             sample_rate=float(plan.sample_rates[place]),
-            noise_multiplier=float(plan.noise_multipliers[place]),
+            noise_multiplier=float(multipliers[place]),
             steps=plan.steps,
         )
         for place, label in enumerate(plan.labels)

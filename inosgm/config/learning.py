@@ -88,6 +88,8 @@ class PlanConfig(Section):
             another unit of privacy.
         steering: For asc and azb: how shares follow losses.
         rounds: For thresholds.
+        lasting: For individual, whose batches hold every record that has not left: the share of the steps that records
+            last if they contribute the clip norm to each; 0.8 if not given. See `plan_individual`.
         leave_out: So many of the strictest budgets take no part.
         lower: Everyone lowers its budget by this share of what lies between it and the strictest.
         undersample: This share of the records of owners that grant more than the mean takes no part.
@@ -117,6 +119,7 @@ class PlanConfig(Section):
     sampling: Literal["poisson", "without_replacement"] = "poisson"
     steering: SteeringConfig | None = None
     rounds: RoundsConfig | None = None
+    lasting: Annotated[float, Field(gt=0, le=1)] | None = None
     leave_out: Count | None = None
     lower: Share | None = None
     undersample: Annotated[float, Field(ge=0, lt=1)] | None = None
@@ -129,7 +132,7 @@ class PlanConfig(Section):
             raise ValueError("must be given for the method blend, and only for that")
         return weight
 
-    @field_validator("sampling", "steering", "rounds", "leave_out", "lower", "undersample", "teachers")
+    @field_validator("sampling", "steering", "rounds", "lasting", "leave_out", "lower", "undersample", "teachers")
     @classmethod
     def _of_the_method(cls, value: Any, info: Any) -> Any:
         taken = TAKEN_BY[info.field_name]
@@ -142,6 +145,7 @@ TAKEN_BY: dict[str, tuple[str, ...]] = {
     "sampling": STEERED,
     "steering": STEERED,
     "rounds": ("thresholds",),
+    "lasting": ("individual",),
     "leave_out": BASE,
     "lower": ("sample", "scale", "blend"),
     "undersample": BASE,

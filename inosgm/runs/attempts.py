@@ -36,8 +36,7 @@ class AttemptRun(Run):
 
     def __init__(self, directory: str | os.PathLike[str], attempt: Attempt, pause: float = 0.0) -> None:
         content = attempt.latest()
-        if content is not None:
-            _unpack(content, Path(directory))
+        self._begun = None if content is None else _unpack(content, Path(directory))
         super().__init__(directory)
         self._attempt, self._pause, self._saved = attempt, pause, monotonic()
 
@@ -47,6 +46,10 @@ class AttemptRun(Run):
         """Make a run in a folder that is deleted afterwards."""
         with TemporaryDirectory(prefix="inosgm-job-") as folder:
             yield cls(folder, attempt, pause)
+
+    def latest(self, at_most: int | None = None) -> Checkpoint | None:
+        """Return the checkpoint that the attempt began with, which is in no file: a killed process leaves none."""
+        return self._begun
 
     def save(self, checkpoint: Checkpoint, *, needed: bool = False) -> None:
         """Save a checkpoint, with what goes with it, in the store of the job."""
@@ -64,9 +67,12 @@ class AttemptRun(Run):
         """Do nothing: what the run comes to is the result of the job."""
 
 
-def _unpack(content: bytes, folder: Path) -> None:
+def _unpack(content: bytes, folder: Path) -> Checkpoint:
+    """Write what goes with a checkpoint into a folder, and return the checkpoint itself."""
     with zipfile.ZipFile(io.BytesIO(content)) as archive:
-        archive.extractall(folder)
+        (name,) = (name for name in archive.namelist() if name.startswith("checkpoint-"))
+        archive.extractall(folder, [other for other in archive.namelist() if other != name])
+        return Checkpoint.from_file(io.BytesIO(archive.read(name)))
 
 
 @contextmanager

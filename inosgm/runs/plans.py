@@ -9,6 +9,7 @@ from inosgm.baselines import plan_in_turn, plan_left_out, plan_lowered
 from inosgm.config import TrainingConfig
 from inosgm.config.learning import BASE, PlanConfig, RoundsConfig, SteeringConfig
 from inosgm.course import Course
+from inosgm.filters import plan_individual
 from inosgm.groups import plan_asc, plan_chosen_group
 from inosgm.ledger import Ledger
 from inosgm.owners import Owners
@@ -105,9 +106,16 @@ def _in_turn(wish: PlanConfig, owners: Owners, asked: Mapping[str, Any]) -> tupl
     return plan_in_turn(owners, **asked)
 
 
+def _individual(wish: PlanConfig, owners: Owners, asked: Mapping[str, Any]) -> Plan:
+    """Plan full batches, whatever batch is asked for."""
+    lasting = {} if wish.lasting is None else {"lasting": wish.lasting}
+    return plan_individual(owners, **lasting, **{name: asked[name] for name in asked if name != "expected_batch"})
+
+
 _PLANNERS: dict[str, Callable[..., Plan | tuple[Plan, ...]]] = {
     "asc": _asc,
     **dict.fromkeys(_CHOSEN, _azb),
     "thresholds": _thresholds,
     "in_turn": _in_turn,
+    "individual": _individual,
 }

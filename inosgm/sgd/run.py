@@ -6,7 +6,7 @@ import os
 import re
 import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Self
@@ -43,6 +43,8 @@ class Checkpoint:
     model: Mapping[str, Any]
     optimizer: Mapping[str, Any]
     schedule: Mapping[str, Any] | None
+    private: Mapping[str, Any] | None = field(default=None, repr=False)
+    """What must never leave the run, such as what each record has spent; not there when no step is left."""
 
     def to_bytes(self) -> bytes:
         """Return the content of a checkpoint file."""
@@ -51,7 +53,7 @@ class Checkpoint:
         return stream.getvalue()
 
     @classmethod
-    def from_file(cls, path: Path) -> Self:
+    def from_file(cls, path: Path | io.BytesIO) -> Self:
         """Read a checkpoint; no code in it is ever run."""
         content = torch.load(path, map_location="cpu", weights_only=True)
         missing = {entry.name for entry in fields(cls)} ^ content.keys()
@@ -166,7 +168,8 @@ class Run(RunFiles):
 
     def save(self, checkpoint: Checkpoint, *, needed: bool = False) -> None:
         """Write a checkpoint, whole or not at all; one that is not needed may be left out, which is not done here."""
-        write_durably(self._file(checkpoint.revision, checkpoint.step), checkpoint.to_bytes())
+        mode = 0o660 if checkpoint.private is None else 0o600
+        write_durably(self._file(checkpoint.revision, checkpoint.step), checkpoint.to_bytes(), mode=mode)
 
     def save_results(self, model: Mapping[str, Any], curve: str) -> None:
         """Write what the run has come to: parameters for `load_state_dict`, and the learning curve."""
@@ -174,6 +177,12 @@ class Run(RunFiles):
         torch.save(dict(model), stream)
         write_durably(self.path / MODEL, stream.getvalue())
         write_durably(self.path / CURVE, curve.encode())
+
+    def drop_before(self, step: int) -> None:
+        """Delete every checkpoint of fewer steps than these."""
+        for place in self._places():
+            if place[1] < step:
+                self._file(*place).unlink()
 
     def drop_after(self, step: int) -> None:
         """Delete every checkpoint of more steps than these, and what was made of the last one."""

@@ -247,6 +247,7 @@ class Trainer(Descent):
                     self._save(place)
             if place is not None and self.steps_done == self._end:
                 place.save_results(self.model.state_dict(), self._curve.to_json())
+                self._forget_private(place)
                 place.forget_key()
         return self._curve
 
@@ -305,6 +306,8 @@ class Trainer(Descent):
         """
         if len(self._course.plans) > 1 or self._steering is not None:
             raise ValueError("a run in stages, or one that is steered, has a plan that cannot be revised: begin anew")
+        if self._filter is not None:  # its steps share one charge, of which none may be undone
+            raise ValueError("a run in which every record pays for itself cannot be revised: begin anew")
         if run is None:
             made = self._made(data)
             plan = self._plan.revise(made, owners)
@@ -382,6 +385,10 @@ class Trainer(Descent):
         if self._steering is not None:
             self._steering.restore(json.loads(checkpoint.steering))
         self._follow(plan, key, released)
+        if self._filter is not None and released < plan.steps:
+            if checkpoint.private is None:
+                raise ValueError(f"{place.path} does not hold what its records have spent: begin a new run")
+            self._filter.restore(checkpoint.private["spent"].numpy())
 
     def _save(self, place: Run, *, needed: bool = False) -> None:
         place.save(
@@ -397,9 +404,22 @@ class Trainer(Descent):
                 model=self.model.state_dict(),
                 optimizer=self.optimizer.state_dict(),
                 schedule=None if self.schedule is None else self.schedule.state_dict(),
+                private=self._private(),
             ),
             needed=needed,
         )
+        self._forget_private(place)
+
+    def _private(self) -> dict[str, Any] | None:
+        """Return what the next step needs and nobody may see."""
+        if self._filter is None or self._released == self._plan.steps:
+            return None
+        return {"spent": torch.from_numpy(self._filter.spent)}
+
+    def _forget_private(self, place: Run) -> None:
+        """Delete the checkpoints that are no longer needed, if they hold what nobody may see."""
+        if self._filter is not None:
+            place.drop_before(self.steps_done)
 
     def _settings(self) -> dict[str, str]:
         """Say in words what steps are made with; the tail is that of the first plan."""

@@ -1,0 +1,108 @@
+"""Training in which every record pays for itself: it goes on after a kill, and shows nobody what records have spent."""
+
+import os
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from filter_worker import fit, trainer
+from training_worker import LABELS, X, Y, owners
+
+from inosgm import Ledger, TrainingConfig, certify, evaluate, plan_uniform
+from inosgm.audit.mechanism_audit import audit_mechanism
+from inosgm.sgd.run import RunFiles
+
+WORKER = Path(__file__).with_name("filter_worker.py")
+POINTS = [
+    ("inosgm.ledger:Ledger.bind", 3),
+    ("inosgm.sgd.run:Run.save", 2),
+    ("os:replace", 2),
+    ("inosgm.sgd.run:Run.drop_before", 2),
+    ("torch.optim:SGD.step", 4),
+    ("inosgm.sgd.run:Run.forget_key", 1),
+]
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+def weights(made):
+    return torch.cat([value.flatten() for value in made.model.state_dict().values()])
+
+
+def test_killed_again_and_again_a_run_ends_as_if_it_had_not_been(tmp_path):
+    whole = fit(tmp_path / "whole")
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "OMP_NUM_THREADS": "1"}
+    command = [
+        sys.executable,
+        str(WORKER),
+        str(tmp_path / "killed"),
+        *(str(part) for point in POINTS for part in point),
+    ]
+    ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+    assert not ended.returncode, ended.stderr
+    again = fit(tmp_path / "killed")
+    assert torch.equal(weights(whole), weights(again))
+    assert whole.curve == again.curve
+    ledger = Ledger(tmp_path / "killed" / "ledger")
+    assert [charge.spans for charge in ledger.history()] == [((0, 20),)]
+    assert ledger.spent()["strict"] <= 2.0 and ledger.spent()["open"] <= 6.0
+    assert (tmp_path / "whole" / "log.jsonl").read_text() == (tmp_path / "killed" / "log.jsonl").read_text()
+
+
+def test_a_resumed_run_knows_what_every_record_has_spent_and_nobody_else_does(tmp_path):
+    whole = trainer(key=11)
+    whole.fit(X, Y, steps=10, progress=False)
+    run = tmp_path / "run"
+    fit(run, steps=10)
+    again = trainer(key=11)
+    again.fit(X, Y, steps=0, run=run, progress=False)
+    spent = again._filter.spent
+    assert np.array_equal(whole._filter.spent, spent) and spent.max() > 0
+    assert (again._filter.bounds() == 0).any()  # some have left
+    (kept,) = run.glob("checkpoint-*.pt")  # of three, one is left
+    assert stat.S_IMODE(kept.stat().st_mode) == 0o600
+    assert "spent" not in repr(RunFiles(run).latest())
+    fit(run)
+    (kept,) = run.glob("checkpoint-*.pt")
+    assert RunFiles(run).latest().private is None
+    digits = {repr(float(number)).encode() for number in spent if number}
+    raw = {np.float64(number).tobytes() for number in spent if number}
+    for file in (path for path in run.rglob("*") if path.is_file()):
+        content = file.read_bytes()
+        assert not any(secret in content for secret in digits | raw), file.name
+
+
+def test_a_run_that_lost_what_records_have_spent_is_not_gone_on_with(tmp_path):
+    fit(tmp_path, steps=10)
+    (kept,) = tmp_path.glob("checkpoint-*.pt")
+    content = torch.load(kept, weights_only=True)
+    torch.save({**content, "private": None}, kept)
+    with pytest.raises(ValueError, match="what its records have spent"):
+        fit(tmp_path)
+
+
+def test_such_a_run_is_not_revised(tmp_path):
+    ledger = Ledger(tmp_path / "ledger", owners=owners())
+    made = trainer(key=11, ledger=ledger)
+    made.fit(X, Y, steps=3, progress=False)
+    with pytest.raises(ValueError, match="cannot be revised"):
+        made.revise(owners(open_=8.0), X, Y)
+    assert [charge.spans for charge in ledger.history()] == [((0, 20),)]
+
+
+def test_gradients_move_sums_by_no_more_than_they_pay_for():
+    made = trainer()
+    made.fit(X, Y, steps=4, progress=False)
+    assert 0.5 < certify(made, (X, Y), evaluations=60).ratio <= 1 + 1e-4  # float32
+    found = audit_mechanism(trainer(), "strict", runs=1000, data=(X, Y), confidence=0.999)
+    assert not found.contradicts and found.epsilon > 0.5
