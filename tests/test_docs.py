@@ -140,7 +140,7 @@ def check(command, arguments, line):
 
 def test_yaml_in_the_docs_is_a_configuration_or_commands(tmp_path):
     commands = typer.main.get_command(app).commands
-    for page, block in [(page, block) for page in PAGES for block in blocks_of(page, "yaml")]:
+    for page, block in [(one, block) for one in PAGES for block in blocks_of(one, "yaml")]:
         written = yaml.safe_load(block.text)
         if written.keys() <= commands.keys() - {"plan"}:
             for name, options in written.items():

@@ -62,15 +62,15 @@ class RoundsConfig(Section):
 
 
 class TeachersConfig(Section):
-    """Who votes, and how often; see `inosgm.ipate`.
+    """Who votes, and how often; see `inosgm.ipate`. Both numbers decide how much noise there is for a vote.
 
     Attributes:
         count: How many teachers.
         queries: About how many public records they vote.
     """
 
-    count: Count = 20
-    queries: Count = 200
+    count: Count
+    queries: Count
 
 
 class PlanConfig(Section):
@@ -93,7 +93,8 @@ class PlanConfig(Section):
         leave_out: So many of the strictest budgets take no part.
         lower: Everyone lowers its budget by this share of what lies between it and the strictest.
         undersample: This share of the records of owners that grant more than the mean takes no part.
-        teachers: For ipate_upsample and ipate_weight.
+        teachers: For ipate_upsample and ipate_weight, whose teachers and student make the steps, without noise; other
+            methods have none, so that a comparison can have one section for all.
     """
 
     method: Literal[
@@ -125,6 +126,11 @@ class PlanConfig(Section):
     undersample: Annotated[float, Field(ge=0, lt=1)] | None = None
     teachers: TeachersConfig | None = None
 
+    @property
+    def by_votes(self) -> bool:
+        """Whether teachers vote, and a student learns from that."""
+        return self.method in VOTING
+
     @field_validator("weight")
     @classmethod
     def _of_a_blend(cls, weight: float | None, info: Any) -> float | None:
@@ -132,7 +138,7 @@ class PlanConfig(Section):
             raise ValueError("must be given for the method blend, and only for that")
         return weight
 
-    @field_validator("sampling", "steering", "rounds", "lasting", "leave_out", "lower", "undersample", "teachers")
+    @field_validator("sampling", "rounds", "leave_out", "lower", "undersample")
     @classmethod
     def _of_the_method(cls, value: Any, info: Any) -> Any:
         taken = TAKEN_BY[info.field_name]
@@ -143,15 +149,12 @@ class PlanConfig(Section):
 
 TAKEN_BY: dict[str, tuple[str, ...]] = {
     "sampling": STEERED,
-    "steering": STEERED,
     "rounds": ("thresholds",),
-    "lasting": ("individual",),
     "leave_out": BASE,
     "lower": ("sample", "scale", "blend"),
     "undersample": BASE,
-    "teachers": VOTING,
 }
-"""Which methods take which keys."""
+"""Which methods take which keys; steering, lasting and teachers may stand in any file, for methods that ask them."""
 
 
 class LossConfig(Section):

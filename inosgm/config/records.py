@@ -19,11 +19,14 @@ class DataConfig(Section):
             and returns an `inosgm.datasets.Dataset`.
         root: The data directory; what INOSGM_DATA says if not given.
         subset: Train on so many of its training records, drawn at random; all if not given.
+        public: Take so many of its held-out records away, the same ones for every seed: their inputs are public and
+            nobody looks at their classes. IPATE labels them; other methods are then evaluated on the same records.
     """
 
     name: str
     root: str | None = None
     subset: Count | None = None
+    public: Count | None = None
 
     @field_validator("name")
     @classmethod

@@ -77,7 +77,22 @@ class TrainingConfig(Section):
     def _fitting(self) -> Self:
         if self.data.subset is not None and isinstance(self.owners, FileOwners):
             raise ValueError("data.subset does not go with owners.csv, which has a row for each training record")
+        if self.plan.by_votes:
+            self._require_votes()
         return self
+
+    def _require_votes(self) -> None:
+        """Raise for a configuration of IPATE that lacks something, or has what would do nothing."""
+        teachers, public = self.plan.teachers, self.data.public
+        if teachers is None:
+            raise ValueError(f"plan.teachers must be given for {self.plan.method}, such as {{count: 50, queries: 200}}")
+        if public is None or public < teachers.queries:
+            raise ValueError(
+                f"data.public must be at least plan.teachers.queries, {teachers.queries}, got {public}: teachers label "
+                "public records, which are taken from the held-out ones"
+            )
+        if self.tail.kind != "none":
+            raise ValueError(f"tail does not go with plan.method {self.plan.method}: votes have no order")
 
     @classmethod
     def from_yaml(cls, path: str | os.PathLike[str], changes: Sequence[str] = ()) -> Self:

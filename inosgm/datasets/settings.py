@@ -26,11 +26,13 @@ class Prepared:
         dataset: The records to train on, chosen and labelled as the setting says, and those held out.
         owners: The owners of the training records.
         groups: One label per held-out record: its owner where a class has one (or mostly one), or else its class.
+        public: Inputs of public records, which are neither trained on nor held out; there may be none.
     """
 
     dataset: Dataset
     owners: Owners
     groups: np.ndarray
+    public: np.ndarray | None = None
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -182,7 +182,7 @@ class Drive:
             return True
         try:
             costs = self._task.cost(self._specs[job])
-            if costs is not None:
+            if costs:
                 self._store.charge(job, costs, self._ledger)
         except OSError:
             raise

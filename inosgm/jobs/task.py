@@ -64,7 +64,7 @@ class Task(Protocol):
     """
 
     def cost(self, spec: JobSpec) -> tuple[Cost, ...] | None:
-        """Return what a job asks of owners, None for nothing; asked before its first try, where the run was started.
+        """Return what a job asks of owners, None or () for nothing; asked before its first try, where it was started.
 
         There is a cost for every stage of a job, and for whatever it releases beside.
         """

@@ -84,6 +84,7 @@ def build(config: TrainingConfig, *, source: Source | None = None, note: str = "
         ValueError: for what does not fit together, with the path of the key.
         FileNotFoundError: for data that is not there.
     """
+    _require_one_model(config)
     begun = directory.begun(config)
     chosen = parts.prepared(config, read(config) if source is None else source)
     ledger = parts.ledger_of(config, chosen.owners if begun.course is None else None)
@@ -130,6 +131,7 @@ def trainer_of(
     note: str = "",
 ) -> Trainer:
     """Make the trainer of a learner, for a plan and the owners of the records."""
+    _require_one_model(config)
     fit = config.training
     first = plan.first if isinstance(plan, Course) else plan
     return kind(
@@ -150,6 +152,15 @@ def trainer_of(
         ledger=ledger,
         note=note,
     )
+
+
+def _require_one_model(config: TrainingConfig) -> None:
+    """Raise for a method that trains several models, as jobs."""
+    if config.plan.by_votes:
+        raise ValueError(
+            f"plan.method: {config.plan.method} trains teachers before its student, as jobs of a store: take "
+            "`inosgm train --seeds 1 --store DIR`, or `inosgm compare`"
+        )
 
 
 def require_diagnosable(config: TrainingConfig, plan: Plan, groups: np.ndarray) -> None:

@@ -29,21 +29,17 @@ class Method:
 
 NO_TAIL = {"tail": {"kind": "none"}}
 
-_PLAIN = dict.fromkeys(("leave_out", "lower", "undersample", "rounds", "teachers", "steering", "lasting"))
+_PLAIN = dict.fromkeys(("leave_out", "lower", "undersample", "rounds"))
 
 
 def _changes(method: str | None = None, *, ordered: bool = False, **others: Any) -> dict[str, Any]:
     """Return the keys of a method: its plan, none of the keys of other methods, and no tail unless it is ordered.
 
-    Methods that follow losses keep the `steering` of the file, individual accounting keeps `lasting`.
+    All keep `steering`, `lasting` and `teachers` of the file, which some ask.
     """
     keys: dict[str, Any] = {"sampling": "poisson", **_PLAIN, **others}
     if method is not None:
         keys |= {"method": method, "weight": None}
-    if method is not None and method.startswith(("asc", "azb")):
-        del keys["steering"]
-    if method == "individual":
-        del keys["lasting"]
     return {**{f"plan.{name}": value for name, value in keys.items()}, **({} if ordered else NO_TAIL)}
 
 

@@ -40,6 +40,8 @@ def about(key: str) -> Iterator[None]:
 def prepared(config: TrainingConfig, source: Source) -> Prepared:
     """Choose the records, and say who owns them: a function of the configuration and what was read for it."""
     chosen = _chosen(config, source)
+    if config.data.public is not None:
+        chosen = _apart(chosen, config.data.public)
     if config.plan.undersample is None:
         return chosen
     kept = undersampled(chosen.owners, config.plan.undersample, config.seed)
@@ -49,6 +51,21 @@ def prepared(config: TrainingConfig, source: Source) -> Prepared:
             dataset=replace(chosen.dataset, x=chosen.dataset.x[kept], y=chosen.dataset.y[kept]),
             owners=chosen.owners.only(kept),
         )
+
+
+def _apart(chosen: Prepared, size: int) -> Prepared:
+    """Take public records from the held-out ones: the same for every seed and method, without their classes."""
+    dataset, held_out = chosen.dataset, len(chosen.dataset.y_test)
+    if size >= held_out:
+        raise ValueError(f"data.public: must leave some of the {held_out} held-out records, got {size}")
+    drawn = np.random.default_rng([*b"public"]).permutation(held_out)
+    rest = np.sort(drawn[size:])
+    return replace(
+        chosen,
+        dataset=replace(dataset, x_test=dataset.x_test[rest], y_test=dataset.y_test[rest]),
+        groups=chosen.groups[rest],
+        public=dataset.x_test[drawn[:size]],
+    )
 
 
 def _chosen(config: TrainingConfig, source: Source) -> Prepared:

@@ -1,16 +1,17 @@
 """From the `plan` section of a configuration to the plans that a run follows, and what steers them."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from inosgm import planning
-from inosgm.accounting import ACCOUNTANTS
+from inosgm.accounting import ACCOUNTANTS, Segment
 from inosgm.baselines import plan_in_turn, plan_left_out, plan_lowered
 from inosgm.config import TrainingConfig
-from inosgm.config.learning import BASE, PlanConfig, RoundsConfig, SteeringConfig
+from inosgm.config.learning import BASE, VOTING, PlanConfig, RoundsConfig, SteeringConfig
 from inosgm.course import Course
 from inosgm.filters import plan_individual
 from inosgm.groups import plan_asc, plan_chosen_group
+from inosgm.ipate.teachers import FORMS, Teachers
 from inosgm.ledger import Ledger
 from inosgm.owners import Owners
 from inosgm.plan import Plan
@@ -112,10 +113,23 @@ def _individual(wish: PlanConfig, owners: Owners, asked: Mapping[str, Any]) -> P
     return plan_individual(owners, **lasting, **{name: asked[name] for name in asked if name != "expected_batch"})
 
 
+def teachers_of(wish: PlanConfig, owners: Owners, past: Sequence[Segment] = ()) -> Teachers:
+    """Return who votes, for a method that lets teachers vote."""
+    if wish.teachers is None:
+        raise ValueError(f"teachers must be given for {wish.method}")
+    count, queries, accountant = wish.teachers.count, wish.teachers.queries, ACCOUNTANTS[wish.accountant]
+    return FORMS[wish.method](owners, count=count, queries=queries, accountant=accountant, past=past)
+
+
+def _by_votes(wish: PlanConfig, owners: Owners, asked: Mapping[str, Any]) -> Plan:
+    return teachers_of(wish, owners, asked["past"]).plan
+
+
 _PLANNERS: dict[str, Callable[..., Plan | tuple[Plan, ...]]] = {
     "asc": _asc,
     **dict.fromkeys(_CHOSEN, _azb),
     "thresholds": _thresholds,
     "in_turn": _in_turn,
     "individual": _individual,
+    **dict.fromkeys(VOTING, _by_votes),
 }

@@ -153,6 +153,10 @@ class Study:
         with ThreadPoolExecutor(WRITERS) as pool:
             list(pool.map(self.add, self.specs))
         outcome = executor.run(self.task, self.specs, self.store, attempts=attempts, ledger=ledger, progress=progress)
+        for spec in self.specs:
+            if spec.id in outcome.done:
+                for earlier in self.task.before(spec):  # has served its purpose, and is not for keeping
+                    self.store.forget(earlier.id)
         return Seeds(store=self.store, outcome=outcome)
 
     def begin(self) -> Ledger | None:

@@ -14,6 +14,7 @@ from inosgm.runs.attempts import PAUSE, AttemptRun, threads
 from inosgm.runs.building import Training, assembled, require_diagnosable
 from inosgm.runs.code import code_version, require_code
 from inosgm.runs.directory import located
+from inosgm.runs.school import TEACHER, School
 from inosgm.runs.source import Source
 from inosgm.runs.training import fitted
 from inosgm.sgd.curve import LearningCurve
@@ -62,17 +63,20 @@ class TrainingTask:
     def __init__(self, source: Source) -> None:
         self._source, self._outline = source, source.outline()
         self._courses: dict[Any, Course] = {}
+        self._school = School(source)
 
     def owners(self, spec: JobSpec) -> Owners:
         """Return the owners of the records that a job trains on."""
         return parts.prepared(config_of(spec), self._outline).owners
 
     def cost(self, spec: JobSpec) -> tuple[Cost, ...]:
-        """Return what a job asks of the owners: all steps of its plan.
+        """Return what a job asks of the owners: all steps of its plan; nothing for a teacher, who releases nothing.
 
         Raises:
             ValueError: for a job that cannot be trained with the records that its seed chooses.
         """
+        if spec.kind == TEACHER:
+            return ()
         config = config_of(spec)
         chosen = parts.prepared(config, self._outline)
         course = self._course(config, chosen.owners)
@@ -80,8 +84,8 @@ class TrainingTask:
         return course.costs(job=spec.id, note=f"{spec.kind}, index {spec.index}")
 
     def before(self, spec: JobSpec) -> Sequence[JobSpec]:
-        """Return the jobs that a training run builds on: none."""
-        return ()
+        """Return the jobs that a training run builds on: the teachers of a student of IPATE, if it is one."""
+        return self._school.teachers(spec) if config_of(spec).plan.by_votes else ()
 
     def check(self, spec: JobSpec, *, on_cpu: bool = False) -> None:
         """Raise for a job that cannot be trained, as far as can be said before anything is charged.
@@ -93,7 +97,11 @@ class TrainingTask:
         Raises:
             ValueError: for what is wrong with it; what the model and the loss raise is left as it is.
         """
-        self._training(spec, on_cpu=on_cpu).check()
+        config = _tried(config_of(spec), on_cpu=on_cpu)
+        if config.plan.by_votes:
+            self._school.check(config)
+        else:
+            self._training(config).check()
 
     def run(self, spec: JobSpec, attempt: Attempt, *, watch: Callable[[LearningCurve], None] | None = None) -> Result:
         """Train, or go on with it, and say what came out.
@@ -108,8 +116,13 @@ class TrainingTask:
             Stopped: if it was asked to, with a checkpoint to go on from.
             RuntimeError: where the code is not that of the spec.
         """
-        require_code(spec, config_of(spec))
-        training = self._training(spec, attempt.key, attempt.ledger)
+        config = config_of(spec)
+        require_code(spec, config)
+        if spec.kind == TEACHER:
+            return self._school.teach(spec, attempt)
+        if config.plan.by_votes:
+            return self._school.study(spec, config, attempt, watch)
+        training = self._training(config, attempt.key, attempt.ledger)
         pause = PAUSE if training.config.training.checkpoint_every is None else 0.0
         with threads(), AttemptRun.of(attempt, pause) as run:
             found = fitted(training, run=run, watch=watch, stop=attempt.stopping)
@@ -121,14 +134,8 @@ class TrainingTask:
             arrays={name: as_numpy(value) for name, value in training.trainer.model.state_dict().items()},
         )
 
-    def _training(
-        self, spec: JobSpec, key: int | None = None, ledger: LedgerHook | None = None, *, on_cpu: bool = False
-    ) -> Training:
+    def _training(self, config: TrainingConfig, key: int | None = None, ledger: LedgerHook | None = None) -> Training:
         """Make all that is trained."""
-        config = config_of(spec)
-        if on_cpu:
-            parts.device_of(config)  # must be a device, whether or not there is one here
-            config = config.changed({"training.device": "cpu"})
         chosen = parts.prepared(config, self._source)
         return assembled(config, chosen, self._course(config, chosen.owners), key=key, ledger=ledger)
 
@@ -139,3 +146,11 @@ class TrainingTask:
         if wish not in self._courses:
             self._courses[wish] = plans.planned(config, owners, None)
         return self._courses[wish]
+
+
+def _tried(config: TrainingConfig, *, on_cpu: bool) -> TrainingConfig:
+    """Return a configuration as it is tried before anything is charged."""
+    if not on_cpu:
+        return config
+    parts.device_of(config)  # must be a device, whether or not there is one here
+    return config.changed({"training.device": "cpu"})

@@ -1,0 +1,179 @@
+"""IPATE as jobs: teachers that learn without noise, and the student that builds on their noisy votes."""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from inosgm.config import TrainingConfig
+from inosgm.datasets.settings import Prepared
+from inosgm.ipate import NoisyVotes, Teachers, lessons
+from inosgm.ipate.learning import Learning, learn
+from inosgm.jobs import Attempt, JobSpec, Result
+from inosgm.owners import Owners
+from inosgm.runs import parts
+from inosgm.runs.attempts import PAUSE, threads
+from inosgm.runs.building import FEW, PRECISIONS
+from inosgm.runs.plans import teachers_of
+from inosgm.runs.source import Source
+from inosgm.runs.training import Evaluated
+from inosgm.sgd.curve import LearningCurve
+from inosgm.sgd.gradients import fix_in_place
+from inosgm.sgd.losses import per_record
+from inosgm.sgd.metrics import Evaluation
+from inosgm.sgd.predictions import as_numpy
+
+TEACHER = "teacher"
+"""The kind of the jobs that a student builds on."""
+
+
+class School:
+    """Does the jobs of IPATE. A teacher comes to its votes, which are secret and were never released; its model is not
+    kept. A student comes to what every training run comes to.
+
+    **Guarantee.** That of `NoisyVotes`, for all that a student's job comes to: it learns from public inputs and
+    released labels, and whatever is computed from these costs nothing more. A job that is repeated adds the same noise
+    to the same votes. Teachers that are done stay done.
+
+    Args:
+        source: What the configurations of the jobs read from files.
+    """
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self._known: dict[Any, Teachers] = {}
+
+    def teachers(self, student: JobSpec) -> tuple[JobSpec, ...]:
+        """Return the jobs of a student's teachers, whose seeds are children of the student's own."""
+        count = TrainingConfig.from_dict(student.configuration).plan.teachers
+        assert count is not None  # which the configuration has seen to
+        seeded = {**student.configuration, "seed": student.seed}
+        first = replace(student, kind=TEACHER, configuration=seeded, index=0)
+        return tuple(replace(first, index=number) for number in range(count.count))
+
+    def teach(self, spec: JobSpec, attempt: Attempt) -> Result:
+        """Let a teacher learn from its records, and vote on the queries.
+
+        Raises:
+            Stopped: if it was asked to, with a checkpoint to go on from.
+        """
+        config = TrainingConfig.from_dict(spec.configuration)
+        chosen = parts.prepared(config, self._source)
+        teachers = self._of(config, chosen.owners)
+        mine = lessons(teachers, chosen.owners.of_record, seed=config.seed)[spec.index]
+        dataset = chosen.dataset
+        own = config.model_copy(update={"seed": spec.seed})
+        with threads():
+            teacher = _learning(own, chosen, (dataset.x[mine], dataset.y[mine]))
+            learn(teacher, config.plan.steps, attempt, pause=_pause(config))
+            votes = teacher.predict(_queries(chosen, teachers.queries))
+        return Result(arrays={"votes": votes}, secret=True)
+
+    def study(
+        self,
+        spec: JobSpec,
+        config: TrainingConfig,
+        attempt: Attempt,
+        watch: Callable[[LearningCurve], None] | None = None,
+    ) -> Result:
+        """Release the votes of the teachers, and let the student learn from the labels.
+
+        Args:
+            spec: The job.
+            config: Its configuration, with its seed.
+            attempt: Where it is saved, what teachers came to, and who says when to stop.
+            watch: Is given the learning curve after every evaluation.
+
+        Raises:
+            Stopped: if it was asked to, with a checkpoint to go on from.
+        """
+        chosen = parts.prepared(config, self._source)
+        teachers = self._of(config, chosen.owners)
+        votes = np.stack([attempt.result(one.id).arrays["votes"] for one in self.teachers(spec)])
+        mechanism = NoisyVotes(teachers, len(chosen.dataset.classes), key=attempt.key, ledger=attempt.ledger)
+        steps = config.plan.steps
+        often = config.training.evaluate_every or -(-steps // 10)
+        held_out = (chosen.dataset.x_test, chosen.dataset.y_test, chosen.groups)
+        with threads():
+            queries = _queries(chosen, teachers.queries)
+            student = _learning(config, chosen, (queries, mechanism.labels(votes)))
+
+            def look(step: int) -> bool:
+                if step % often and step != steps:
+                    return False
+                student.look(step, held_out)
+                return True
+
+            seen = None if watch is None else lambda: watch(_curve(student))
+            learn(student, steps, attempt, pause=_pause(config), look=look, watch=seen)
+            evaluation = student.evaluate(*held_out)
+        found = Evaluated(plan=teachers.plan, step=1, steps_done=steps, evaluation=evaluation)
+        spent = teachers.plan.spent()
+        epsilon = {"least": float(spent.min()), "most": float(spent.max())}
+        rows = [{**row, "epsilon": epsilon} for row in student.rows]
+        return Result(
+            values={**found.to_dict(), "curve": json.loads(_curve(student).to_json()), "log": rows},
+            arrays={name: as_numpy(value) for name, value in student.model.state_dict().items()},
+        )
+
+    def check(self, config: TrainingConfig) -> None:
+        """Raise for a model, a loss or held-out records that cannot be worked with; only public inputs are tried.
+
+        Raises:
+            ValueError: for records of the data set; what model and loss raise is left as it is.
+        """
+        chosen = parts.prepared(config, self._source)
+        if not len(chosen.dataset.y_test):
+            raise ValueError(f"data: {config.data.name} has no held-out records")
+        few = _queries(chosen, FEW)
+        trial = _learning(config, chosen, (few, np.zeros(len(few), dtype=np.int64)))
+        trial.step(1)
+        trial.predict(few)
+        trial.evaluate(chosen.dataset.x_test[:FEW], chosen.dataset.y_test[:FEW], chosen.groups[:FEW])
+
+    def _of(self, config: TrainingConfig, owners: Owners) -> Teachers:
+        """Say who the teachers are; owners and wishes that are the same get those that were found for them."""
+        numbers = (owners.sizes.tobytes(), owners.epsilon.tobytes(), owners.delta.tobytes())
+        wish = (owners.labels, numbers, config.plan)
+        if wish not in self._known:
+            with parts.about("plan"):
+                self._known[wish] = teachers_of(config.plan, owners)
+        return self._known[wish]
+
+
+def _learning(config: TrainingConfig, chosen: Prepared, data: tuple[np.ndarray, np.ndarray]) -> Learning:
+    """Make what learns from some records as a configuration says."""
+    learner, fit = parts.learner_of(config, chosen.dataset), config.training
+    if fit.fix:
+        fix_in_place(learner.model, learner.optimizer)
+    return Learning(
+        model=learner.model,
+        loss=per_record(learner.loss),
+        optimizer=learner.optimizer,
+        schedule=learner.schedule,
+        data=data,
+        batch=max(1, round(config.plan.expected_batch)),
+        seed=config.seed,
+        max_physical_batch=fit.max_physical_batch,
+        autocast=None if fit.autocast is None else PRECISIONS[fit.autocast],
+    )
+
+
+def _queries(chosen: Prepared, count: int) -> np.ndarray:
+    """Return the inputs that are labelled, the first of the public ones."""
+    assert chosen.public is not None  # which the configuration has seen to
+    return np.asarray(chosen.public[:count])
+
+
+def _pause(config: TrainingConfig) -> float:
+    """Return how many seconds lie between checkpoints, at least."""
+    return PAUSE if config.training.checkpoint_every is None else 0.0
+
+
+def _curve(student: Learning) -> LearningCurve:
+    curve = LearningCurve()
+    for row in student.rows:
+        curve.append(row["step"], Evaluation.from_dict(row["evaluation"]))
+    return curve
