@@ -18,12 +18,14 @@ class Setting:
         source: The table of a paper that it is from.
         metric: What learning rates are chosen by.
         published: What that table says about some methods, by measure.
+        senseless: Methods that have nothing to do here, because all budgets are the same.
     """
 
     name: str
     source: str
     metric: Metric
     published: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    senseless: Sequence[str] = ()
 
 
 SCALE = "idp-sgd scale"
@@ -48,6 +50,7 @@ SETTINGS = {
             name="UM",
             source="ASC, Table 1",
             metric=Metric.worst_owner,
+            senseless=("leave-out",),
             published={name: {WORST: worst, AVERAGE: mean} for name, (worst, mean) in {**_ASC, **_AZB}.items()},
         ),
         Setting(
@@ -98,23 +101,21 @@ class Size:
     """How large everything is.
 
     Attributes:
-        data: The data set.
         base: What all methods have in common, as a YAML file would hold it; owners are the setting's.
         own: What some methods have of their own, by path of key: those that do not draw small batches, for example.
         rates: The learning rates that each method is tried with.
     """
 
-    data: str
     base: Mapping[str, Any]
     own: Mapping[str, Mapping[str, Any]]
     rates: Sequence[float]
 
     def configs(self, setting: Setting, methods: Sequence[str], root: str | None = None) -> dict[str, TrainingConfig]:
         """Return the configuration of each method on a setting."""
-        data, owners = {"name": self.data, "root": root}, {"setting": setting.name}
+        data, owners = {**self.base["data"], "root": root}, {"setting": setting.name}
         config = TrainingConfig.from_dict({**self.base, "data": data, "owners": owners})
         made = {}
-        for name in methods:
+        for name in (name for name in methods if name not in setting.senseless):
             changes = {"plan.method": "scale"} if name == SCALE else {}
             of_file = config.changed(changes)
             (one,) = methods_of(of_file, ["idp-sgd" if name == SCALE else name]).values()
@@ -122,30 +123,48 @@ class Size:
         return made
 
 
-def sized(data: str, steps: int, expected_batch: int, rates: Sequence[float]) -> Size:
-    """Return a size: an MLP with 32 hidden units, plain SGD, looked at only when it is trained."""
+def sized(data: str, *, steps: int, batch: int, public: int, teachers: int, whole: int, rates: Sequence[float]) -> Size:
+    """Return a size: an MLP with 32 hidden units, plain SGD, looked at only when it is trained.
+
+    Args:
+        data: The data set.
+        steps: Steps of all methods but those of `own`.
+        batch: Records in a batch, on average.
+        public: How many of the held-out records are public; teachers of IPATE vote about them.
+        teachers: How many teachers.
+        whole: Steps of methods that take all records in each.
+        rates: The learning rates.
+    """
+    plan = {"method": "sample", "steps": steps, "expected_batch": batch, "clip_norm": 1.0}
+    asked = {"teachers": {"count": teachers, "queries": public}}
+    votes = {"plan.steps": min(steps, 60), "plan.expected_batch": min(batch, 64)}
     return Size(
-        data=data,
         base={
+            "data": {"name": data, "public": public},
             "model": {"name": "mlp", "options": {"widths": [32], "activation": "tanh"}},
-            "plan": {"method": "sample", "steps": steps, "expected_batch": expected_batch, "clip_norm": 1.0},
+            "plan": {**plan, **asked},
             "tail": {"kind": "linear", "fraction": 0.5},
             "optimizer": {"name": "SGD", "lr": rates[0]},
             "training": {"evaluate_every": steps},
             "key": 0,  # repeatable, and so not private: for studies of public data
         },
-        own={},
+        own={
+            "individual": {"plan.steps": whole},
+            "individual-ino": {"plan.steps": whole},
+            "ipate-upsample": votes,
+            "ipate-weight": votes,
+        },
         rates=rates,
     )
 
 
-STUDY = sized("mnist", 300, 512, (3.0, 1.0, 9.0))
+STUDY = sized("mnist", steps=300, batch=512, public=40, teachers=100, whole=40, rates=(3.0, 1.0, 9.0))
 """What docs/results shows: MNIST, 60,000 + 10,000 images. Of rates that tie, the one in the middle is taken."""
 
-EMBEDDED = sized("mnist5k", 300, 256, (3.0, 1.0, 9.0))
+EMBEDDED = sized("mnist5k", steps=300, batch=256, public=20, teachers=40, whole=40, rates=(3.0, 1.0, 9.0))
 """The same with 4,000 + 1,000 images that come with an installed library: no files, and less of everything."""
 
-SMALL = sized("digits", 4, 64, (1.0,))
+SMALL = sized("digits", steps=5, batch=64, public=10, teachers=20, whole=5, rates=(1.0,))
 """To see that everything works, not for results."""
 
 METHOD_NAMES = (*METHODS, SCALE)
