@@ -25,6 +25,7 @@ from inosgm.accounting import (
 )
 from inosgm.accounting.along import epsilon_of_rows
 from inosgm.accounting.discrete import _leaders, _log_excess, discretise, ends
+from inosgm.accounting.inverses import multipliers
 from inosgm.accounting.menus import undominated
 from inosgm.accounting.pld import pld_epsilon
 from inosgm.accounting.rdp import POISSON
@@ -273,6 +274,17 @@ def test_histories_may_hold_menus_of_different_lengths(accountant):
     dearer = np.arange(90) // 30 * 0.01
     rows = Segment(np.stack([np.full(90, 0.01), 0.05 + dearer], axis=1), [[1.5, 1.6]], np.full(90, 100))
     assert np.unique(epsilon_of_rows([rows], np.full(90, 1e-5), accountant)).size == 3
+
+
+@pytest.mark.parametrize("accountant", ACCOUNTANTS.values(), ids=ACCOUNTANTS)
+def test_what_is_left_after_a_menu_can_be_spent(accountant):
+    past = Segment([[0.01, 0.02], [0.01, 0.01]], [[4.0, 6.0], [5.0, 9.0]], 100).rows_of(2)
+    two, rate, count = np.full(2, 2.0), np.full(2, 0.02), np.full(2, 300.0)
+    found = multipliers(two, np.full(2, 1e-5), rate, count, [past], accountant)
+    spent = accountant.epsilon([past, Segment(rate, found, count)], np.full(2, 1e-5))[0]
+    assert (spent <= 2).all()
+    np.testing.assert_allclose(spent, 2, rtol=1e-3)
+    assert found[0] > found[1]
 
 
 def test_equal_menus_are_worked_out_once():

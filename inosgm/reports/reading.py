@@ -208,7 +208,7 @@ def _charged(path: Path, plan: Plan, step: int) -> tuple[tuple[tuple[Cost, ...],
         return (costs,) if costs else (), np.array([spent[label] for label in plan.labels])
     if plan.past or not step:
         return (), plan.spent(step)
-    steps = replace(plan.cost(job=str(path)), steps=step)
+    steps = replace(plan.cost(job=str(path)), steps=int(plan.segment(step).steps.max()))
     return ((steps, *(other.cost(job=str(path)) for other in plan.beside)),), plan.spent(step)
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from inosgm import planning
 from inosgm.accounting import ACCOUNTANTS, Segment
-from inosgm.baselines import plan_in_turn, plan_left_out, plan_lowered
+from inosgm.baselines import plan_in_turn, plan_left_out, plan_lowered, plan_undersampled
 from inosgm.config import TrainingConfig
 from inosgm.config.learning import BASE, VOTING, PlanConfig, RoundsConfig, SteeringConfig
 from inosgm.course import Course
@@ -61,12 +61,15 @@ def one_plan(config: TrainingConfig, course: Course, what: str) -> Plan:
 def _base(wish: PlanConfig, owners: Owners, asked: Mapping[str, Any]) -> Plan:
     """Plan for all steps alike, for the budgets as they are, without the strictest, or lowered."""
     blend = {} if wish.weight is None else {"weight": wish.weight}
-    if wish.leave_out is not None and wish.lower is not None:
-        raise ValueError("leave_out and lower are methods of their own: set one of them")
+    given = [name for name in ("leave_out", "lower", "undersample") if getattr(wish, name) is not None]
+    if len(given) > 1:
+        raise ValueError(f"{' and '.join(given)} are methods of their own: set one of them")
     if wish.leave_out is not None:
         return plan_left_out(owners, strictest=wish.leave_out, method=wish.method, **blend, **asked)
     if wish.lower is not None:
         return plan_lowered(owners, share=wish.lower, method=wish.method, **blend, **asked)
+    if wish.undersample is not None:
+        return plan_undersampled(owners, share=wish.undersample, method=wish.method, **blend, **asked)
     methods: dict[str, Callable[..., Plan]] = {
         "sample": planning.plan_sample,
         "scale": planning.plan_scale,
