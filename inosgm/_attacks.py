@@ -214,7 +214,7 @@ class OnData:
             raise ValueError(
                 f"data must hold one record per owner entry: got {self._size} for {mechanism._owners.size}"
             )
-        sensitivities = mechanism.plan.sensitivities[mechanism._owners]
+        sensitivities = mechanism._now.sensitivities[mechanism._owners]
         self._filling = min(mechanism._tail.length / float(sensitivities.mean()), _MOST)
 
     def start(self, generator: np.random.Generator) -> tuple[np.ndarray, int]:
@@ -240,7 +240,7 @@ class OnData:
 
     def ratio(self, state: tuple[np.ndarray, int]) -> float:
         rows, added = state
-        bound = self._mechanism.plan.sensitivities[self._mechanism._owners[added]]
+        bound = self._mechanism._now.sensitivities[self._mechanism._owners[added]]
         with self._mechanism._without_chance():
             others = tree_leaves(self._mechanism._sum(self._data, rows[rows != added], step=0))
             sums = [tree_leaves(self._mechanism._sum(self._data, rows, step=0)), others]

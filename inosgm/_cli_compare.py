@@ -32,11 +32,19 @@ if TYPE_CHECKING:
     from inosgm.config import TrainingConfig
     from inosgm.runs import Comparison
 
+NAMES = (
+    "dp-sgd, idp-sgd, ino-sgd, asc, asc-ino, asc-published, azb, azb-prop, azb-weak, pdp-sgd, pdp-sgd-adaptive, "
+    "sampling, adapdp, individual, individual-ino, leave-out, one-after-another, undersample, lower, ipate-upsample, "
+    "ipate-weight"
+)
+"""The names of `runs.METHODS`, which is not imported for a help text."""
+
 MethodsOption = Annotated[
     str | None,
     typer.Option(
         "--methods",
-        help="Which, with commas, such as dp-sgd,asc,pdp-sgd; or all. Of one file else dp-sgd, idp-sgd and ino-sgd.",
+        help=f"Which, with commas, of {NAMES}; or all. Of one file else the first three. azb-weak breaks budgets, and "
+        "asc-published is in another unit of privacy.",
     ),
 ]
 TuneOption = Annotated[

@@ -9,7 +9,6 @@ from inosgm import _validate
 from inosgm._plan_file import Method
 from inosgm._stages import among, staged
 from inosgm.accounting import Accountant, Segment
-from inosgm.coins import siphash
 from inosgm.owners import Owners
 from inosgm.plan import Plan
 from inosgm.planning import wish_of
@@ -162,37 +161,51 @@ def plan_lowered(
     return staged(wish, owners, _shares(replace(wish, epsilon=epsilon), method, weight))
 
 
-def undersampled(owners: Owners, share: float, seed: int = 0) -> np.ndarray:
-    """Say of each record whether it is kept when owners with more than the mean epsilon leave out a share of theirs.
+def plan_undersampled(
+    owners: Owners,
+    *,
+    share: float,
+    steps: int,
+    expected_batch: float,
+    clip_norm: float,
+    method: Method = "sample",
+    weight: float | None = None,
+    accountant: Accountant | None = None,
+    past: Sequence[Segment] = (),
+) -> Plan:
+    """Plan as a method does, and leave out a share of the records of the less private, at random (INO-SGD, Table 3).
 
-    The mean is over owners, each counted once, as in INO-SGD, Table 3. Every record tosses one public coin before
-    training.
+    Less private is who grants more than the mean over owners, each counted once. The paper drops records once, before
+    training. Here they are dropped anew for every batch, by lower sample rates: no other record moves when one is
+    added or removed, which a choice by position would not say, and who is drawn less often pays less.
 
-    **Guarantee.** The coin of a record is a function of the seed and its own position, and of no other record. So of
-    two data sets that differ by a record, what is kept differs by that record or not at all, and whatever holds for
-    training on what is kept holds for all records. Nothing more: the coins are public, so nobody's privacy is
-    amplified by them, and no amplification is accounted for.
+    **Guarantee.** Every owner spends at most what it grants, and the less private, by design, less.
 
     Args:
         owners: Who grants what; see Owners.
-        share: The probability with which a record of these owners is left out, in [0, 1).
-        seed: Of the coins.
+        share: The probability with which a record of theirs is left out, in [0, 1).
+        steps: How many releases there will be.
+        expected_batch: As in the plan of the method, before any is left out; sums are still divided by it.
+        clip_norm: Likewise.
+        method: "sample", "scale", "blend" or "uniform".
+        weight: Of a blend, and of nothing else.
+        accountant: PLD() if not given.
+        past: What was done to the owners' records before, which counts.
 
-    Returns:
-        One truth value per record.
+    Raises:
+        ValueError: naming the argument that cannot be, or the owner whose budget does not fit.
 
-    >>> owners = Owners(of_record=["a"] * 1000 + ["b"] * 1000, epsilon={"a": 1.0, "b": 3.0}, delta=1e-5)
-    >>> kept = undersampled(owners, 0.3)
-    >>> bool(kept[:1000].all()), bool(600 < kept[1000:].sum() < 800)
-    (True, True)
+    >>> owners = Owners(of_record=list("ab") * 300, epsilon={"a": 1.0, "b": 3.0}, delta=1e-5)
+    >>> plan_undersampled(owners, share=0.5, steps=100, expected_batch=40, clip_norm=1.0).spent().round(2)
+    array([1.  , 1.41])
     """
     share = _validate.number("share", share, least=0, most=1)
     if share == 1:
         raise ValueError("share must be below 1: nothing would be left of some owners")
-    generous = owners.epsilon > owners.epsilon.mean()
-    secret = np.random.SeedSequence(_validate.count("seed", seed)).generate_state(2, np.uint64).tobytes()
-    coins = siphash(secret, np.arange(owners.n_records))
-    return np.asarray(~generous[owners.of_record] | (coins >= np.uint64(np.ldexp(share, 64))))
+    wish = wish_of(owners, steps, expected_batch, clip_norm, accountant, past)
+    shares = _shares(wish, method, weight)
+    kept = np.where(wish.epsilon > wish.epsilon.mean(), 1 - share, 1.0)
+    return staged(wish, owners, shares._replace(sample_rates=shares.sample_rates * kept))
 
 
 def _shares(wish: Wish, method: Method, weight: float | None) -> Shares:

@@ -1,5 +1,6 @@
 """Individual accounting: every record pays for itself, by the norm of what it gives, until its allowance is used up."""
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -9,7 +10,7 @@ from inosgm.accounting import Accountant, Segment
 from inosgm.owners import Owners
 from inosgm.plan import Plan
 from inosgm.planning import wish_of
-from inosgm.shares import Wish
+from inosgm.shares import scale_shares
 
 LEAST = 1e-6
 """A record that takes part counts for at least this part of C: over six orders of magnitude sums of norms are exact."""
@@ -41,15 +42,16 @@ def plan_individual(
     Args:
         owners: Who grants what; see Owners.
         steps: How many releases there will be.
-        clip_norm: C, the most that a record contributes to a step.
-        lasting: In (0, 1], the share of the steps that a record lasts if it contributes C to each, on average over all
-            records. At 1 everybody lasts to the end, with the noise of `plan_uniform`; a smaller share means
-            less noise, and that more records leave early, those of strict owners and with long gradients first.
+        clip_norm: The mean over all records of C, the most that a record contributes to a step. Owners have the
+            sensitivities of `plan_scale`, so that nobody's records have to leave before those of others.
+        lasting: In (0, 1], the share of the steps that a record lasts if it contributes C to each. At 1 everybody lasts
+            to the end, with the noise of `plan_scale`; a smaller share means less noise, and that records with long
+            gradients leave early.
         accountant: PLD() if not given.
         past: What was done to the owners' records before, which counts: ledger.past(owners) knows.
 
     Returns:
-        The plan, with the allowances in it. Its steps are those of `plan.allowance`, not those of a sampled Gaussian.
+        The plan, with the allowances in it.
 
     Raises:
         ValueError: naming the argument that cannot be, or the owner whose budget does not fit and what to change.
@@ -63,13 +65,12 @@ def plan_individual(
     records = int(owners.sizes.sum()) if isinstance(owners, Owners) else 1
     wish = wish_of(owners, steps, records, clip_norm, accountant, past)
     share = _validate.number("lasting", lasting, above=0, most=1)
-    groups, kinds = wish.grouped()
-    found = groups.multipliers(1.0)
+    full = scale_shares(wish)
     plan = Plan(
-        sample_rates=np.ones(kinds.size),
-        sensitivities=np.full(kinds.size, wish.clip_norm),
+        sample_rates=full.sample_rates,
+        sensitivities=full.sensitivities,
         sizes=wish.sizes,
-        noise_scale=wish.clip_norm * _multiplier(groups, found, share),
+        noise_scale=math.sqrt(share) * full.noise_scale,
         steps=wish.steps,
         labels=wish.labels,
         epsilon=wish.epsilon,
@@ -77,24 +78,10 @@ def plan_individual(
         accountant=wish.accountant.name,
         method="individual",
         past=wish.past,
-        allowance=(wish.steps * found**-2.0)[kinds],
+        allowance=wish.steps * (full.sensitivities / full.noise_scale) ** 2,
     )
     object.__setattr__(plan, "_owners", owners)
     return plan
-
-
-def _multiplier(wish: Wish, alone: np.ndarray, lasting: float) -> float:
-    """Return the noise multiplier with which records of full norm last a share of the steps, on average.
-
-    With x its square, those of owner n last min(1, x / alone_n^2); the mean over all records bends at these squares
-    only, and is linear in between.
-    """
-    order = np.argsort(alone)
-    squares, part = alone[order] ** 2, wish.sizes[order] / wish.records
-    ended = np.cumsum(part)
-    rising = np.cumsum((part / squares)[::-1])[::-1] - part / squares
-    means = ended + squares * rising
-    return float(np.sqrt(np.interp(lasting, np.append(0.0, means), np.append(0.0, squares))))
 
 
 class Filter:

@@ -320,25 +320,32 @@ class Ledger:
                 if steps
             )
 
+    def costs(self) -> tuple[Cost, ...]:
+        """Return what was charged so far, equal steps added up, whatever their jobs are."""
+        with self._books(write=False):
+            found = []
+            for digest, count in ((digest, count) for digest, count in self._steps.items() if count):
+                group = self._tables[digest].groups(len(self._labels))
+                paying = np.flatnonzero(group >= 0)
+                cost = Cost(
+                    labels=tuple(self._labels[owner] for owner in paying.tolist()),
+                    sample_rates=self._tables[digest].sample_rates[group[paying]],
+                    noise_multipliers=self._tables[digest].noise_multipliers[group[paying]],
+                    steps=count,
+                    unit=self._unit,
+                )
+                found.append(cost)
+            return tuple(found)
+
     def rehearsal(self) -> "Ledger":
         """Return a ledger in memory, with the grants and the costs of this one so far: to see what could be paid."""
         with self._books(write=False):
-            labels, steps = list(self._labels), {digest: count for digest, count in self._steps.items() if count}
-            budgets = (dict(zip(labels, column.tolist(), strict=True)) for column in (self._granted, self._delta))
-            epsilon, delta = budgets
-            trial = Ledger(owners=Owners(of_record=labels, epsilon=epsilon, delta=delta), accountant=self._accountant)
-            for digest, count in steps.items():
-                segment = self._tables[digest].segment(count, len(labels), list(range(len(labels))))
-                paying = np.flatnonzero(segment.sample_rate.reshape(len(labels), -1).any(axis=1))
-                trial.charge(
-                    Cost(
-                        labels=tuple(labels[owner] for owner in paying.tolist()),
-                        sample_rates=segment.sample_rate[paying],
-                        noise_multipliers=segment.noise_multiplier[paying],
-                        steps=count,
-                        unit=self._unit,
-                    )
-                )
+            columns = (self._granted.tolist(), self._delta.tolist())
+            epsilon, delta = (dict(zip(self._labels, column, strict=True)) for column in columns)
+            owners = Owners(of_record=self._labels, epsilon=epsilon, delta=delta)
+            trial = Ledger(owners=owners, accountant=self._accountant)
+            for cost in self.costs():
+                trial.charge(cost)
         return trial
 
     def events(self) -> dict[Label, Any]:

@@ -73,21 +73,6 @@ class Owners:
                 value.setflags(write=False)
             object.__setattr__(self, name, value)
 
-    def only(self, records: np.ndarray) -> "Owners":
-        """Return the owners of some of the records, given by a mask or by positions; who has none is left out.
-
-        >>> owners = Owners(of_record=["a", "b", "a"], epsilon={"a": 1.0, "b": 2.0}, delta=1e-5)
-        >>> owners.only(np.array([True, False, False])).labels
-        ('a',)
-        """
-        index = self.of_record[records]
-        budgets = {
-            name: {self.labels[place]: float(getattr(self, name)[place]) for place in np.unique(index).tolist()}
-            for name in ("epsilon", "delta")
-        }
-        labels = np.array(self.labels, dtype=object if isinstance(self.labels[0], str) else None)
-        return Owners(of_record=labels[index], **budgets)
-
     @classmethod
     def from_table(
         cls,

@@ -1,7 +1,7 @@
 """The runs of `training_worker`, with records that pay for themselves."""
 
 import training_worker
-from training_worker import Trainer, LinearTail, nn, owners, sgd, torch
+from training_worker import LinearTail, Trainer, nn, owners, sgd, torch
 
 from inosgm import plan_individual
 

@@ -1,28 +1,33 @@
 """Training in which every record pays for itself: it goes on after a kill, and shows nobody what records have spent."""
 
+import json
 import os
 import stat
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from filter_worker import fit, trainer
-from training_worker import LABELS, X, Y, owners
+from training_worker import X, Y, owners
 
-from inosgm import Ledger, TrainingConfig, certify, evaluate, plan_uniform
+from inosgm import Ledger, TrainingConfig, certify, runs
 from inosgm.audit.mechanism_audit import audit_mechanism
+from inosgm.jobs import Stopped
+from inosgm.jobs.work import Paid
+from inosgm.runs.methods import methods_of
+from inosgm.runs.task import TrainingTask, spec_of
 from inosgm.sgd.run import RunFiles
+from inosgm.sgd.trainer import Trainer
 
 WORKER = Path(__file__).with_name("filter_worker.py")
 POINTS = [
     ("inosgm.ledger:Ledger.bind", 3),
     ("inosgm.sgd.run:Run.save", 2),
-    ("os:replace", 2),
     ("inosgm.sgd.run:Run.drop_before", 2),
-    ("torch.optim:SGD.step", 4),
     ("inosgm.sgd.run:Run.forget_key", 1),
 ]
 
@@ -55,7 +60,8 @@ def test_killed_again_and_again_a_run_ends_as_if_it_had_not_been(tmp_path):
     assert whole.curve == again.curve
     ledger = Ledger(tmp_path / "killed" / "ledger")
     assert [charge.spans for charge in ledger.history()] == [((0, 20),)]
-    assert ledger.spent()["strict"] <= 2.0 and ledger.spent()["open"] <= 6.0
+    assert ledger.spent()["strict"] <= 2.0
+    assert ledger.spent()["open"] <= 6.0
     assert (tmp_path / "whole" / "log.jsonl").read_text() == (tmp_path / "killed" / "log.jsonl").read_text()
 
 
@@ -67,7 +73,8 @@ def test_a_resumed_run_knows_what_every_record_has_spent_and_nobody_else_does(tm
     again = trainer(key=11)
     again.fit(X, Y, steps=0, run=run, progress=False)
     spent = again._filter.spent
-    assert np.array_equal(whole._filter.spent, spent) and spent.max() > 0
+    assert np.array_equal(whole._filter.spent, spent)
+    assert spent.max() > 0
     assert (again._filter.bounds() == 0).any()  # some have left
     (kept,) = run.glob("checkpoint-*.pt")  # of three, one is left
     assert stat.S_IMODE(kept.stat().st_mode) == 0o600
@@ -75,8 +82,9 @@ def test_a_resumed_run_knows_what_every_record_has_spent_and_nobody_else_does(tm
     fit(run)
     (kept,) = run.glob("checkpoint-*.pt")
     assert RunFiles(run).latest().private is None
-    digits = {repr(float(number)).encode() for number in spent if number}
-    raw = {np.float64(number).tobytes() for number in spent if number}
+    secrets = spent[again._filter.bounds() > 0]  # what has left has spent the public allowance
+    digits = {repr(float(number)).encode() for number in secrets}
+    raw = {np.float64(number).tobytes() for number in secrets}
     for file in (path for path in run.rglob("*") if path.is_file()):
         content = file.read_bytes()
         assert not any(secret in content for secret in digits | raw), file.name
@@ -100,9 +108,64 @@ def test_such_a_run_is_not_revised(tmp_path):
     assert [charge.spans for charge in ledger.history()] == [((0, 20),)]
 
 
-def test_gradients_move_sums_by_no_more_than_they_pay_for():
+def test_gradients_move_sums_by_no_more_than_they_pay_for(monkeypatch):
+    monkeypatch.setattr("inosgm.audit.canaries.EVALUATIONS", 40)
     made = trainer()
     made.fit(X, Y, steps=4, progress=False)
     assert 0.5 < certify(made, (X, Y), evaluations=60).ratio <= 1 + 1e-4  # float32
     found = audit_mechanism(trainer(), "strict", runs=1000, data=(X, Y), confidence=0.999)
-    assert not found.contradicts and found.epsilon > 0.5
+    assert not found.contradicts
+    assert found.epsilon > 0.5
+
+
+CONFIG = {
+    "data": {"name": "breast_cancer"},
+    "owners": {"by": "class", "epsilon": {"benign": 5, "malignant": 1}, "delta": 1e-4},
+    "model": {"name": "logistic_regression"},
+    "plan": {"method": "sample", "steps": 12, "expected_batch": 64, "clip_norm": 2.0},
+    "tail": {"kind": "linear", "fraction": 0.2},
+    "optimizer": {"name": "SGD", "lr": 1.0},
+    "training": {"max_physical_batch": 128},
+}
+
+
+class MemoryAttempt:
+    """Attempts at a job whose checkpoints are kept in memory, and which stop after some steps each."""
+
+    def __init__(self, task, spec, steps=100):
+        self.number, self.key, self.ledger = 1, 5, Paid(task.cost(spec))
+        self.saved, self._steps = None, steps
+
+    def stopping(self):
+        self._left -= 1
+        return self._left <= 0
+
+    def latest(self):
+        self._left = self._steps
+        return self.saved
+
+    def save(self, step, content):
+        self.saved = content
+
+
+@pytest.mark.parametrize("name", ["individual", "individual-ino"])
+def test_a_job_that_was_stopped_ends_as_if_it_had_not_been(name, monkeypatch):
+    config = methods_of(TrainingConfig.from_dict(CONFIG), [name])[name]
+    task, kept = TrainingTask(runs.read(config)), []
+    spec = spec_of(config, 0, data_fingerprint="made up")
+    whole = task.run(spec, MemoryAttempt(task, spec))
+    attempt = MemoryAttempt(task, spec, steps=5)
+    load = Trainer._load
+    monkeypatch.setattr(Trainer, "_load", lambda self, *of: (load(self, *of), kept.append(self._filter.spent)))
+    again = None
+    while again is None:
+        with suppress(Stopped):
+            again = task.run(spec, attempt)
+    assert all(np.array_equal(whole.arrays[key], again.arrays[key]) for key in whole.arrays)
+    assert whole.values == again.values
+    assert [row["spent"] for row in again.values["owners"]] == pytest.approx([5, 1], rel=5e-3)
+    assert len(kept) >= 2
+    assert kept[-1].max() > kept[0].max() > 0
+    text = json.dumps(again.values)
+    assert not any(repr(float(number)) in text for spent in kept for number in spent[:99])
+    assert again.values["evaluation"]["accuracy"] > 0.65  # the larger class has 0.63

@@ -22,7 +22,7 @@ from inosgm import (
     certify,
     plan_individual,
     plan_sample,
-    plan_uniform,
+    plan_scale,
 )
 from inosgm.accounting import PLD, RDP, Segment
 from inosgm.audit.bounds import Counts, bound_by_counts
@@ -71,15 +71,16 @@ def test_an_allowance_is_worth_the_epsilon_that_is_granted(epsilon, delta):
 
 
 def test_the_noise_is_what_lasting_says():
-    full = plan_uniform(OWNERS, steps=40, expected_batch=80, clip_norm=1.5)
-    plan = made(clip_norm=1.5, lasting=1.0)
-    assert plan.noise_scale == pytest.approx(full.noise_scale, rel=1e-3)  # everybody lasts to the end
-    for lasting in (0.9, 0.5, 0.1):
+    full = plan_scale(OWNERS, steps=40, expected_batch=80, clip_norm=1.5)
+    for lasting in (1.0, 0.9, 0.1):
         plan = made(clip_norm=1.5, lasting=lasting)
-        lasts = np.minimum(1.0, plan.allowance * (plan.noise_scale / 1.5) ** 2 / 40)
-        assert lasts @ plan.sizes / 80 == pytest.approx(lasting, rel=1e-9)
+        assert plan.noise_scale == pytest.approx(full.noise_scale * math.sqrt(lasting))
+        assert plan.sensitivities == pytest.approx(full.sensitivities)
+        lasts = plan.allowance * plan.noise_multipliers**2 / plan.steps  # steps of full norm, as a share of all
+        assert lasts == pytest.approx(lasting, rel=1e-9)
         assert plan.tail_length(0.5) == pytest.approx(0.5 * lasting * 80 * 1.5)
-        assert (plan.spent() <= OWNERS.epsilon).all() and (plan.spent() >= 0.995 * OWNERS.epsilon).all()
+        assert (plan.spent() <= OWNERS.epsilon).all()
+        assert (plan.spent() >= 0.995 * OWNERS.epsilon).all()
     assert Plan.from_json(plan.to_json()) == plan
     assert np.array_equal(plan.spent(1), plan.spent(40))  # whoever has made a step may have spent everything
     assert (plan.spent(0) == 0).all()
@@ -89,7 +90,8 @@ def test_what_was_done_before_is_left_out_of_the_allowance():
     past = [Segment(0.1, 12.0, 20)]
     plan = made(past=past)
     assert (plan.allowance < made().allowance).all()
-    assert (plan.spent() <= OWNERS.epsilon).all() and (plan.spent() >= 0.995 * OWNERS.epsilon).all()
+    assert (plan.spent() <= OWNERS.epsilon).all()
+    assert (plan.spent() >= 0.995 * OWNERS.epsilon).all()
 
 
 def test_wrong_arguments_are_named():
@@ -138,7 +140,8 @@ def test_no_record_moves_a_sum_by_more_than_it_pays(rows, data, allowance, tail)
     added = 0 if data is None else data.draw(st.integers(0, len(rows) - 1))
     total = 0.0
     for moved, pays in worlds(rows, added, allowance, tail, 4):
-        assert moved <= pays * (1 + 1e-9) + 1e-12 and pays <= 1.0
+        assert moved <= pays * (1 + 1e-9) + 1e-12
+        assert pays <= 1.0
         total += pays**2
     assert total <= allowance * (1 + 1e-12)
 
@@ -147,7 +150,6 @@ def test_the_share_of_its_norm_does_not_bound_what_a_record_moves():
     """PRIVACY.md 4: with weight 0 a record pays nothing, if rho l is what it pays, and moves others all the same."""
     rows = np.array([[1.0, 0.0, -1.0], [1.0, 0.0, 0.0], [1.0, 0.0, 1.0]])
     (moved, pays), *_ = worlds(rows, 0, 1.5, HardTail(1.0), 1)
-    weights = {}
 
     class Watched(Rows):
         def contributions(self, batch):
@@ -156,16 +158,24 @@ def test_the_share_of_its_norm_does_not_bound_what_a_record_moves():
     plan = Plan(sample_rates=[1], sensitivities=[1], sizes=[3], noise_scale=1, steps=1, allowance=[1.5])
     weights = Watched(plan, [0, 0, 0], tail=HardTail(1.0))._sum(rows, np.arange(3), 0)
     assert weights[0] == 0  # rho l
-    assert moved == pytest.approx(1.0) and pays == 1.0
+    assert moved == pytest.approx(1.0)
+    assert pays == 1.0
 
 
-@pytest.mark.parametrize("tail", [NoTail(), LinearTail(6.0), HardTail(6.0)])
-@pytest.mark.parametrize("more", [{}, {"order": RandomOrder(0)}, {"clipping": AutomaticClipping()}])
+@pytest.mark.parametrize(
+    ("tail", "more"),
+    [
+        (NoTail(), {}),
+        (HardTail(6.0), {}),
+        (LinearTail(6.0), {"order": RandomOrder(0)}),
+        (LinearTail(6.0), {"clipping": AutomaticClipping()}),
+    ],
+)
 def test_the_certifier_measures_by_what_a_record_pays(tail, more):
     rows = np.random.default_rng(3).normal(size=(80, 3)) * np.random.default_rng(4).choice([0.01, 0.3, 3], (80, 1))
     mechanism = Rows(made(), OWNERS, tail=tail, **more)
     for data in (rows, None):
-        assert 0.9 < certify(mechanism, data, evaluations=300).ratio <= 1 + 1e-6
+        assert 0.9 < certify(mechanism, data, evaluations=200).ratio <= 1 + 1e-6
     assert (mechanism._filter.spent == 0).all()
 
 
@@ -177,7 +187,7 @@ def test_the_certifier_sees_a_record_that_pays_by_its_share(monkeypatch):
 
     monkeypatch.setattr("inosgm.mechanism.realised_ordered_sum", by_share)
     rows = np.random.default_rng(3).normal(size=(80, 3))
-    assert certify(Rows(made(), OWNERS, tail=HardTail(6.0)), rows, evaluations=300).ratio > 1000
+    assert certify(Rows(made(), OWNERS, tail=HardTail(6.0)), rows, evaluations=200).ratio > 1000
 
 
 def test_records_leave_one_by_one_and_pay_to_the_end():
@@ -189,10 +199,12 @@ def test_records_leave_one_by_one_and_pay_to_the_end():
     for _ in range(plan.steps):
         mechanism.release(rows)
         there.append(int((mechanism._filter.bounds() > 0).sum()))
-    assert there == sorted(there, reverse=True) and there[0] > there[-1] > 0
+    assert there == sorted(there, reverse=True)
+    assert there[0] > there[-1] > 0
     allowance, spent = plan.allowance[mechanism._owners], mechanism._filter.spent
     left = mechanism._filter.bounds() == 0
-    assert (spent <= allowance).all() and (spent[left] >= 0.999 * allowance[left]).all()
+    assert (spent <= allowance).all()
+    assert (spent[left] >= 0.999 * allowance[left]).all()
     assert spent[~left] == pytest.approx(plan.steps * (np.minimum(rows[~left, 0], 1) / plan.noise_scale) ** 2)
 
 
@@ -225,10 +237,11 @@ def test_the_audit_does_not_contradict_a_filter_and_does_one_that_forgets(monkey
     """False alarms: 1 in 1000 at most, and the seed is fixed."""
     plan = made(steps=12, lasting=0.4)
     for tail in (NoTail(), LinearTail(8.0)):
-        found = audit_mechanism(Rows(plan, OWNERS, tail=tail), "strict", runs=4000, confidence=0.999)
-        assert not found.contradicts and found.epsilon > 0.2
+        found = audit_mechanism(Rows(plan, OWNERS, tail=tail), "open", runs=3000, confidence=0.999)
+        assert not found.contradicts
+        assert found.epsilon > 0.8
     monkeypatch.setattr(Filter, "settle", lambda self: None)
-    assert audit_mechanism(Rows(plan, OWNERS), "strict", runs=4000, confidence=0.999).contradicts
+    assert audit_mechanism(Rows(plan, OWNERS), "open", runs=3000, confidence=0.999).contradicts
 
 
 def played(runs, inside, forgets, seed):
@@ -266,4 +279,5 @@ def test_a_canary_that_adapts_is_bounded_by_one_gaussian(forgets):
     )
     assert bound_by_counts(counts, claim, 0.999).contradicts == forgets
     if not forgets:  # at the end everything is spent, and the ratio is that of one Gaussian with mu = 1
-        assert without.mean() == pytest.approx(-0.5, abs=0.05) and without.std() == pytest.approx(1.0, abs=0.05)
+        assert without.mean() == pytest.approx(-0.5, abs=0.05)
+        assert without.std() == pytest.approx(1.0, abs=0.05)

@@ -20,7 +20,7 @@ from inosgm.accounting import RDP
 from inosgm.audit.bounds import Counts, best_level, bound_by_counts
 from inosgm.audit.claims import claims_of
 from inosgm.config import TrainingConfig
-from inosgm.ipate import NoisyVotes, Teachers, lessons, upsampled_teachers, weighted_teachers
+from inosgm.ipate import NoisyVotes, Teachers, ids_of, lessons, upsampled_teachers, weighted_teachers
 from inosgm.jobs import Store
 from inosgm.runs import parts
 from inosgm.runs.task import TrainingTask, spec_of
@@ -29,19 +29,30 @@ TESTS = Path(__file__).parent
 OWNERS = Owners(of_record=["strict"] * 50 + ["usual"] * 30 + ["open"] * 20, epsilon=[8.0, 1.0, 3.0], delta=1e-5)
 FORMS = (weighted_teachers, upsampled_teachers)
 CLASSES = 3
+RECORDS = np.random.default_rng(0).normal(size=(100, 3))
 
 
-def shuffled(teachers, owners, *, seed, ids):
-    """Cut shuffled records into stretches of one size: what `lessons` must not do."""
-    return np.array_split(np.random.default_rng(seed).permutation(len(ids)), teachers.count)
+def by_content(teachers, owners, records, seed):
+    """Share records out as a teacher's job does."""
+    return lessons(teachers, owners, ids_of(records, owners), seed=seed)
+
+
+def by_position(teachers, owners, records, seed):
+    """Share records out by where they stand, which changes when somebody before them leaves."""
+    return lessons(teachers, owners, np.arange(len(records)), seed=seed)
+
+
+def shuffled(teachers, owners, records, seed):
+    """Cut shuffled records into stretches of one size."""
+    return np.array_split(np.random.default_rng(seed).permutation(len(records)), teachers.count)
 
 
 def those_that_change(partition, teachers, gone, seed=0):
     """Return the teachers that learn from other records when one is taken away."""
     everyone, owner = np.arange(OWNERS.n_records), OWNERS.of_record
     rest = np.delete(everyone, gone)
-    with_record = [set(some.tolist()) for some in partition(teachers, owner, seed=seed, ids=everyone)]
-    without = [set(rest[some].tolist()) for some in partition(teachers, owner[rest], seed=seed, ids=rest)]
+    with_record = [set(some.tolist()) for some in partition(teachers, owner, RECORDS, seed)]
+    without = [set(rest[some].tolist()) for some in partition(teachers, owner[rest], RECORDS[rest], seed)]
     return {place for place, (one, other) in enumerate(zip(with_record, without, strict=True)) if one != other}
 
 
@@ -51,27 +62,29 @@ def test_a_record_changes_nothing_but_its_own_teachers(form):
 
     @given(gone=st.integers(0, OWNERS.n_records - 1), seed=st.integers(0, 2**32))
     def attacked(gone, seed):
-        changed = those_that_change(lessons, teachers, gone, seed)
+        changed = those_that_change(by_content, teachers, gone, seed)
         owner = OWNERS.of_record[gone]
         assert len(changed) == teachers.copies[owner]
         assert all(0 <= place - teachers.first[owner] < teachers.among[owner] for place in changed)
 
     attacked()
-    assert max(len(those_that_change(shuffled, teachers, gone)) for gone in range(5)) > teachers.copies.max()
+    for wrong in (by_position, shuffled):
+        assert max(len(those_that_change(wrong, teachers, gone)) for gone in range(5)) > teachers.copies.max()
 
 
 def test_records_are_spread_evenly_over_teachers():
     owners = Owners(of_record=["a"] * 30_000 + ["b"] * 10_000, epsilon={"a": 1.0, "b": 4.0}, delta=1e-5)
     teachers = upsampled_teachers(owners, count=7, queries=1)
     assert teachers.copies.tolist() == [1, 3]
-    sizes = np.array([some.size for some in lessons(teachers, owners.of_record, seed=3)])
+    ids = np.arange(40_000)
+    sizes = np.array([some.size for some in lessons(teachers, owners.of_record, ids, seed=3)])
     assert sizes.sum() == 60_000
     # a sum of independent coins each: 6 standard deviations are exceeded with probability below 2e-8
     deviation = math.sqrt(30_000 / 7 * 6 / 7 + 10_000 * 3 / 7 * 4 / 7)
     assert np.abs(sizes - 60_000 / 7).max() < 6 * deviation
     weighted = weighted_teachers(owners, count=8, queries=1)
     assert weighted.among.tolist() == [6, 2]
-    for some, weight in zip(lessons(weighted, owners.of_record, seed=3), weighted.weights, strict=True):
+    for some, weight in zip(lessons(weighted, owners.of_record, ids, seed=3), weighted.weights, strict=True):
         assert np.unique(owners.of_record[some]).size == 1
         assert weight == weighted.weights[weighted.first[owners.of_record[some[0]]]]
 
@@ -91,8 +104,8 @@ def test_no_teacher_lets_a_record_move_the_votes_by_more_than_its_owner_pays(for
     sensitivities = teachers.plan.sensitivities
     for gone in (0, 49, 50, 79, 80, 99):
         rest = np.delete(everyone, gone)
-        taught = [some.tolist() for some in lessons(teachers, owner, seed=1)]
-        without = [rest[some].tolist() for some in lessons(teachers, owner[rest], seed=1, ids=rest)]
+        taught = [some.tolist() for some in lessons(teachers, owner, everyone, seed=1)]
+        without = [rest[some].tolist() for some in lessons(teachers, owner[rest], rest, seed=1)]
 
         def betrays(seen, gone=gone):
             return np.full(4, int(gone in seen))
@@ -245,13 +258,10 @@ def done(tmp_path_factory):
     """A comparison of both forms with IDP-SGD, that nobody disturbed."""
     store = Store(tmp_path_factory.mktemp("ipate") / "store")
     ledger = str(tmp_path_factory.mktemp("ledger") / "ledger")
-    wanted = config().changed({"ledger": ledger})
-    methods = ("ipate_weight", "ipate_upsample", "sample")
+    wanted = config().changed({"ledger": ledger, "plan.method": "sample"})
     generous = Owners(of_record=parts.prepared(wanted, runs.read(wanted)).owners.of_record, epsilon=500.0, delta=1e-5)
     Ledger(ledger, owners=generous)
-    found = runs.compare(
-        {name: wanted.changed({"plan.method": name}) for name in methods}, store=store, seeds=1, progress=False
-    )
+    found = runs.compare(wanted, ["ipate-weight", "ipate-upsample", "idp-sgd"], store=store, seeds=1, progress=False)
     return store, found, ledger
 
 

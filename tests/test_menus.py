@@ -21,15 +21,20 @@ from inosgm.accounting import (
     Segment,
     composed_epsilon,
     epsilon,
-    equal_cost_multipliers,
 )
 from inosgm.accounting.along import epsilon_of_rows
 from inosgm.accounting.discrete import _leaders, _log_excess, discretise, ends
+from inosgm.accounting.inverses import multipliers
 from inosgm.accounting.menus import undominated
 from inosgm.accounting.pld import pld_epsilon
 from inosgm.accounting.rdp import POISSON
 
 GRID = 1e-3  # of dp_accounting
+
+
+def equal_cost_multipliers(rates, rate, multiplier):
+    """Return multipliers with which many steps at each rate cost about the same: q^2 (exp(1 / m^2) - 1) = const."""
+    return np.log1p((rate / np.asarray(rates)) ** 2 * np.expm1(multiplier**-2.0)) ** -0.5
 
 
 def adaptive(lowest=0.004, highest=0.08, choices=12, reference=(0.02, 1.2)):
@@ -275,22 +280,19 @@ def test_histories_may_hold_menus_of_different_lengths(accountant):
     assert np.unique(epsilon_of_rows([rows], np.full(90, 1e-5), accountant)).size == 3
 
 
+@pytest.mark.parametrize("accountant", ACCOUNTANTS.values(), ids=ACCOUNTANTS)
+def test_what_is_left_after_a_menu_can_be_spent(accountant):
+    past = Segment([[0.01, 0.02], [0.01, 0.01]], [[4.0, 6.0], [5.0, 9.0]], 100).rows_of(2)
+    two, rate, count = np.full(2, 2.0), np.full(2, 0.02), np.full(2, 300.0)
+    found = multipliers(two, np.full(2, 1e-5), rate, count, [past], accountant)
+    spent = accountant.epsilon([past, Segment(rate, found, count)], np.full(2, 1e-5))[0]
+    assert (spent <= 2).all()
+    np.testing.assert_allclose(spent, 2, rtol=1e-3)
+    assert found[0] > found[1]
+
+
 def test_equal_menus_are_worked_out_once():
     pld_epsilon.cache_clear()
     rates, multipliers = adaptive(choices=3)
     composed_epsilon([Segment([rates, rates[::-1]], [multipliers, multipliers[::-1]], 50)], 1e-5)
     assert pld_epsilon.cache_info().misses == 1
-
-
-def test_equal_cost_multipliers():
-    rates = np.geomspace(1e-6, 1, 30)
-    found = equal_cost_multipliers(rates, 0.01, [[2.0], [0.03], [50.0]])
-    assert found.shape == (3, 30)
-    square = 2 * np.log(rates[20:]) + np.log(np.expm1(found[0, 20:] ** -2.0))
-    np.testing.assert_allclose(square, 2 * math.log(0.01) + math.log(math.expm1(0.25)), rtol=1e-12)
-    np.testing.assert_allclose(equal_cost_multipliers(0.01, 0.01, [0.01, 0.5, 1e4]), [0.01, 0.5, 1e4], rtol=1e-9)
-    assert (np.diff(found, axis=1) > 0).all()
-    many = epsilon([0.005, 0.01, 0.05], equal_cost_multipliers([0.005, 0.01, 0.05], 0.01, 20.0), 100_000, 1e-5)
-    np.testing.assert_allclose(many, many[1], rtol=2e-3)
-    with pytest.raises(ValueError, match="sample_rates must lie in"):
-        equal_cost_multipliers([0.0], 0.01, 1.0)

@@ -160,6 +160,12 @@ def test_inverses_keep_the_budget(accountant):
     assert epsilon(0.01, 4.0, count, 1e-5, accountant) <= 1 < epsilon(0.01, 4.0, count + 1, 1e-5, accountant)
 
 
+def test_deltas_below_what_floats_can_tell_are_refused():
+    with pytest.raises(ValueError, match="at least 1e-13, got 1e-50: take RDPReplaceOne"):
+        epsilon(0.01, 1.0, 1, 1e-50, TIGHT)
+    assert epsilon(1e-9, 2.0, 1, 1e-50, RENYI) > epsilon(1e-9, 2.0, 1, 1e-40, RENYI) > 0
+
+
 def test_many_budgets_share_a_curve():
     pld_epsilon.cache_clear()
     budgets = np.geomspace(0.5, 5, 300)

@@ -134,7 +134,7 @@ def test_a_page_has_its_sections_and_the_table_of_the_terminal(page, demo):
     (together,) = study.together
     assert f"{together.runs} runs" in shown
     assert together.runs == 12  # two values for each of three methods, then two seeds for each
-    assert all(together.together > study.spent)
+    assert all(together.together > study.spent("add/remove"))
 
 
 def test_configurations_on_a_page_read_as_what_was_trained(public, demo):

@@ -155,7 +155,7 @@ class PLDReplaceOne(_Distributions):
 
     A rate is the fraction of the owner's records that a batch holds, a multiplier is noise / bound as everywhere; that
     a replaced record moves the sum by twice the bound is counted here. Epsilons of this unit are not comparable with
-    those of one record added or removed, which protect about twice as well.
+    those of one record added or removed: the same run has about twice the epsilon, or more, in this one.
 
     **Guarantee.** The epsilon is at least that of the composed mechanisms, for one record replaced by any other, in
     exact arithmetic, whichever choices are made from menus by what was released before, and as close to it as PLD().
@@ -178,7 +178,8 @@ class RDPReplaceOne(_Divergences):
     2019, Theorem 27, converted by Theorem B.6.
 
     **Guarantee.** The epsilon is at least that of the composed mechanisms, for one record replaced by any other,
-    whichever choices are made from menus by what was released before. It is far above PLDReplaceOne().
+    whichever choices are made from menus by what was released before. It asks for nearly twice the noise of
+    PLDReplaceOne().
 
     >>> from inosgm.accounting import epsilon
     >>> print(round(epsilon(0.01, 2.0, 1000, 1e-5, accountant=RDPReplaceOne()), 3))

@@ -46,7 +46,8 @@ def pld_epsilon(cases: tuple[Case, ...], delta: float, *, replaced: bool = False
     if all(rate < 1 for rate in rates) and -math.expm1(never) <= delta:
         return 0.0  # the record is drawn with probability delta at most
     if delta < LEAST_DELTA:
-        raise ValueError(f"PLD() accounts for a delta of at least {LEAST_DELTA:g}, got {delta:g}: take RDP()")
+        other = "RDPReplaceOne()" if replaced else "RDP()"
+        raise ValueError(f"distributions account for a delta of at least {LEAST_DELTA:g}, got {delta:g}: take {other}")
     whole = 0.0
     changes: tuple[Change, ...] = ("replaced",) if replaced else ("removed", "added")
     for change in changes:

@@ -6,8 +6,8 @@ dp_accounting has it: with g the sampled fraction and the likelihood ratio L of 
     (a - 1) D_a <= log(1 + g^2 C(a, 2) min(4 (E L^2 - 1), 2 E L^2) + sum over j >= 3 of g^j C(a, j) B_j),
     B_j = min(2 E L^j, 4 sqrt(E (L - 1)^(2 floor(j / 2)) E (L - 1)^(2 ceil(j / 2)))).
 
-and never more than without sampling, since divergences are quasi-convex. The moments of L - 1 are integrals of positive numbers here instead of differences of great ones, so that none of
-them drowns in rounding.
+and never more than without sampling, since divergences are quasi-convex. The moments of L - 1 are integrals of
+positive numbers here instead of differences of great ones, so that none of them drowns in rounding.
 """
 
 import math

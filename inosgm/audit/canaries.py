@@ -165,7 +165,7 @@ class MadeUp(Canary):
     def __init__(self, name: str, mechanism: INOSGM, table: _Table, *, empty: bool = False) -> None:
         self.name, self._mechanism, self._table = name, mechanism, table
         self._begin(mechanism, table.owners)
-        lengths = LONG * (1 + mechanism._plan.sensitivities[table.owners])
+        lengths = LONG * (1 + mechanism._now.sensitivities[table.owners])
         lengths[table.added] *= not empty
         signs = np.ones(lengths.size)
         if lengths.size <= MOST:
@@ -252,7 +252,7 @@ def made_up_canaries(mechanism: INOSGM, place: int) -> list[MadeUp]:
     ]
     for name, share in (("first", 0.0), ("middle", 0.5), ("last", 1.0)):
         found.append(_worst(f"tied, {name} id", mechanism, _tied(mechanism, place, share)))
-    sensitivities = mechanism._plan.sensitivities
+    sensitivities = mechanism._now.sensitivities
     largest = int(np.argmax(sensitivities))
     if sensitivities[largest] > sensitivities[place]:
         tables = [table for best in (False, True) for table in _ranked(mechanism, place, largest, best=best)]
@@ -271,7 +271,7 @@ def _ranked(mechanism: INOSGM, place: int, around: int, *, best: bool) -> list[_
 
 def _placed(mechanism: INOSGM, place: int, around: int, size: int, *, best: bool) -> _Table:
     """Try scores and ids for the added record, and keep those with the rank that is looked for."""
-    order, cost = mechanism._order.at(0, KEY), mechanism._plan.step_cost
+    order, cost = mechanism._order.at(0, KEY), mechanism._now.step_cost
     ids = np.arange(size)
     tables: list[tuple[int, _Table]] = []
     by_id = order.ranking(np.zeros(size), ids, np.zeros(size))
@@ -287,7 +287,7 @@ def _placed(mechanism: INOSGM, place: int, around: int, size: int, *, best: bool
 
 
 def _tied(mechanism: INOSGM, place: int, share: float) -> list[_Table]:
-    largest = int(np.argmax(mechanism._plan.sensitivities))
+    largest = int(np.argmax(mechanism._now.sensitivities))
     return [
         _Table(owners=owners, scores=np.zeros(owners.size), added=added)
         for around in dict.fromkeys((place, largest))
@@ -304,6 +304,6 @@ def _among(place: int, around: int, sizes: Sequence[int], share: float) -> Itera
 
 def _sizes(mechanism: INOSGM, place: int, around: int) -> list[int]:
     """Return sizes of batches: some small ones, and those that fill the tail and more."""
-    sensitivities = mechanism._plan.sensitivities
+    sensitivities = mechanism._now.sensitivities
     fill = int(np.ceil((mechanism._tail.length + sensitivities[place]) / sensitivities[around])) + 2
     return sorted({*_SIZES, min(fill, LARGEST), min(fill + fill // 2, LARGEST)})

@@ -156,7 +156,7 @@ def audit_mechanism(
     _validate.instance("mechanism", mechanism, INOSGM, "make one, or a Trainer")
     runs, seed = _validate.count("runs", runs, least=100), _validate.count("seed", seed)
     error = 1 - _validate.number("confidence", confidence, above=0, most=1)
-    plan = mechanism.plan
+    plan = mechanism.plan if mechanism._now is mechanism._plan else mechanism._now
     if owner not in plan.labels:
         raise ValueError(f"owner must be a label of the plan ({_validate.some(plan.labels)}), got {owner!r}")
     place = plan.labels.index(owner)

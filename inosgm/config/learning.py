@@ -89,10 +89,10 @@ class PlanConfig(Section):
         steering: For asc and azb: how shares follow losses.
         rounds: For thresholds.
         lasting: For individual, whose batches hold every record that has not left: the share of the steps that records
-            last if they contribute the clip norm to each; 0.8 if not given. See `plan_individual`.
+            last if they contribute their clip norm to each; 0.8 if not given. See `plan_individual`.
         leave_out: So many of the strictest budgets take no part.
         lower: Everyone lowers its budget by this share of what lies between it and the strictest.
-        undersample: This share of the records of owners that grant more than the mean takes no part.
+        undersample: This share of the records of owners that grant more than the mean takes no part in a batch.
         teachers: For ipate_upsample and ipate_weight, whose teachers and student make the steps, without noise; other
             methods have none, so that a comparison can have one section for all.
     """

@@ -10,7 +10,7 @@ from inosgm.coins import siphash
 from inosgm.ipate.teachers import Teachers
 
 
-def lessons(teachers: Teachers, owners: ArrayLike, *, seed: int, ids: ArrayLike | None = None) -> list[np.ndarray]:
+def lessons(teachers: Teachers, owners: ArrayLike, ids: ArrayLike, *, seed: int) -> list[np.ndarray]:
     """Return the positions of the records that each teacher learns from, ascending.
 
     **Guarantee.** Which teachers a record goes to is a function of its id, its owner and the seed. So a record that is
@@ -20,17 +20,18 @@ def lessons(teachers: Teachers, owners: ArrayLike, *, seed: int, ids: ArrayLike 
     Args:
         teachers: The teachers.
         owners: The owner of each record, as a position in the plan's labels.
+        ids: A whole number for each record that it keeps whoever else is there, such as `ids_of` makes. A position is
+            none: it is another one when somebody before it leaves.
         seed: Public: everything here is a function of it.
-        ids: A whole number for each record that stays the same whoever else is there; its position if not given.
 
     >>> from inosgm import Owners
     >>> from inosgm.ipate import upsampled_teachers
     >>> owners = Owners(of_record=["a"] * 6 + ["b"] * 3, epsilon={"a": 1.0, "b": 2.5}, delta=1e-5)
-    >>> [some.tolist() for some in lessons(upsampled_teachers(owners, count=3, queries=1), owners.of_record, seed=0)]
+    >>> teachers = upsampled_teachers(owners, count=3, queries=1)
+    >>> [some.tolist() for some in lessons(teachers, owners.of_record, np.arange(9), seed=0)]
     [[7, 8], [1, 2, 6, 8], [0, 3, 4, 5, 6, 7]]
     """
-    owner = np.asarray(owners, dtype=np.int64)
-    names = np.arange(owner.size) if ids is None else np.asarray(ids)
+    owner, names = np.asarray(owners, dtype=np.int64), np.asarray(ids)
     if names.shape != owner.shape:
         raise ValueError(f"ids must be one per record: got {names.shape} for {owner.shape}")
     seed = _validate.count("seed", seed)
@@ -46,6 +47,28 @@ def lessons(teachers: Teachers, owners: ArrayLike, *, seed: int, ids: ArrayLike 
     order = np.lexsort([which, to])
     ends = np.cumsum(np.bincount(to, minlength=teachers.count))
     return np.split(which[order], ends[:-1])
+
+
+def ids_of(*columns: np.ndarray) -> np.ndarray:
+    """Return a number of 64 bits for each record, made of everything in it: the same wherever it stands.
+
+    Records that are equal have the same number, and the same teachers.
+
+    Args:
+        columns: Arrays with a row per record, such as inputs and classes.
+
+    >>> x, y = np.arange(6.0).reshape(3, 2), np.array([0, 1, 1])
+    >>> np.array_equal(ids_of(x, y)[1:], ids_of(x[1:], y[1:]))
+    True
+    """
+    rows = [np.ascontiguousarray(column).reshape(len(column), -1).view(np.uint8) for column in columns]
+    found = np.empty(len(rows[0]), dtype=np.uint64)
+    for place, parts in enumerate(zip(*rows, strict=True)):
+        state = blake2b(digest_size=8, person=b"inosgm record")
+        for part in parts:
+            state.update(part.data)
+        found[place] = int.from_bytes(state.digest(), "little")
+    return found
 
 
 def _drawn(ids: np.ndarray, among: np.ndarray, copies: int, seed: int) -> np.ndarray:

@@ -12,6 +12,7 @@ from inosgm._text import MOST
 from inosgm.owners import Label
 from inosgm.reports.tables import Table, listed, measured, short, spread
 from inosgm.reports.trained import KINDS, Study
+from inosgm.units import ADD_REMOVE, UNITS
 
 if TYPE_CHECKING:
     from inosgm.audit.report import Audit
@@ -151,14 +152,16 @@ class Contents:
         plan, audits = study.plan, self.audits_of(study)
         place = {label: index for index, label in enumerate(plan.labels)}
         granted, final = np.asarray(plan.epsilon), {name: study.final(one) for name, one in study.methods.items()}
+        spent = {f"spent ({unit})" if unit != ADD_REMOVE else "spent": study.spent(unit) for unit in study.units}
         named = [f"audited, {one.name}" for one in audits]
-        header = [*(["granted", "spent", *named] if study.owned else []), *study.methods]
+        titles = [one.title for one in study.methods.values()]
+        header = [*(["granted", *spent, *named] if study.owned else []), *titles]
         rows = []
         for group in study.shown(MOST):
             label = study.groups[group]
             cells = [str(label)]
             if study.owned:
-                cells += [short(granted[place[label]]), short(study.spent[place[label]])]
+                cells += [short(numbers[place[label]]) for numbers in (granted, *spent.values())]
                 cells += [_bound(one.bounds.get(label, math.nan)) for one in audits]
             rows.append([*cells, *(spread(*_moments(found[:, group])) for found in final.values())])
         everyone = [spread(*_moments(one.everyone(study.measure))) for one in study.methods.values()]
@@ -167,7 +170,7 @@ class Contents:
             caption=f"What every {study.who} granted, spent and got" if study.owned else "What every group got",
             header=(study.who, *header),
             rows=tuple(map(tuple, rows)),
-            notes=tuple(filter(None, [self._about(study), study.hidden(MOST)])),
+            notes=tuple(filter(None, [*breaches(study), *other_units(study), self._about(study), study.hidden(MOST)])),
         )
 
     def _about(self, study: Study) -> str:
@@ -206,6 +209,29 @@ class Contents:
         """Return the tables of owners of all studies, and that of private statistics, for a terminal."""
         tables = [*(self.owners(study) for study in self.studies), self.asked]
         return "\n\n".join(table.text() for table in tables if table is not None)
+
+
+def breaches(study: Study) -> list[str]:
+    """Say which methods spend more than owners granted."""
+    told = []
+    for one in study.methods.values():
+        if one.broken:
+            worst, granted = one.broken[0], np.asarray(one.plan.epsilon)
+            told.append(
+                f"{one.name} BREAKS what {len(one.broken)} of {len(one.plan.labels)} owners granted: a run spends "
+                f"epsilon {one.spent[worst]:.3g} of owner {one.plan.labels[worst]}, who granted {granted[worst]:.3g}"
+            )
+    return told
+
+
+def other_units(study: Study) -> list[str]:
+    """Say which methods promise something else."""
+    return [
+        f"{one.name} is in the unit {one.unit}: its epsilons are {UNITS[one.unit]}, and not to be compared with those "
+        "of others"
+        for one in study.methods.values()
+        if one.unit != ADD_REMOVE
+    ]
 
 
 def _moments(values: np.ndarray) -> tuple[float, float]:

@@ -7,6 +7,25 @@ METHODS = {
     "dp-sgd": "gives everybody the budget of the strictest",
     "idp-sgd": "gives each its own, and so listens less to those who are strict",
     "ino-sgd": "gives each its own, and has every batch let go of the records that matter least, whoever owns them",
+    "asc": "asks now and then, privately, whom it serves badly, and listens more to those at the same price for all",
+    "asc-ino": "listens more to those it serves badly, and has every batch let go of the records that matter least",
+    "asc-published": "listens more to those it serves badly, with batches of fixed size: its promise is about a record "
+    "that is replaced by another",
+    "azb": "asks now and then, privately, whom it serves badly, and learns from one of those at a time",
+    "azb-prop": "learns from one owner at a time, chosen by whom it serves badly, from more records of larger owners",
+    "azb-weak": "learns from one owner at a time with too little noise for small owners: it BREAKS what they granted",
+    "pdp-sgd": "keeps records by chance in rounds with a threshold each, and everybody pays for every round",
+    "pdp-sgd-adaptive": "is PDP-SGD with thresholds that weigh by themselves what they waste",
+    "sampling": "keeps records of strict owners by chance, and gives all that are kept one common budget",
+    "adapdp": "trains a model in each of two rounds with a threshold of their own, and lets both answer together",
+    "individual": "counts for every record what it has really given, and goes on without it when its budget is used up",
+    "individual-ino": "counts for every record what it has really given, and lets go of the records that matter least",
+    "leave-out": "leaves the strictest out, and gives everybody else the budget of the strictest of them",
+    "one-after-another": "learns from one budget after the other, the strictest first",
+    "undersample": "gives each its own, and leaves out some records of those who are less strict",
+    "lower": "gives each less than its own, part of the way down to the strictest",
+    "ipate-upsample": "lets many models vote on public records with noise; records of less strict owners teach several",
+    "ipate-weight": "lets many models vote on public records with noise; models of less strict owners count more",
 }
 """What methods do with budgets that differ, for those who have never heard of them."""
 

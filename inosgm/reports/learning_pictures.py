@@ -100,7 +100,7 @@ def change(study: Study, name: str) -> Picture | None:
         axes.scatter(x, values[:, 0], marker=style.marker, s=26, color=style.colour, zorder=3)
         axes.set(xlabel="ε that the owner grants", ylabel=f"change in {study.measure}")
 
-    header = ["owner", "granted", *(f"minus {one.base.name}" for one in study.changes)]
+    header = ["owner", "granted", *(f"minus {one.base.title}" for one in study.changes)]
     shown = study.shown(MOST_ROWS)
     rows = [
         (
@@ -116,7 +116,8 @@ def change(study: Study, name: str) -> Picture | None:
         title=f"Change in {study.measure} against ε",
         text=" ".join(f"{one.text} {one.evidence}." for one in (slope(study, change) for change in study.changes)),
         panels=tuple(
-            Panel(title=f"{one.method.name} {MINUS} {one.base.name}", draw=partial(draw, one)) for one in study.changes
+            Panel(title=f"{one.method.name} {MINUS} {one.base.name}", draw=partial(draw, one))
+            for one in study.changes[:MOST_PANELS]
         ),
         size=(4.5, 3.1),
         table=Table(
@@ -169,8 +170,8 @@ def worst(study: Study, name: str) -> Picture:
         axes.grid(visible=False, axis="y")
 
     rows = [
-        (method, *(str(interval(found[method])) for found in values.values()), str(len(study.methods[method].seeds)))
-        for method in styles
+        (one.title, *(str(interval(found[method])) for found in values.values()), str(len(one.seeds)))
+        for method, one in study.methods.items()
     ]
     best = max(styles, key=lambda method: study.better * interval(values["worst"][method]).value)
     return Picture(

@@ -20,7 +20,7 @@ from inosgm._yaml import write
 from inosgm.audit._secret import WARNING
 from inosgm.config import TrainingConfig
 from inosgm.reports import answer_pictures, audit_pictures, glossary, learning_pictures, plan_pictures, words
-from inosgm.reports.contents import Answer, Audited, Contents, Swept
+from inosgm.reports.contents import Answer, Audited, Contents, Swept, breaches
 from inosgm.reports.pictures import Picture
 from inosgm.reports.styles import styles_of
 from inosgm.reports.tables import Table, measured, number, short
@@ -147,6 +147,7 @@ class Page:
             lstrip_blocks=True,
         )
         made.filters["yaml"] = _yaml
+        made.filters["breaches"] = breaches
         made.filters["svg"] = lambda picture: [Markup(part) for part in picture.parts()]
         made.filters["samples"] = lambda picture: [(name, Markup(sample)) for name, sample in picture.key_samples()]
         text = made.get_template("page.html").render(

@@ -8,6 +8,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter
 
+from inosgm.config.learning import BASE
 from inosgm.reports.contents import Audited
 from inosgm.reports.pictures import BAR, INK, STYLES, Panel, Picture, Style, logarithmic
 from inosgm.reports.styles import styles_of
@@ -46,7 +47,7 @@ def budgets(study: Study, audits: Sequence[Audited], name: str) -> Picture:
             logarithmic(axes, "x")
             axes.set_xlim(left=granted[shown].min() / 3)
 
-    header = ["owner", "records", "granted", "delta", *(f"spent, {method}" for method in styles)]
+    header = ["owner", "records", "granted", "delta", *(f"spent, {one.title}" for one in study.methods.values())]
     header += [f"audited, {one}" for one, _ in bounds] + [together.heads[1] for together in study.together]
     rows = [
         (
@@ -73,7 +74,7 @@ def budgets(study: Study, audits: Sequence[Audited], name: str) -> Picture:
         table=Table(caption="Epsilon of every owner", header=tuple(header), rows=tuple(rows), notes=notes),
         keys=(
             ("granted", GRANTED),
-            *((f"spent, {method}", replace(style, dashes=None)) for method, style in styles.items()),
+            *((f"spent, {study.methods[name].title}", replace(style, dashes=None)) for name, style in styles.items()),
             *((f"audited, at least ({one})", AUDITED) for one, _ in bounds),
         ),
         note="".join(notes),
@@ -90,8 +91,12 @@ def pull(study: Study, name: str) -> Picture | None:
     records = plan.sizes / plan.sizes.sum()
     weights = {}
     for method, trained in study.methods.items():
+        if trained.config.plan.method not in BASE:
+            continue  # what its batches hold changes from step to step
         weight = trained.plan.sample_rates * trained.plan.sizes * trained.plan.sensitivities
         weights[method] = weight / weight.sum()
+    if study.focus.name not in weights:
+        return None
     distinct = {
         method: share
         for place, (method, share) in enumerate(weights.items())

@@ -11,14 +11,16 @@ import numpy as np
 
 from inosgm.accounting import ACCOUNTANTS
 from inosgm.config import TrainingConfig
+from inosgm.cost import Cost
 from inosgm.jobs import JobSpec, Store
 from inosgm.jobs.purpose import AUDIT, STATISTIC, STUDY, holds
 from inosgm.ledger import Ledger
 from inosgm.owners import Owners
 from inosgm.plan import Plan
 from inosgm.reports.contents import Answer, Audited, Contents, Swept
-from inosgm.reports.trained import KINDS, Place, Study, Trained, kind_of
+from inosgm.reports.trained import KINDS, Place, Study, Trained
 from inosgm.runs import directory
+from inosgm.runs.methods import kind_of
 from inosgm.runs.summary import Summary, runs_of
 from inosgm.sgd.curve import LearningCurve
 from inosgm.sgd.run import RunFiles
@@ -179,8 +181,7 @@ def _run(path: Path, private: bool) -> Trained:
         raise ValueError(f"{path} holds a run that was not evaluated yet: train it, and evaluate it now and then")
     plan = files.plan(latest.revision)
     step = latest.step - latest.first
-    charged, spent = _charged(path, plan, step)
-    costs = () if plan.past or not charged else ((replace(plan.cost(job=str(path)), steps=charged),),)
+    costs, spent = _charged(path, plan, step)
     rows = [json.loads(line) for line in (path / PRIVATE).read_bytes().splitlines()] if _private(path, private) else []
     return Trained(
         name=KINDS[kind_of(config)],
@@ -196,16 +197,19 @@ def _run(path: Path, private: bool) -> Trained:
     )
 
 
-def _charged(path: Path, plan: Plan, step: int) -> tuple[int, np.ndarray]:
-    """Return how many steps of a plan were charged, and what owners have spent: more than a checkpoint knows, perhaps.
+def _charged(path: Path, plan: Plan, step: int) -> tuple[tuple[tuple[Cost, ...], ...], np.ndarray]:
+    """Return what a run was charged, and what owners have spent: more than a checkpoint knows, perhaps.
 
-    A run that shares a ledger with others is taken at its checkpoint.
+    A run that shares a ledger with others is taken at its checkpoint, and at what all have spent if it has a past.
     """
-    if not (path / "ledger").exists():
-        return step, plan.spent(step)
-    ledger = Ledger(path / "ledger", accountant=ACCOUNTANTS[str(plan.accountant)])
-    spent = ledger.spent()
-    return sum(one.steps for one in ledger.history()), np.array([spent[label] for label in plan.labels])
+    if (path / "ledger").exists():
+        ledger = Ledger(path / "ledger", accountant=ACCOUNTANTS[str(plan.accountant)])
+        costs, spent = ledger.costs(), ledger.spent()
+        return (costs,) if costs else (), np.array([spent[label] for label in plan.labels])
+    if plan.past or not step:
+        return (), plan.spent(step)
+    steps = replace(plan.cost(job=str(path)), steps=int(plan.segment(step).steps.max()))
+    return ((steps, *(other.cost(job=str(path)) for other in plan.beside)),), plan.spent(step)
 
 
 def _private(path: Path, wanted: bool) -> bool:

@@ -1,17 +1,27 @@
 """How methods look: those of the papers always the same."""
 
 from inosgm.reports.pictures import STYLES, Style
-from inosgm.reports.trained import Study
+from inosgm.reports.trained import KINDS, Study
+
+LOOKS = tuple(
+    Style(colour=style.colour, dashes=STYLES[(place + turn) % 6].dashes, marker=STYLES[(place + 2 * turn) % 6].marker)
+    for turn in range(6)
+    for place, style in enumerate(STYLES)
+)
+"""Six colours, each with six kinds of dashes: the first six are `STYLES`."""
+
+FIRST = ("ino-sgd", "idp-sgd", "dp-sgd")
 
 
 def styles_of(study: Study) -> dict[str, Style]:
     """Return how each method looks; those of the papers always look the same."""
-    usual = {"ino-sgd": STYLES[0], "idp-sgd": STYLES[1], "dp-sgd": STYLES[2]}
+    kinds = (*FIRST, *(kind for kind in KINDS if kind not in FIRST))
+    usual = dict(zip(kinds, LOOKS, strict=False))
     found: dict[str, Style] = {}
-    free = list(STYLES)
+    free = list(LOOKS)
     for name, method in study.methods.items():
         style = usual[method.kind]
-        found[name] = style if style in free else (free or list(STYLES))[0]
+        found[name] = style if style in free else (free or list(LOOKS))[0]
         if found[name] in free:
             free.remove(found[name])
     return found

@@ -12,22 +12,42 @@ from inosgm.cost import Cost
 from inosgm.owners import Label
 from inosgm.plan import Plan
 from inosgm.reports.intervals import Interval, Line, interval, regression
+from inosgm.runs.methods import kind_of
 from inosgm.runs.summary import METRICS, Summary
 from inosgm.sgd.curve import LearningCurve
+from inosgm.units import ADD_REMOVE
 
 if TYPE_CHECKING:
     from inosgm.runs.expense import Expense
     from inosgm.runs.standings import Metric, Standing
 
-KINDS = {"dp-sgd": "DP-SGD", "idp-sgd": "IDP-SGD", "ino-sgd": "INO-SGD"}
+KINDS = {
+    "dp-sgd": "DP-SGD",
+    "idp-sgd": "IDP-SGD",
+    "ino-sgd": "INO-SGD",
+    "asc": "ASC",
+    "asc-ino": "ASC with INO",
+    "asc-published": "ASC as published",
+    "azb": "aZB",
+    "azb-prop": "aZB-prop",
+    "azb-weak": "aZB-weak",
+    "pdp-sgd": "PDP-SGD",
+    "pdp-sgd-adaptive": "PDP-SGD adaptive",
+    "sampling": "Sampling",
+    "adapdp": "AdaPDP",
+    "individual": "Individual",
+    "individual-ino": "Individual with INO",
+    "leave-out": "Leave-out",
+    "one-after-another": "One after another",
+    "undersample": "Undersampling",
+    "lower": "Lowered budgets",
+    "ipate-upsample": "IPATE upsampling",
+    "ipate-weight": "IPATE weighting",
+}
 """Methods, and how people write them."""
 
-
-def kind_of(config: TrainingConfig) -> str:
-    """Return which method a configuration is one of."""
-    if getattr(config.tail, "fraction", 0):
-        return "ino-sgd"
-    return "dp-sgd" if config.plan.method == "uniform" else "idp-sgd"
+ORDERED, SIMPLE = ("ino-sgd", "asc-ino", "individual-ino"), ("idp-sgd", "dp-sgd")
+"""Methods with an ordered tail, and what others are compared with first, the closest first."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -92,6 +112,23 @@ class Trained:
         return kind_of(self.config)
 
     @property
+    def unit(self) -> str:
+        """What its epsilons are about."""
+        return self.plan.unit
+
+    @cached_property
+    def broken(self) -> tuple[int, ...]:
+        """The places of owners of whom a run has spent more than they granted, the worst first."""
+        over = self.spent / np.asarray(self.plan.epsilon)
+        return tuple(place for place in np.argsort(-over, kind="stable").tolist() if over[place] > 1 + 1e-9)
+
+    @property
+    def title(self) -> str:
+        """Its name, and what must be known where its numbers stand beside those of others."""
+        about = [self.unit] * (self.unit != ADD_REMOVE) + ["BREAKS BUDGETS"] * bool(self.broken)
+        return f"{self.name} ({', '.join(about)})" if about else self.name
+
+    @property
     def missing(self) -> str:
         """What is not done yet, if anything."""
         if self.at is not None and self.at[0] < self.at[1]:
@@ -150,20 +187,27 @@ class Study:
 
     @cached_property
     def plan(self) -> Plan:
-        """A plan that knows owners, records and budgets: that of the last method, which tells owners apart if any."""
+        """A plan that knows owners, records and budgets: that of the method that the study is about."""
         return self.focus.plan
 
     @cached_property
     def focus(self) -> Trained:
-        """The method that the study is about: INO-SGD if it is there."""
-        ranked = sorted(self.methods.values(), key=lambda one: list(KINDS).index(one.kind))
-        return ranked[-1]
+        """The method that the study is about: INO-SGD if it is there, or what else orders, or what is not simple.
+
+        One that breaks budgets, or is about another unit, is the last to be it.
+        """
+
+        def rank(one: Trained) -> tuple[bool, bool, int]:
+            order = [*ORDERED, *(kind for kind in KINDS if kind not in (*ORDERED, *SIMPLE)), *SIMPLE]
+            return bool(one.broken), one.unit != ADD_REMOVE, order.index(one.kind)
+
+        return min(reversed(tuple(self.methods.values())), key=rank)
 
     @cached_property
     def base(self) -> Trained | None:
         """What it is compared with: the closest simpler method, or else another one."""
         others = [one for one in self.methods.values() if one is not self.focus]
-        simpler = [one for kind in ("idp-sgd", "dp-sgd") for one in others if one.kind == kind != self.focus.kind]
+        simpler = [one for kind in SIMPLE for one in others if one.kind == kind != self.focus.kind]
         return next(iter([*simpler, *others]), None)
 
     @cached_property
@@ -202,10 +246,14 @@ class Study:
         """What each group grants; NaN for groups that are no owners."""
         return np.array([self._granted.get(label, np.nan) for label in self.groups])
 
-    @cached_property
-    def spent(self) -> np.ndarray:
-        """The most that one run of any method has spent of each owner of the plan."""
-        return np.asarray(np.max([one.spent for one in self.methods.values()], axis=0))
+    @property
+    def units(self) -> tuple[str, ...]:
+        """What the epsilons of its methods are about."""
+        return tuple(dict.fromkeys(one.unit for one in self.methods.values()))
+
+    def spent(self, unit: str) -> np.ndarray:
+        """Return the most that one run of any method of a unit has spent of each owner of the plan."""
+        return np.asarray(np.max([one.spent for one in self.methods.values() if one.unit == unit], axis=0))
 
     @cached_property
     def together(self) -> tuple["Expense", ...]:

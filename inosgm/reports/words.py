@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from inosgm.audit.report import Verdict
-from inosgm.reports.contents import Answer, Audited, Contents, Swept
+from inosgm.reports.contents import Answer, Audited, Contents, Swept, breaches, other_units
 from inosgm.reports.glossary import METHODS
 from inosgm.reports.intervals import Interval, interval
 from inosgm.reports.tables import listed, measured, signed
@@ -33,6 +33,9 @@ class Sentence:
 FEW = 4
 """With fewer seeds, that nothing is clear says little."""
 
+MANY = 4
+"""Of more methods only what is clear is told of each."""
+
 
 def introductions(contents: Contents) -> list[str]:
     """Return what a page is about, for those who have never heard of it: a text for each study."""
@@ -46,6 +49,8 @@ def _introduction(study: Study) -> str:
         return f"{who}: that is how much a model may show about any one of them, and the less the stricter."
     kinds = {one.kind: one.name for one in study.methods.values()}
     does = [f"{kinds[kind]} {what}" for kind, what in METHODS.items() if kind in kinds]
+    if len(does) > MANY:
+        does = [f"{len(kinds)} methods do different things with that: see the words below"]
     return (
         f"{len(granted):,} owners hold the {records:,} training records of {study.name}. Each has said how much a "
         f"model may show about any one of its records: its ε, from {granted.min():.3g}, which is strict, to "
@@ -70,7 +75,8 @@ def _told(contents: Contents) -> list[Sentence]:
     told = [_audit(one) for one in broken]
     if len(contents.answers) > 1 and not (contents.studies or contents.audits):
         told.append(_answers(contents.answers))
-    told += (_overspent(study) for study in contents.studies if _over(study))
+    for study in contents.studies:
+        told += (Sentence(text=f"{study.name}: {text}.", tone="bad") for text in breaches(study))
     for study in contents.studies:
         told += (replace(one, text=f"{study.name}: {one.text}") if several else one for one in _study(study))
     told += (_audit(one) for one in contents.audits if one not in broken)
@@ -84,11 +90,12 @@ def _study(study: Study) -> Iterator[Sentence]:
     if study.changes:
         yield from _compare(study)
         if study.owned:
-            yield from (slope(study, one) for one in study.changes if one.line is not None)
+            yield from (slope(study, one) for one in study.changes[:MANY] if one.line is not None)
     else:
         yield _served(study)
-    if not _over(study):
+    if not any(one.broken for one in study.methods.values()):
         yield _kept(study)
+    yield from (Sentence(text=f"{text}.") for text in other_units(study))
     missing = [one.missing for one in study.methods.values() if one.missing]
     if missing:
         yield Sentence(text=f"Not all is done: {listed(missing)}.", tone="bad")
@@ -97,8 +104,16 @@ def _study(study: Study) -> Iterator[Sentence]:
 def _compare(study: Study) -> list[Sentence]:
     """Say what the method does against all others; clear harm comes first, unless the first sentence is clear."""
     told: list[Sentence] = []
-    for one in study.changes:
-        told += (_worst(study, one), _gains(study, one), _everyone(study, one))
+    few = len(study.methods) <= MANY
+    for place, one in enumerate(study.changes):
+        if few or place == 0:
+            told += (_worst(study, one), _gains(study, one), _everyone(study, one))
+        elif one.worst.clear:
+            told.append(_worst(study, one))
+    unclear = [one.base.name for one in study.changes[1:] if not (few or one.worst.clear)]
+    if unclear:
+        text = f"For the worst-served {study.who}, {study.focus.name} is not told apart from {listed(unclear)}."
+        told.append(Sentence(text=text))
     if told[0].tone == "plain":
         told.sort(key=lambda one: one.tone != "bad")
     return [*told, *_along(study, study.changes[0])]
@@ -199,19 +214,6 @@ def _served(study: Study) -> Sentence:
     over = "In one run" if runs == 1 else f"Over {runs} seeds"
     text = f"{over} of {study.focus.name}, {study.measure} on held-out records is best for {best}, worst for {worst}."
     return Sentence(text=text)
-
-
-def _over(study: Study) -> list[object]:
-    """Return the owners of whom a run has spent more than they granted."""
-    granted = np.asarray(study.plan.epsilon)
-    return [study.plan.labels[place] for place in np.flatnonzero(study.spent > granted * (1 + 1e-9))]
-
-
-def _overspent(study: Study) -> Sentence:
-    """Say that budgets were not kept."""
-    return Sentence(
-        text=f"More was spent in one run on {study.name} than granted by {_named(_over(study))}.", tone="bad"
-    )
 
 
 def _kept(study: Study) -> Sentence:

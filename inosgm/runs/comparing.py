@@ -12,7 +12,7 @@ from inosgm.config import TrainingConfig, differences
 from inosgm.jobs import Executor, SerialExecutor, Store
 from inosgm.runs.comparison import COMPARISON, Comparison, best_of, holds_comparison
 from inosgm.runs.grid import grid_of, points_of
-from inosgm.runs.methods import METHODS, USUAL, methods_of
+from inosgm.runs.methods import METHODS, USUAL, kind_of, methods_of
 from inosgm.runs.seeds import Study, holds_sweep
 from inosgm.runs.standings import Metric
 
@@ -87,6 +87,8 @@ class ComparisonStudy:
         if self._tune:
             tuning = self.runs - len(self.configs) * self._seeds
             lines.append(f"{tuning} of the {self.runs} runs choose among values, and are part of what the choice costs")
+        warned = {name: METHODS[kind_of(config)].warning for name, config in self.configs.items()}
+        lines += [f"WARNING: {name}: {warning}" for name, warning in warned.items() if warning]
         return "\n".join(lines)
 
     def run(

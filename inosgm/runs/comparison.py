@@ -20,9 +20,13 @@ from inosgm.runs.standings import Metric, Standing, standing
 from inosgm.runs.summary import Summary, dearest, runs_of
 from inosgm.sgd.curve import LearningCurve
 from inosgm.sgd.metrics import Evaluation
+from inosgm.units import ADD_REMOVE, UNITS
 
 COMPARISON = "comparison.json"
 """The document in a store that says what is compared."""
+
+WIDE = 6
+"""How many methods stand side by side."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -66,6 +70,30 @@ class MethodRuns:
     def evaluations(self) -> tuple[Evaluation, ...]:
         """What the model of each run was worth at its end."""
         return tuple(curve.last for curve in self.curves)
+
+    @property
+    def unit(self) -> str:
+        """What its epsilons are about, of `inosgm.units`."""
+        return ADD_REMOVE if self.accountant is None else ACCOUNTANTS[self.accountant].unit
+
+    @property
+    def broken(self) -> tuple[Mapping[str, Any], ...]:
+        """The rows of `owners` of whom a run has spent more than they granted, the worst first."""
+        over = [row for row in self.owners if row["spent"] > row["epsilon"] * (1 + 1e-9)]
+        return tuple(sorted(over, key=lambda row: -row["spent"] / row["epsilon"]))
+
+    def warnings(self) -> list[str]:
+        """Say what must be known before its numbers are compared: promises that are broken, or another unit."""
+        told = []
+        if self.broken:
+            worst = self.broken[0]
+            told.append(
+                f"WARNING: {self.name} BREAKS what {len(self.broken)} of {len(self.owners)} owners granted: a run "
+                f"spends epsilon {worst['spent']:.3g} of owner {worst['owner']}, who granted {worst['epsilon']:.3g}"
+            )
+        if self.unit != ADD_REMOVE:
+            told.append(f"{self.name} is in the unit {self.unit}: its epsilons are {UNITS[self.unit]}")
+        return told
 
     def values(self, name: str) -> list[float]:
         """Return a number of each run at its end: `accuracy`, `balanced_accuracy`, `worst_owner`, `spread`."""
@@ -151,7 +179,8 @@ class Comparison:
                 cells.append(best_of(method.tuning, self.metric).name if method.curves else "-")
             cells += [shown_mean(method.values(number)) for number in (*numbers.values(), "spread")]
             rows.append([*cells, f"{len(method.curves)} of {method.asked}"])
-        return "\n".join([*columns(header, rows), "", *self._owner_table(), *self._about()])
+        told = [line for method in self.methods.values() for line in method.warnings()]
+        return "\n".join([*columns(header, rows), *told, "", *self._owner_table(), *self._about()])
 
     def _owner_table(self) -> list[str]:
         """Return a row per owner: what it granted and spent, and its accuracy with each method.
@@ -164,26 +193,27 @@ class Comparison:
         worst = {label: min(map(fmean, self._accuracies(label)), default=0.0) for label in self.owners}
         shown = set(sorted(self.owners, key=worst.__getitem__)[:MOST])
         owned = set(self.owners) <= set(granted)
-        rows = [
-            [
-                str(label),
-                *([f"{granted[label]:.4g}"] if owned else []),
-                *(f"{number:.4g}" for row in paid if owned for number in row[label][1:]),
-                *(shown_mean(method.accuracies(label)) for method in done.values()),
-            ]
-            for label in self.owners
-            if label in shown
-        ]
+        rows = [label for label in self.owners if label in shown]
         if not rows:
             return []
-        header = [
-            "owner" if owned else "group",
-            *["epsilon granted"] * owned,
-            *(head for expense in self.together if owned for head in expense.heads),
-            *done,
-        ]
+        heads = ["epsilon granted", *(head for expense in self.together for head in expense.heads)] * owned
+        costs = {label: [granted[label], *(x for row in paid for x in row[label][1:])] for label in rows if owned}
+        lines: list[str] = []
+        for start in range(0, len(done), WIDE):  # many methods are shown in several tables
+            part = list(done.values())[start : start + WIDE]
+            names = [f"{one.name} (BREAKS BUDGETS)" if one.broken else one.name for one in part]
+            cells = [
+                [
+                    str(label),
+                    *(f"{number:.4g}" for number in costs.get(label, ())),
+                    *(shown_mean(one.accuracies(label)) for one in part),
+                ]
+                for label in rows
+            ]
+            lines += columns(["owner" if owned else "group", *heads, *names], cells)
+            heads, costs = [], {}
         hidden = len(self.owners) - MOST
-        return [*columns(header, rows), *[f"({hidden} owners that are served better are not shown)"] * (hidden > 0)]
+        return [*lines, *[f"({hidden} owners that are served better are not shown)"] * (hidden > 0)]
 
     def _accuracies(self, label: Label) -> list[list[float]]:
         """Return the accuracies of an owner with each method that has any."""
@@ -222,6 +252,8 @@ class Comparison:
                     "seeds": list(method.seeds),
                     "owners": [dict(row) for row in method.owners],
                     "accountant": method.accountant,
+                    "unit": method.unit,
+                    "breaks": [row["owner"] for row in method.broken],
                     "evaluations": [found.to_dict() for found in method.evaluations],
                     "tuning": [
                         {"values": dict(one.point.values), self.metric.value: one.values(self.metric)}

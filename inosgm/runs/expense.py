@@ -43,6 +43,11 @@ class Expense:
         unit = "" if self.unit == ADD_REMOVE else f" ({self.unit})"
         return f"one run{unit}", f"all {self.runs} runs{unit}"
 
+    @property
+    def kept(self) -> bool:
+        """Whether no run costs anybody more than it grants."""
+        return bool((self.one <= self.granted * (1 + 1e-9)).all())
+
     def by_owner(self) -> dict[Label, tuple[float, float, float]]:
         """Return what each owner grants to one run, what one run costs it, and what all cost it together."""
         columns = (column.tolist() for column in (self.granted, self.one, self.together))

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from inosgm.config import TrainingConfig
-from inosgm.config.learning import BASE
+from inosgm.config.learning import BASE, RoundsConfig
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,3 +144,27 @@ def methods_of(config: TrainingConfig, names: Sequence[str] = USUAL) -> dict[str
             raise ValueError(f"tail: {name} needs one, got none: set one, such as {{kind: linear, fraction: 0.7}}")
         made[name] = config.changed(method.changes)
     return made
+
+
+_BY_PLAN = {"azb": "azb", "azb_prop": "azb-prop", "azb_weak": "azb-weak", "in_turn": "one-after-another"}
+_BY_PLAN |= {"ipate_upsample": "ipate-upsample", "ipate_weight": "ipate-weight"}
+
+
+def kind_of(config: TrainingConfig) -> str:
+    """Return which method of `METHODS` a configuration is one of, whatever its numbers are."""
+    plan, ordered = config.plan, bool(getattr(config.tail, "fraction", 0))
+    if plan.method in _BY_PLAN:
+        return _BY_PLAN[plan.method]
+    if plan.method == "asc":
+        return "asc-published" if plan.sampling == "without_replacement" else "asc-ino" if ordered else "asc"
+    if plan.method == "individual":
+        return "individual-ino" if ordered else "individual"
+    if plan.method == "thresholds":
+        rounds = plan.rounds or RoundsConfig()
+        if rounds.restart:
+            return "adapdp"
+        return "sampling" if rounds.count == 1 else "pdp-sgd-adaptive" if rounds.waste == "adaptive" else "pdp-sgd"
+    for key, name in (("leave_out", "leave-out"), ("lower", "lower"), ("undersample", "undersample")):
+        if getattr(plan, key) is not None:
+            return name
+    return "ino-sgd" if ordered else "dp-sgd" if plan.method == "uniform" else "idp-sgd"

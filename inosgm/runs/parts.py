@@ -15,7 +15,6 @@ from torch.optim.lr_scheduler import LRScheduler
 
 from inosgm._imports import imported
 from inosgm.accounting import ACCOUNTANTS
-from inosgm.baselines import undersampled
 from inosgm.config import ClassOwners, FileOwners, SettingOwners, SplitOwners, TrainingConfig
 from inosgm.course import Course
 from inosgm.datasets import Dataset
@@ -40,17 +39,7 @@ def about(key: str) -> Iterator[None]:
 def prepared(config: TrainingConfig, source: Source) -> Prepared:
     """Choose the records, and say who owns them: a function of the configuration and what was read for it."""
     chosen = _chosen(config, source)
-    if config.data.public is not None:
-        chosen = _apart(chosen, config.data.public)
-    if config.plan.undersample is None:
-        return chosen
-    kept = undersampled(chosen.owners, config.plan.undersample, config.seed)
-    with about("plan.undersample"):
-        return replace(
-            chosen,
-            dataset=replace(chosen.dataset, x=chosen.dataset.x[kept], y=chosen.dataset.y[kept]),
-            owners=chosen.owners.only(kept),
-        )
+    return chosen if config.data.public is None else _apart(chosen, config.data.public)
 
 
 def _apart(chosen: Prepared, size: int) -> Prepared:
@@ -69,7 +58,7 @@ def _apart(chosen: Prepared, size: int) -> Prepared:
 
 
 def _chosen(config: TrainingConfig, source: Source) -> Prepared:
-    """Choose the records and their owners, before any method leaves some of them out."""
+    """Choose the records and their owners, before some of the held-out ones become public."""
     owners, seed, dataset = config.owners, config.seed, source.dataset(config)
     if config.data.subset is not None:
         dataset = _subset(dataset, config.data.subset, seed)

@@ -2,14 +2,14 @@
 
 import json
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from inosgm.config import TrainingConfig
 from inosgm.datasets.settings import Prepared
-from inosgm.ipate import NoisyVotes, Teachers, lessons
+from inosgm.ipate import NoisyVotes, Teachers, ids_of, lessons
 from inosgm.ipate.learning import Learning, learn
 from inosgm.jobs import Attempt, JobSpec, Result
 from inosgm.owners import Owners
@@ -29,6 +29,16 @@ TEACHER = "teacher"
 """The kind of the jobs that a student builds on."""
 
 
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Classroom:
+    """What the teachers of one student share: its records, who learns from which, and how many queries there are."""
+
+    config: TrainingConfig
+    chosen: Prepared
+    queries: int
+    lessons: list[np.ndarray]
+
+
 class School:
     """Does the jobs of IPATE. A teacher comes to its votes, which are secret and were never released; its model is not
     kept. A student comes to what every training run comes to.
@@ -44,6 +54,7 @@ class School:
     def __init__(self, source: Source) -> None:
         self._source = source
         self._known: dict[Any, Teachers] = {}
+        self._latest: tuple[str, Classroom] | None = None
 
     def teachers(self, student: JobSpec) -> tuple[JobSpec, ...]:
         """Return the jobs of a student's teachers, whose seeds are children of the student's own."""
@@ -59,16 +70,13 @@ class School:
         Raises:
             Stopped: if it was asked to, with a checkpoint to go on from.
         """
-        config = TrainingConfig.from_dict(spec.configuration)
-        chosen = parts.prepared(config, self._source)
-        teachers = self._of(config, chosen.owners)
-        mine = lessons(teachers, chosen.owners.of_record, seed=config.seed)[spec.index]
-        dataset = chosen.dataset
+        room = self._room(spec)
+        config, dataset, mine = room.config, room.chosen.dataset, room.lessons[spec.index]
         own = config.model_copy(update={"seed": spec.seed})
         with threads():
-            teacher = _learning(own, chosen, (dataset.x[mine], dataset.y[mine]))
+            teacher = _learning(own, room.chosen, (dataset.x[mine], dataset.y[mine]))
             learn(teacher, config.plan.steps, attempt, pause=_pause(config))
-            votes = teacher.predict(_queries(chosen, teachers.queries))
+            votes = teacher.predict(_queries(room.chosen, room.queries))
         return Result(arrays={"votes": votes}, secret=True)
 
     def study(
@@ -132,6 +140,18 @@ class School:
         trial.step(1)
         trial.predict(few)
         trial.evaluate(chosen.dataset.x_test[:FEW], chosen.dataset.y_test[:FEW], chosen.groups[:FEW])
+
+    def _room(self, teacher: JobSpec) -> Classroom:
+        """Return what the teachers of one student share; that of the latest is kept, as they come one after another."""
+        name = replace(teacher, index=0).id
+        if self._latest is None or self._latest[0] != name:
+            config = TrainingConfig.from_dict(teacher.configuration)
+            chosen = parts.prepared(config, self._source)
+            teachers, dataset = self._of(config, chosen.owners), chosen.dataset
+            ids = ids_of(dataset.x, dataset.y)
+            taught = lessons(teachers, chosen.owners.of_record, ids, seed=config.seed)
+            self._latest = name, Classroom(config=config, chosen=chosen, queries=teachers.queries, lessons=taught)
+        return self._latest[1]
 
     def _of(self, config: TrainingConfig, owners: Owners) -> Teachers:
         """Say who the teachers are; owners and wishes that are the same get those that were found for them."""

@@ -136,11 +136,14 @@ class Study:
 
     def report(self) -> str:
         """Say what the runs cost, for people."""
-        if self._config.ledger is None:
+        found = self.expenses()
+        if self._config.ledger is not None:
+            who_pays = f"every run is charged to {self._config.ledger}, which must be able to pay for all as they begin"
+        elif all(expense.kept for expense in found):
             who_pays = "every run keeps the budgets by itself, and all together spend what the last column says"
         else:
-            who_pays = f"every run is charged to {self._config.ledger}, which must be able to pay for all as they begin"
-        return "\n".join([*(expense.table() for expense in self.expenses()), who_pays])
+            who_pays = "WARNING: not every run keeps the budgets: one run costs some owners more than they grant"
+        return "\n".join([*(expense.table() for expense in found), who_pays])
 
     def run(self, executor: Executor | None = None, *, attempts: int = 5, progress: bool = True) -> Seeds:
         """Do the runs that are not done; see `train_seeds`."""
