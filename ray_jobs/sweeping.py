@@ -94,8 +94,10 @@ class SweepStudy:
             else:
                 self._tuned(executor, attempts, progress)
         except Interrupted:
+            self.study.forget()
             self._write()
             raise
+        self.study.forget()
         self.study.store.compact()
         return self._write()
 

@@ -14,8 +14,9 @@ import torch
 from filter_worker import fit, trainer
 from training_worker import X, Y, owners
 
-from inosgm import Ledger, TrainingConfig, certify, runs
+from inosgm import Ledger, Plan, TrainingConfig, certify, plan_individual, runs
 from inosgm.audit.mechanism_audit import audit_mechanism
+from inosgm.course import Course
 from inosgm.jobs import Stopped
 from inosgm.jobs.work import Paid
 from inosgm.runs.methods import methods_of
@@ -97,6 +98,20 @@ def test_a_run_that_lost_what_records_have_spent_is_not_gone_on_with(tmp_path):
     torch.save({**content, "private": None}, kept)
     with pytest.raises(ValueError, match="what its records have spent"):
         fit(tmp_path)
+
+
+def test_a_later_stage_leaves_nothing_of_what_records_have_spent(tmp_path):
+    first = plan_individual(owners(), steps=4, clip_norm=0.5, lasting=0.5)
+    every = {"sizes": first.sizes, "labels": first.labels, "sample_rates": [0.1, 0.1], "sensitivities": [1, 1]}
+    second = Plan(noise_scale=100, steps=4, past=[first.segment()], **every)
+    model = torch.nn.Linear(6, 3)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    ledger = Ledger(owners=owners(strict=9.0, open_=9.0))
+    made = Trainer(
+        Course((first, second)), model, torch.nn.CrossEntropyLoss(), optimizer, owners=owners(), ledger=ledger
+    )
+    made.fit(X, Y, run=tmp_path, checkpoint_every=3, progress=False)
+    assert [torch.load(path, weights_only=True)["private"] for path in tmp_path.glob("checkpoint-*.pt")] == [None]
 
 
 def test_such_a_run_is_not_revised(tmp_path):

@@ -15,7 +15,7 @@ from ipate_worker import config, undisturbed
 from scipy.optimize import brentq
 from scipy.stats import norm
 
-from inosgm import Ledger, Owners, Plan, audit_mechanism, runs
+from inosgm import AutomaticClipping, Ledger, Owners, Plan, audit_mechanism, runs
 from inosgm.accounting import RDP
 from inosgm.audit.bounds import Counts, best_level, bound_by_counts
 from inosgm.audit.claims import claims_of
@@ -305,6 +305,27 @@ def test_votes_are_secret_and_gone_when_the_student_is_done(done):
     folder = Path(store.uri)
     kept = {path.relative_to(folder).parts[1] for path in folder.rglob("arrays.npz")}
     assert not kept & set(teachers)
+
+
+def test_votes_that_a_killed_comparison_has_left_are_gone_after_the_next(tmp_path, monkeypatch):
+    small = {"key": None, "plan.method": "sample", "plan.steps": 2, "plan.teachers": {"count": 3, "queries": 5}}
+
+    def compared():
+        runs.compare(config().changed(small), ["ipate-weight", "idp-sgd"], store=tmp_path, progress=False)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Store, "forget", lambda *_: sys.exit("killed"))
+        with pytest.raises(SystemExit):
+            compared()
+    assert len(list(tmp_path.rglob("arrays.npz"))) == 5
+    compared()  # nothing is left to do, but that
+    assert len(list(tmp_path.rglob("arrays.npz"))) == 2
+
+
+def test_votes_are_neither_clipped_nor_ordered():
+    """Clipping that lengthens them would let a record move them by more than its owner pays, by sqrt(2)."""
+    with pytest.raises(TypeError, match="clipping"):
+        NoisyVotes(weighted_teachers(OWNERS, count=9, queries=5), CLASSES, clipping=AutomaticClipping())
 
 
 def test_killed_at_any_moment_it_ends_as_if_it_had_not_been(tmp_path):

@@ -108,6 +108,22 @@ class TestStore:
         with pytest.raises(FileNotFoundError):
             store.key(job)
 
+    def test_what_a_killed_worker_was_writing_goes_with_the_checkpoints(self, store, monkeypatch):
+        job = store.add(one())
+        store.begin(job, 1)
+        with monkeypatch.context() as patch:
+            patch.setattr("os.replace", lambda *_: sys.exit("killed"))
+            patch.setattr("os.unlink", lambda *_: None)
+            with pytest.raises(SystemExit):
+                store.save(job, 1, 3, b"what nobody may see")
+
+        def seen():
+            return [p for p in Path(store.uri).rglob("*") if p.is_file() and b"nobody" in p.read_bytes()]
+
+        assert len(seen()) == 1
+        store.commit(job, 1, Result(values={}))
+        assert not seen()
+
     def test_what_was_used_is_forgotten_also_by_those_who_come_late(self, store):
         job = store.add(one())
         with pytest.raises(FileNotFoundError):

@@ -1,10 +1,9 @@
 """The votes of teachers: one noisy release, from which every query takes its label."""
 
-from typing import Any
-
 import numpy as np
 
 from inosgm import _validate
+from inosgm.cost import LedgerHook
 from inosgm.ipate.teachers import Teachers
 from inosgm.mechanism import INOSGM
 
@@ -24,7 +23,9 @@ class NoisyVotes(INOSGM):
     Args:
         teachers: The teachers.
         classes: How many classes there are.
-        settings: `key`, `ledger` and `note`, as for `INOSGM`.
+        key: As for `INOSGM`, like the others. No tail and no other clipping: the proof is for votes as they are.
+        ledger: Likewise.
+        note: Likewise.
 
     >>> from inosgm import Owners
     >>> from inosgm.ipate import weighted_teachers
@@ -36,11 +37,20 @@ class NoisyVotes(INOSGM):
 
     _sizes_vary = True
 
-    def __init__(self, teachers: Teachers, classes: int, **settings: Any) -> None:
+    def __init__(
+        self,
+        teachers: Teachers,
+        classes: int,
+        *,
+        key: int | None = None,
+        ledger: LedgerHook | None = None,
+        note: str = "",
+    ) -> None:
         self._teachers, self._classes = teachers, _validate.count("classes", classes, least=1)
         numbers = np.arange(teachers.count)
         may = (teachers.first <= numbers[:, None]) & (numbers[:, None] < teachers.first + teachers.among)
-        super().__init__(teachers.plan, np.array(teachers.plan.labels)[may.argmax(axis=1)], **settings)
+        owners = np.array(teachers.plan.labels)[may.argmax(axis=1)]
+        super().__init__(teachers.plan, owners, key=key, ledger=ledger, note=note)
 
     def contributions(self, batch: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
         """Return the weighted votes of some teachers: a 1 for the class of each query, flattened."""

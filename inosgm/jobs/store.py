@@ -372,6 +372,7 @@ class Store:
             record = name.rpartition("/")[2]
             if record.startswith("checkpoint-") or (record == "arrays.npz" and name != kept):
                 self._records.remove(name)
+        self._records.clear(f"jobs/{job}/attempts")  # what was being written when its writer was killed
         self._records.remove(f"jobs/{job}/key")
 
     def forget(self, job: str) -> None:

@@ -122,6 +122,7 @@ class ComparisonStudy:
     ) -> None:
         """Do the runs that the study is about now."""
         if not self.study.left():
+            self.study.forget()  # which a command that was killed may not have come to
             return
         tell(what)
         self._require_claim(self.study.store.claim(COMPARISON, self._claim))

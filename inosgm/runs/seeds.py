@@ -13,7 +13,7 @@ from typing import Any
 from inosgm import _validate
 from inosgm.accounting import ACCOUNTANTS
 from inosgm.config import TrainingConfig, differences
-from inosgm.jobs import Executor, JobSpec, Outcome, SerialExecutor, Store
+from inosgm.jobs import Executor, Interrupted, JobSpec, Outcome, SerialExecutor, Store
 from inosgm.jobs.driving import WRITERS
 from inosgm.jobs.purpose import STUDY, claim_purpose, require_purpose
 from inosgm.ledger import Ledger
@@ -88,6 +88,7 @@ class Study:
         source = read(self._config)
         self.task = TrainingTask(source)
         self._keyed: dict[str, TrainingConfig] = {}
+        self._jobs: dict[str, JobSpec] = {}
         chosen = [config] if points is None else points
         for point in chosen:
             self.task.check(spec_of(_whole(point), 0, data_fingerprint=""), on_cpu=True)
@@ -114,7 +115,7 @@ class Study:
     def job(self, config: TrainingConfig, index: int) -> JobSpec:
         """Return the job that trains a configuration of this study with the seed that belongs to an index."""
         spec = spec_of(_whole(config), index, data_fingerprint=self._fingerprint)
-        self._keyed[spec.id] = _whole(config)
+        self._keyed[spec.id], self._jobs[spec.id] = _whole(config), spec
         return spec
 
     def add(self, spec: JobSpec) -> str:
@@ -155,12 +156,24 @@ class Study:
         ledger = self.begin()
         with ThreadPoolExecutor(WRITERS) as pool:
             list(pool.map(self.add, self.specs))
-        outcome = executor.run(self.task, self.specs, self.store, attempts=attempts, ledger=ledger, progress=progress)
-        for spec in self.specs:
-            if spec.id in outcome.done:
-                for earlier in self.task.before(spec):  # has served its purpose, and is not for keeping
-                    self.store.forget(earlier.id)
+        try:
+            outcome = executor.run(
+                self.task, self.specs, self.store, attempts=attempts, ledger=ledger, progress=progress
+            )
+        except Interrupted:
+            self.forget()
+            raise
+        self.forget()
         return Seeds(store=self.store, outcome=outcome)
+
+    def forget(self) -> None:
+        """Delete what runs that are done have built on: it has served its purpose, and is not for keeping."""
+        states = self.store.states()
+        for job, spec in self._jobs.items():
+            if job in states and states[job].done:
+                for earlier in self.task.before(spec):
+                    if earlier.id in states and states[earlier.id].arrays:
+                        self.store.forget(earlier.id)
 
     def begin(self) -> Ledger | None:
         """Make the store this study's, and open the shared ledger, which must now be able to pay for everything."""

@@ -417,8 +417,8 @@ class Trainer(Descent):
         return {"spent": torch.from_numpy(self._filter.spent)}
 
     def _forget_private(self, place: Run) -> None:
-        """Delete the checkpoints that are no longer needed, if they hold what nobody may see."""
-        if self._filter is not None:
+        """Delete the checkpoints that are no longer needed, if one, of a stage before too, has what nobody may see."""
+        if any(plan.allowance is not None for plan in self._course.plans):
             place.drop_before(self.steps_done)
 
     def _settings(self) -> dict[str, str]:
