@@ -32,7 +32,10 @@ from inosgm.weights import checked_scores, weigh
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Release:
-    """A private value: the noisy sum of one step (float64 from arrays), and what it cost each owner."""
+    """A private value: the noisy sum of one step (float64 from arrays), and what it cost each owner.
+
+    Where records pay for themselves the cost is that of all steps, of which any may use it up.
+    """
 
     value: Any
     step: int
@@ -193,7 +196,8 @@ class INOSGM(ABC):
             value = self._noisy(total, noise)
             if self._key is not None and isinstance(self._ledger, BindingLedger):
                 self._ledger.bind(self._cost.job, step, tree_digest((total, value), self._key))
-            return Release(value=value, step=step, cost=self._cost.at(step, 1))
+            cost = self._cost if self._filter is not None else self._cost.at(step, 1)
+            return Release(value=value, step=step, cost=cost)
 
     def _charge(self, ledger: LedgerHook, step: int) -> None:
         """Pay for the next steps."""

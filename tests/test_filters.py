@@ -224,6 +224,9 @@ def test_everything_is_paid_before_the_first_release(tmp_path):
         mechanism.release(rows)
         assert [ledger.spent()[label] for label in OWNERS.labels] == pytest.approx(made().spent().tolist())
     assert [charge.spans for charge in ledger.history()] == [((0, 40),)]
+    late = Ledger(owners=OWNERS)  # whoever charges by what a release says pays for all that it may have used up
+    late.charge(Rows(made(lasting=0.1), OWNERS).release(rows).cost)
+    assert late.spent() == pytest.approx(ledger.spent())
     again = Rows(made(), OWNERS, ledger=ledger, key=5)
     assert again.release(rows).step == 0  # a retry is paid, and repeats
     with pytest.raises(ValueError, match="cannot be reached"):
