@@ -60,10 +60,13 @@ _SIZES = np.array([1, 2, 3, 5, 9, 17, 18, 24, 33, 48, 65, 97, 130])
 
 
 class MadeUp:
-    """Made-up batches against a sum of rows; `totals` are total sensitivities around which to look."""
+    """Made-up batches against a sum of rows; `totals` are total sensitivities around which to look.
 
-    def __init__(self, total: RowSum, totals: list[float], stretch: float = 1.0) -> None:
-        self._sum, self._totals, self._stretch = total, totals, stretch
+    Where records pay for themselves, `paid` says what each does, and must bound what it moves.
+    """
+
+    def __init__(self, total: RowSum, totals: list[float], stretch: float = 1.0, paid: RowSum | None = None) -> None:
+        self._sum, self._totals, self._stretch, self._paid = total, totals, stretch, paid
 
     def start(self, generator: np.random.Generator) -> Batch:
         n = int(generator.choice(_SIZES)) + 1
@@ -152,7 +155,8 @@ class MadeUp:
         change = _float64(self._sum(contributions.copy(), state, everyone)) - _float64(
             self._sum(contributions[others], state, others)
         )
-        ratio = float(np.linalg.norm(change) / state.sensitivities[state.added])
+        bounds = state.sensitivities if self._paid is None else self._paid(contributions.copy(), state, everyone)
+        ratio = float(np.linalg.norm(change) / bounds[state.added])
         return np.inf if np.isnan(ratio) else ratio
 
 

@@ -29,7 +29,7 @@ class Certificate:
     """
 
     ratio: float
-    """|sum with the record - sum without it| / sensitivity of the record."""
+    """|sum with the record - sum without it| / sensitivity of the record, or what it pays, if it pays for itself."""
     case: str
     """The kind of attack that led there."""
     with_record: dict[str, Any]
@@ -82,7 +82,8 @@ def certify(mechanism: INOSGM | Sum, data: Any = None, *, evaluations: int = 400
     budget = _validate.count("evaluations", evaluations, least=1)
     generator = np.random.default_rng(_validate.count("seed", seed))
     if isinstance(mechanism, INOSGM):
-        made_up = MadeUp(_sum_of(mechanism), [mechanism._tail.length or 1.0], stretch=3.0)
+        lengths = None if mechanism._filter is None else _lengths_of(mechanism)
+        made_up = MadeUp(_sum_of(mechanism), [mechanism._tail.length or 1.0], stretch=3.0, paid=lengths)
         attack: Attack[Any] = made_up if data is None else OnData(mechanism, data)
     elif data is not None:
         raise ValueError("data goes with a mechanism; a function is attacked with made-up batches")
@@ -107,18 +108,36 @@ def _sum_of(mechanism: INOSGM) -> RowSum:
         return _streamed_sum_of(mechanism)
 
     def total(contributions: np.ndarray, batch: Batch, rows: np.ndarray) -> Array:
+        if mechanism._filter is not None:
+            return _realised(mechanism, contributions, batch, rows)[0]
         given = Dense(contributions), batch.scores[rows], batch.sensitivities[rows], rows
-        ways: dict[str, Any] = {
-            "owners": batch.owners[rows],
-            "tail": mechanism._tail,
-            "order": mechanism._order,
-            "clipping": mechanism._clipping,
-        }
-        if mechanism._filter is None:
-            return clipped_ordered_sum(*given, **ways)
-        return realised_ordered_sum(*given, least=LEAST * given[2], **ways)[0]
+        return clipped_ordered_sum(*given, **_ways(mechanism, batch, rows))
 
     return total
+
+
+def _lengths_of(mechanism: INOSGM) -> RowSum:
+    def lengths(contributions: np.ndarray, batch: Batch, rows: np.ndarray) -> Array:
+        return _realised(mechanism, contributions, batch, rows)[1]
+
+    return lengths
+
+
+def _realised(mechanism: INOSGM, contributions: np.ndarray, batch: Batch, rows: np.ndarray) -> tuple[Any, np.ndarray]:
+    """Sum up records that may all contribute as much as the longest, and of which most contribute less."""
+    bounds = np.full(rows.size, batch.sensitivities.max())
+    given = Dense(contributions), batch.scores[rows], bounds, rows
+    return realised_ordered_sum(*given, least=LEAST * bounds, **_ways(mechanism, batch, rows))
+
+
+def _ways(mechanism: INOSGM, batch: Batch, rows: np.ndarray) -> dict[str, Any]:
+    """Return how a mechanism clips, orders and weighs."""
+    return {
+        "owners": batch.owners[rows],
+        "tail": mechanism._tail,
+        "order": mechanism._order,
+        "clipping": mechanism._clipping,
+    }
 
 
 def _streamed_sum_of(mechanism: Streaming) -> RowSum:

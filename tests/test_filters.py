@@ -29,7 +29,7 @@ from inosgm.audit.bounds import Counts, bound_by_counts
 from inosgm.audit.claims import Claim
 from inosgm.audit.mechanism_audit import audit_mechanism
 from inosgm.filters import LEAST, Filter
-from inosgm.mechanism import realised_ordered_sum
+from inosgm.mechanism import clipped_ordered_sum, realised_ordered_sum
 from inosgm.streaming import Streaming
 
 OWNERS = Owners(of_record=["strict"] * 30 + ["open"] * 50, epsilon={"strict": 0.5, "open": 2.0}, delta=1e-5)
@@ -188,6 +188,18 @@ def test_the_certifier_sees_a_record_that_pays_by_its_share(monkeypatch):
     monkeypatch.setattr("inosgm.mechanism.realised_ordered_sum", by_share)
     rows = np.random.default_rng(3).normal(size=(80, 3))
     assert certify(Rows(made(), OWNERS, tail=HardTail(6.0)), rows, evaluations=200).ratio > 1000
+
+
+def test_the_certifier_sees_short_records_that_are_as_long_as_others_in_the_order(monkeypatch):
+    """PRIVACY.md 4: with C for its length in the order a record that contributes, and pays, next to nothing moves C."""
+
+    def by_bounds(contributions, given, bounds, ids, *, least, owners, tail, order, clipping):
+        ways = {"owners": owners, "tail": tail, "order": order}
+        lengths = realised_ordered_sum(contributions, given, bounds, ids, least=least, clipping=clipping, **ways)[1]
+        return clipped_ordered_sum(contributions, given, bounds, ids, clipping=clipping, **ways), lengths
+
+    monkeypatch.setattr("inosgm.certifier.realised_ordered_sum", by_bounds)
+    assert certify(Rows(made(), OWNERS, tail=HardTail(6.0)), evaluations=200).ratio > 100
 
 
 def test_records_leave_one_by_one_and_pay_to_the_end():
