@@ -323,19 +323,18 @@ class Ledger:
     def costs(self) -> tuple[Cost, ...]:
         """Return what was charged so far, equal steps added up, whatever their jobs are."""
         with self._books(write=False):
-            found = []
-            for digest, count in ((digest, count) for digest, count in self._steps.items() if count):
-                group = self._tables[digest].groups(len(self._labels))
-                paying = np.flatnonzero(group >= 0)
-                cost = Cost(
-                    labels=tuple(self._labels[owner] for owner in paying.tolist()),
-                    sample_rates=self._tables[digest].sample_rates[group[paying]],
-                    noise_multipliers=self._tables[digest].noise_multipliers[group[paying]],
-                    steps=count,
-                    unit=self._unit,
-                )
-                found.append(cost)
-            return tuple(found)
+            return tuple(self._cost(digest, count) for digest, count in self._steps.items() if count)
+
+    def _cost(self, digest: str, steps: int) -> Cost:
+        table = self._tables[digest]
+        paying = np.flatnonzero(table.group >= 0)
+        return Cost(
+            labels=tuple(self._labels[owner] for owner in paying.tolist()),
+            sample_rates=table.sample_rates[table.group[paying]],
+            noise_multipliers=table.noise_multipliers[table.group[paying]],
+            steps=steps,
+            unit=self._unit,
+        )
 
     def rehearsal(self) -> "Ledger":
         """Return a ledger in memory, with the grants and the costs of this one so far: to see what could be paid."""
@@ -344,8 +343,9 @@ class Ledger:
             epsilon, delta = (dict(zip(self._labels, column, strict=True)) for column in columns)
             owners = Owners(of_record=self._labels, epsilon=epsilon, delta=delta)
             trial = Ledger(owners=owners, accountant=self._accountant)
-            for cost in self.costs():
-                trial.charge(cost)
+            for digest, count in self._steps.items():
+                if count:
+                    trial.charge(self._cost(digest, count))
         return trial
 
     def events(self) -> dict[Label, Any]:

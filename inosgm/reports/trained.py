@@ -119,8 +119,10 @@ class Trained:
     @cached_property
     def broken(self) -> tuple[int, ...]:
         """The places of owners of whom a run has spent more than they granted, the worst first."""
+        from inosgm.runs.expense import BROKEN
+
         over = self.spent / np.asarray(self.plan.epsilon)
-        return tuple(place for place in np.argsort(-over, kind="stable").tolist() if over[place] > 1 + 1e-9)
+        return tuple(place for place in np.argsort(-over, kind="stable").tolist() if over[place] > BROKEN)
 
     @property
     def title(self) -> str:

@@ -14,7 +14,7 @@ from inosgm.config import TrainingConfig
 from inosgm.cost import Cost
 from inosgm.jobs import JobSpec, Store
 from inosgm.owners import Label, Owners
-from inosgm.runs.expense import Expense, counted, expenses
+from inosgm.runs.expense import BROKEN, Expense, counted, expenses
 from inosgm.runs.grid import Point, grid_of, points_of
 from inosgm.runs.standings import Metric, Standing, standing
 from inosgm.runs.summary import Summary, dearest, runs_of
@@ -79,7 +79,7 @@ class MethodRuns:
     @property
     def broken(self) -> tuple[Mapping[str, Any], ...]:
         """The rows of `owners` of whom a run has spent more than they granted, the worst first."""
-        over = [row for row in self.owners if row["spent"] > row["epsilon"] * (1 + 1e-9)]
+        over = [row for row in self.owners if row["spent"] > row["epsilon"] * BROKEN]
         return tuple(sorted(over, key=lambda row: -row["spent"] / row["epsilon"]))
 
     def warnings(self) -> list[str]:

@@ -16,6 +16,10 @@ from inosgm.ledger import Ledger
 from inosgm.owners import Label, Owners
 from inosgm.units import ADD_REMOVE, UNITS, other_unit
 
+BROKEN = 1.002
+"""From which multiple of what an owner granted on a budget is called broken: of very many owners epsilons are read off
+tables, which may be 0.1 % above them."""
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Expense:
@@ -46,7 +50,7 @@ class Expense:
     @property
     def kept(self) -> bool:
         """Whether no run costs anybody more than it grants."""
-        return bool((self.one <= self.granted * (1 + 1e-9)).all())
+        return bool((self.one <= self.granted * BROKEN).all())
 
     def by_owner(self) -> dict[Label, tuple[float, float, float]]:
         """Return what each owner grants to one run, what one run costs it, and what all cost it together."""
