@@ -164,7 +164,7 @@ STUDY = sized("mnist", steps=300, batch=512, public=90, teachers=150, whole=40, 
 EMBEDDED = sized("mnist5k", steps=300, batch=256, public=20, teachers=40, whole=40, rates=(3.0, 1.0, 0.3, 9.0))
 """The same with 4,000 + 1,000 images that come with an installed library: no files, and less of everything."""
 
-SMALL = sized("digits", steps=5, batch=64, public=10, teachers=20, whole=5, rates=(1.0,))
+SMALL = sized("digits", steps=20, batch=64, public=10, teachers=20, whole=5, rates=(1.0,))
 """To see that everything works, not for results."""
 
 METHOD_NAMES = (*METHODS, SCALE)

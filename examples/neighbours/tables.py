@@ -55,8 +55,8 @@ def unit(one: dict[str, Any]) -> str:
 
 
 def breaks(one: dict[str, Any]) -> bool:
-    """Say whether an owner spends more than it granted."""
-    return any(row["spent"] > row["epsilon"] for row in one["budgets"])
+    """Say whether an owner spends more than it granted, beyond what epsilons are rounded up by."""
+    return any(row["spent"] > 1.001 * row["epsilon"] for row in one["budgets"])
 
 
 def _marked(one: dict[str, Any]) -> str:
@@ -67,7 +67,7 @@ def _marked(one: dict[str, Any]) -> str:
 def _spent(one: dict[str, Any]) -> str:
     """Show the owner that spends the largest part of what it granted."""
     row = max(one["budgets"], key=lambda row: row["spent"] / row["epsilon"])
-    return f"{row['spent']:.3g} of {row['epsilon']:g}"
+    return f"{row['spent']:.3g} of {row['epsilon']:.3g}"
 
 
 def _shown(values: list[float], best: float) -> str:
