@@ -1,16 +1,29 @@
 """Plans of shares that were worked out elsewhere: stages of a course, and plans in which not everybody takes part."""
 
 from collections.abc import Sequence
+from typing import TypedDict, Unpack
 
 import numpy as np
 
+from inosgm._plan_file import Sampling
 from inosgm.accounting import Segment
+from inosgm.menu import Menu
 from inosgm.owners import Owners
 from inosgm.plan import Plan
 from inosgm.shares import Shares, Wish
 
 
-def staged(wish: Wish, owners: Owners, shares: Shares, past: Sequence[Segment] | None = None) -> Plan:
+class More(TypedDict, total=False):
+    """What some plans have besides."""
+
+    menu: Menu
+    beside: Sequence[Plan]
+    sampling: Sampling
+
+
+def staged(
+    wish: Wish, owners: Owners, shares: Shares, past: Sequence[Segment] | None = None, **more: Unpack[More]
+) -> Plan:
     """Return the plan of a wish with shares for all owners; it has the budgets that the owners grant in it."""
     plan = Plan(
         sample_rates=shares.sample_rates,
@@ -24,6 +37,7 @@ def staged(wish: Wish, owners: Owners, shares: Shares, past: Sequence[Segment] |
         delta=owners.delta,
         accountant=wish.accountant.name,
         past=wish.past if past is None else past,
+        **more,
     )
     object.__setattr__(plan, "_owners", owners)
     return plan

@@ -12,13 +12,14 @@ import numpy as np
 
 from inosgm import _validate
 from inosgm._plan_file import Sampling
+from inosgm._stages import staged
 from inosgm.accounting import ACCOUNTANTS, Accountant, Segment, chosen
 from inosgm.accounting.along import epsilon_of_rows
 from inosgm.menu import Menu
 from inosgm.owners import Owners
 from inosgm.plan import Plan
 from inosgm.planning import wish_of
-from inosgm.shares import Wish
+from inosgm.shares import Shares, Wish
 from inosgm.steering import capped
 from inosgm.units import ADD_REMOVE
 
@@ -84,14 +85,9 @@ def plan_asc(
     start = shape[np.searchsorted(powers, 0.0)]
     multipliers = shape * factor
     scale = wish.clip_norm * wish.records / float((wish.sizes / (start * factor)).sum())
-    return Plan(
-        sample_rates=first,
-        sensitivities=scale / (start * factor),
-        noise_scale=scale,
-        menu=Menu(sample_rates=rates, sensitivities=scale / multipliers),
-        beside=beside,
-        **_common(wish, sampling, wish.expected_batch),
-    )
+    shares = Shares(first, scale / (start * factor), scale)
+    menu = Menu(sample_rates=rates, sensitivities=scale / multipliers)
+    return staged(wish, owners, shares, menu=menu, beside=beside, sampling=sampling)
 
 
 def plan_chosen_group(
@@ -147,13 +143,8 @@ def plan_chosen_group(
     _, beside = _losses(wish, np.full(rates.size, least.max()), every, loss_bound, noise_ratio, sampling)
     lossy = tuple(plan.segment().rows(heard) for plan in beside)
     multiplier = float(_multipliers(replace(asked, past=(*asked.past, *lossy)), rates[heard]).max())
-    return Plan(
-        sample_rates=rates,
-        sensitivities=np.full(rates.size, wish.clip_norm),
-        noise_scale=multiplier * wish.clip_norm,
-        beside=beside,
-        **_common(wish, sampling, wish.expected_batch),
-    )
+    shares = Shares(rates, np.full(rates.size, wish.clip_norm), multiplier * wish.clip_norm)
+    return staged(wish, owners, shares, beside=beside, sampling=sampling)
 
 
 def first_counts(batch: float, sizes: np.ndarray, *, whole: bool) -> np.ndarray:
@@ -174,21 +165,6 @@ def of_unit(accountant: Accountant | None, sampling: Sampling) -> Accountant:
     if sampling == "poisson" or given.unit != ADD_REMOVE:
         return given
     return ACCOUNTANTS[f"{given.name}-replace-one"]
-
-
-def _common(wish: Wish, sampling: Sampling, batch: float) -> dict[str, object]:
-    """Return what plans of groups have in common."""
-    return {
-        "sizes": wish.sizes,
-        "steps": wish.steps,
-        "expected_batch": batch,
-        "labels": wish.labels,
-        "epsilon": wish.epsilon,
-        "delta": wish.delta,
-        "accountant": wish.accountant.name,
-        "past": wish.past,
-        "sampling": sampling,
-    }
 
 
 def _multipliers(wish: Wish, rates: np.ndarray) -> np.ndarray:
@@ -225,7 +201,7 @@ def _constant(wish: Wish, rates: np.ndarray) -> np.ndarray:
     """
     solved = np.unique(np.linspace(0, rates.size - 1, _SOLVED).round().astype(np.int64))
     found = np.array([float(wish.multipliers(rates[place])[0]) for place in solved])
-    return np.exp(np.interp(np.log(rates), np.log(rates[solved]), np.log(found)))
+    return np.asarray(np.exp(np.interp(np.log(rates), np.log(rates[solved]), np.log(found))))
 
 
 def _noisier(wish: Wish, rates: np.ndarray, shape: np.ndarray) -> np.ndarray:

@@ -137,7 +137,7 @@ def rounded(counts: np.ndarray, sizes: np.ndarray, batch: float, coins: np.rando
     while (missing := round(batch - found.sum())) != 0:
         able = np.flatnonzero(found < sizes if missing > 0 else found > 0)
         found[coins.choice(able)] += np.sign(missing)
-    return found
+    return np.asarray(found)
 
 
 def capped(counts: np.ndarray, sizes: np.ndarray, batch: float) -> np.ndarray:

@@ -6,6 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from examples.neighbours import __main__ as neighbours
+from examples.study.pages import fill
+
 EXAMPLES = Path(__file__).parents[1] / "examples"
 SMALL = {
     "audit_model": ({"shadows": 32, "steps": 40}, ["kept       online-global", "forgotten  loss"]),
@@ -51,3 +54,40 @@ def test_the_first_hour_runs_cell_by_cell(tmp_path, monkeypatch):
     assert (tmp_path / "runs/first-hour/strictest.svg").exists()
     assert list(names["found"].methods) == ["dp-sgd", "idp-sgd", "ino-sgd"]
     assert not any(cell.get("outputs") for cell in notebook["cells"])  # what it prints is the reader's
+
+
+def test_the_neighbours_are_compared_and_fill_their_page(capsys, tmp_path):
+    page = tmp_path / neighbours.PAGE
+    page.write_text(
+        "words <!-- IDP_54_37_9 --> old <!-- end --><!-- IDP_54_37_9 against its paper --><!-- end -->",
+        encoding="utf-8",
+    )
+    asked = [
+        "--small",
+        "--settings",
+        "IDP_54_37_9",
+        "--methods",
+        "dp-sgd",
+        "idp-sgd",
+        "--seeds",
+        "2",
+        "--processes",
+        "1",
+    ]
+    for _ in range(2):  # the second time everything is there
+        neighbours.main([*asked, "--out", str(tmp_path / "runs"), "--pages", str(tmp_path)])
+    (found,) = json.loads((tmp_path / neighbours.NUMBERS).read_text(encoding="utf-8"))
+    assert [(one["method"], len(one["accuracy"])) for one in found["methods"]] == [("dp-sgd", 2), ("idp-sgd", 2)]
+    filled = page.read_text(encoding="utf-8")
+    assert filled.startswith("words <!-- IDP_54_37_9 -->\n\n| method | unit |")
+    assert filled.count("| `idp-sgd` |") == 2  # and against the paper
+    assert filled == fill(filled, neighbours.texts_of([found]))
+    assert "old" not in filled
+    assert "4/4 jobs done" in capsys.readouterr().err
+
+
+def test_the_page_of_the_neighbours_is_made_of_its_numbers():
+    place = EXAMPLES.parent / "docs" / "results"
+    page, numbers = ((place / name).read_text(encoding="utf-8") for name in (neighbours.PAGE, neighbours.NUMBERS))
+    assert fill(page, neighbours.texts_of(json.loads(numbers))) == page
+    assert all(f"<!-- {name} -->" in page for name in neighbours.SETTINGS)

@@ -21,7 +21,6 @@ from inosgm.accounting import (
     Segment,
     composed_epsilon,
     epsilon,
-    equal_cost_multipliers,
 )
 from inosgm.accounting.along import epsilon_of_rows
 from inosgm.accounting.discrete import _leaders, _log_excess, discretise, ends
@@ -31,6 +30,11 @@ from inosgm.accounting.pld import pld_epsilon
 from inosgm.accounting.rdp import POISSON
 
 GRID = 1e-3  # of dp_accounting
+
+
+def equal_cost_multipliers(rates, rate, multiplier):
+    """Return multipliers with which many steps at each rate cost about the same: q^2 (exp(1 / m^2) - 1) = const."""
+    return np.log1p((rate / np.asarray(rates)) ** 2 * np.expm1(multiplier**-2.0)) ** -0.5
 
 
 def adaptive(lowest=0.004, highest=0.08, choices=12, reference=(0.02, 1.2)):
@@ -292,17 +296,3 @@ def test_equal_menus_are_worked_out_once():
     rates, multipliers = adaptive(choices=3)
     composed_epsilon([Segment([rates, rates[::-1]], [multipliers, multipliers[::-1]], 50)], 1e-5)
     assert pld_epsilon.cache_info().misses == 1
-
-
-def test_equal_cost_multipliers():
-    rates = np.geomspace(1e-6, 1, 30)
-    found = equal_cost_multipliers(rates, 0.01, [[2.0], [0.03], [50.0]])
-    assert found.shape == (3, 30)
-    square = 2 * np.log(rates[20:]) + np.log(np.expm1(found[0, 20:] ** -2.0))
-    np.testing.assert_allclose(square, 2 * math.log(0.01) + math.log(math.expm1(0.25)), rtol=1e-12)
-    np.testing.assert_allclose(equal_cost_multipliers(0.01, 0.01, [0.01, 0.5, 1e4]), [0.01, 0.5, 1e4], rtol=1e-9)
-    assert (np.diff(found, axis=1) > 0).all()
-    many = epsilon([0.005, 0.01, 0.05], equal_cost_multipliers([0.005, 0.01, 0.05], 0.01, 20.0), 100_000, 1e-5)
-    np.testing.assert_allclose(many, many[1], rtol=2e-3)
-    with pytest.raises(ValueError, match="sample_rates must lie in"):
-        equal_cost_multipliers([0.0], 0.01, 1.0)

@@ -1,5 +1,7 @@
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from inosgm import Plan, plan_sample
 from inosgm.datasets import Dataset, load, settings
@@ -77,7 +79,7 @@ class TestBudgets:
 
 
 class TestRandom:
-    @pytest.mark.parametrize("name", ["CR", "CS", "COL", "COM", "CFS", "IDP_34_43_23", "IDP_54_37_9"])
+    @pytest.mark.parametrize("name", ["CR", "CS", "COL", "COM", "CFS", "IDP_34_43_23", "PDP_K_PLUS"])
     def test_a_seed_decides(self, name):
         setting = SETTINGS[name]
         assert setting(TEN, seed=3) == setting(TEN, seed=3)
@@ -137,6 +139,26 @@ class TestRandom:
         assert owners == split([size / 100 for size in sizes], [1.0, 2.0, 3.0], 5000, seed=0)
         assert SETTINGS[name].groups([3, 9]).tolist() == ["class 3", "class 9"]
 
+    @pytest.mark.parametrize(("name", "k"), [("PDP_K_MINUS", -0.2), ("PDP_K_0", 0.0), ("PDP_K_PLUS", 0.2)])
+    def test_exponential_groups(self, name, k):
+        owners = SETTINGS[name](np.zeros(100_000, dtype=int), seed=0)
+        assert owners.labels == tuple(range(20))
+        np.testing.assert_allclose(owners.epsilon, np.linspace(0.5, 1, 20))
+        assert owners.sizes.min() > 100  # as in the paper, even the rarest budget is somebody's
+        # an affine function of e^(k epsilon), up to the rounding of sizes
+        curve = np.exp(k * owners.epsilon)
+        fitted = np.polyval(np.polyfit(curve, owners.sizes, 1), curve) if k else np.full(20, 5000)
+        assert np.abs(owners.sizes - fitted).max() <= 1
+        assert np.sign(np.diff(owners.sizes)).tolist() == [np.sign(k)] * 19
+
+    @pytest.mark.parametrize(("k", "scale"), [(-0.2, 2.098), (0.2, 1.554)])
+    def test_the_constants_of_the_paper_belong_to_eleven_groups(self, k, scale):
+        def total(groups):
+            return (scale * np.exp(k * np.linspace(0.5, 1, groups)) - 1.715).sum()
+
+        assert abs(total(11) - 1) < 0.01
+        assert 1.82 < total(20) < 1.84
+
     @pytest.mark.parametrize("n", [1, 7, 999])
     def test_sizes_of_a_split_add_up(self, n):
         sizes = split([1 / 3] * 3, [1, 2, 3], n, seed=0).sizes
@@ -194,6 +216,41 @@ class TestPrepare:
         np.testing.assert_array_equal(prepared.groups, data.y_test)
         np.testing.assert_array_equal(prepared.dataset.y, data.y)
 
+    def test_um_thins_the_eights(self):
+        data = load("digits")
+        prepared = settings.UM.prepare(data, seed=2)
+        sizes, before = (np.bincount(y, minlength=10) for y in (prepared.dataset.y, data.y))
+        assert np.delete(sizes, 8).tolist() == np.delete(before, 8).tolist()
+        assert 2 <= sizes[8] <= 32  # of 140 coins of 1/10: outside once in 10^4 seeds
+        np.testing.assert_array_equal(prepared.dataset.y_test, data.y_test)
+        np.testing.assert_array_equal(prepared.groups, data.y_test)
+        assert by_owner(prepared.owners) == {n: (size, 1.0) for n, size in enumerate(sizes.tolist())}
+        with pytest.raises(ValueError, match="seed must be given"):
+            settings.UM.prepare(data)
+
+    @given(st.lists(st.integers(0, 9), min_size=2, max_size=40), st.data(), st.integers(0, 5))
+    def test_thinning_a_record_is_its_own_business(self, classes, data, seed):
+        """Whatever the others are, and however many come after it, a record is kept or is not."""
+        place = data.draw(st.integers(0, len(classes) - 1))
+        others = data.draw(st.lists(st.integers(0, 9), min_size=place, max_size=40))
+        changed = [*others[:place], classes[place], *others[place:]]
+
+        def kept(labels):
+            y, x = np.array(labels), np.arange(len(labels))[:, None]
+            whole = Dataset(name="d", x=x, y=y, x_test=x, y_test=y, classes=tuple("0123456789"))
+            return set(settings.UM.thin(whole, seed).x[:, 0].tolist())
+
+        assert (place in kept(classes)) == (place in kept(changed))
+        assert {i for i, label in enumerate(classes) if label != 8} <= kept(classes)
+
+    def test_thinning_takes_a_tenth(self):
+        eights = np.full(20_000, 8)
+        data = Dataset(
+            name="d", x=eights[:, None], y=eights, x_test=eights[:9, None], y_test=eights[:9], classes=("x",) * 10
+        )
+        # six standard deviations: 2e-9 false alarms
+        assert abs(len(settings.UM.thin(data, seed=0).y) - 2000) < 6 * np.sqrt(1800)
+
     def test_refuses_what_it_does_not_know(self):
         with pytest.raises(
             ValueError, match="CA needs a data set of 3 classes such as cardiotocography, digits has 10"
@@ -216,6 +273,14 @@ class TestRealCounts:
         prepared = settings.MN.prepare(load("mnist", shared_data))
         assert by_owner(prepared.owners) == {"digits 0-4": (30596, 0.1), "digits 5-9": (29404, 1.0)}
         assert np.unique(prepared.groups, return_counts=True)[1].tolist() == [5139, 4861]
+
+    def test_um(self, shared_data):
+        data = load("mnist", shared_data)
+        prepared = settings.UM.prepare(data, seed=0)
+        sizes = np.bincount(prepared.dataset.y)
+        assert np.delete(sizes, 8).tolist() == [5923, 6742, 5958, 6131, 5842, 5421, 5918, 6265, 5949]
+        assert abs(sizes[8] - 585.1) < 6 * np.sqrt(5851 * 0.09)
+        assert len(prepared.groups) == 10_000
 
     def test_ca(self, shared_data):
         data = load("cardiotocography", shared_data)

@@ -11,7 +11,6 @@ from inosgm.accounting.accountants import (
     chosen,
 )
 from inosgm.accounting.inverses import composed_epsilon, epsilon, noise_multiplier, sample_rate, steps
-from inosgm.accounting.menus import equal_cost_multipliers
 from inosgm.accounting.segments import Segment
 
 __all__ = [
@@ -26,7 +25,6 @@ __all__ = [
     "chosen",
     "composed_epsilon",
     "epsilon",
-    "equal_cost_multipliers",
     "noise_multiplier",
     "sample_rate",
     "steps",

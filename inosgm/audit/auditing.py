@@ -107,10 +107,11 @@ def mechanism_audits(study: ShadowStudy, runs: int, confidence: float, *, progre
     promises MOST are looked at, from the smallest to the largest.
     """
     design, plan = study.design, study.design.plan
-    promises = np.column_stack([plan.sample_rates, plan.sensitivities])[plan.sizes > 0]
+    asked = (plan.sizes > 0) & (plan.sample_rates > 0)  # who is never drawn has nothing to be told about
+    promises = np.column_stack([plan.sample_rates, plan.sensitivities])[asked]
     first = np.unique(promises, axis=0, return_index=True)[1]
     some = np.unique(np.linspace(0, first.size - 1, min(MOST, first.size)).round().astype(np.int64))
-    owners = [plan.labels[place] for place in np.flatnonzero(plan.sizes > 0)[np.sort(first[some])]]
+    owners = [plan.labels[place] for place in np.flatnonzero(asked)[np.sort(first[some])]]
     level = mechanism_confidence(confidence, len(owners))
     known, _ = _mechanisms.kept(study.store, claims_of(plan))
     if [(one.owner, one.runs, one.confidence) for one in known] == [(owner, runs, level) for owner in owners]:

@@ -162,6 +162,8 @@ def audit_mechanism(
     place = plan.labels.index(owner)
     if not (mechanism._owners == place).any():
         raise ValueError(f"owner must have a record, whose coins can be tossed: {owner!r} has none")
+    if not plan.sample_rates[place]:
+        raise ValueError(f"owner must take part: the plan never draws records of {owner!r}")
     claim = claims_of(plan, delta)[place]
     canaries: list[Canary] = [*made_up_canaries(mechanism, place)]
     if data is not None:

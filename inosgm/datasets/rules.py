@@ -11,7 +11,7 @@ from inosgm import _validate
 from inosgm.owners import Label, Owners
 
 DELTA = 1e-5
-"""What every owner of the papers grants."""
+"""What every owner of the papers grants; the ASC paper has 1 / (2 n), which on its MNIST is 1.02e-5."""
 
 
 class Rule(ABC):

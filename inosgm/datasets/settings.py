@@ -51,6 +51,8 @@ class Setting:
         categories: If not empty, only the classes of these categories are used, numbered category by category.
         flipped: The share of training records whose class is replaced by another one, at random. Owners follow the
             class before that, and held-out records keep theirs.
+        kept: The probability with which a training record of a class is kept, by class; 1 for those that are not named.
+            Held-out records are all kept.
 
     >>> MN([0, 7, 3, 9]).of_record.tolist(), MN([0, 7]).labels, MN([0, 7]).epsilon.tolist()
     ([0, 1, 0, 1], ('digits 0-4', 'digits 5-9'), [0.1, 1.0])
@@ -66,6 +68,7 @@ class Setting:
     model_options: Mapping[str, Any] = field(default_factory=dict)
     categories: Sequence[str] = ()
     flipped: float = 0.0
+    kept: Mapping[int, float] = field(default_factory=dict)
 
     def __call__(self, labels: ArrayLike, seed: int | None = None) -> Owners:
         """Return the owners of training records.
@@ -100,6 +103,22 @@ class Setting:
             raise ValueError(f"{self.name} needs a data set with the categories {', '.join(self.categories)}")
         return replace(dataset.only(classes), name=f"{dataset.name}:{'+'.join(self.categories)}")
 
+    def thin(self, dataset: Dataset, seed: int | None = None) -> Dataset:
+        """Return a data set with fewer training records of some classes, if the setting says so, otherwise all.
+
+        **Guarantee.** Whether a record stays follows from its class, the public seed and its place in the data set, which
+        is its number there: what others are has no say in it. What is left is the data set that promises are about.
+
+        Raises:
+            ValueError: for a seed that is missing.
+        """
+        if not self.kept:
+            return dataset
+        share = np.array([self.kept.get(label, 1.0) for label in range(self.classes)])
+        coins = generator_of(seed, "kept").random(dataset.y.size)
+        stays = coins < share[self._checked(dataset.y)]
+        return replace(dataset, x=dataset.x[stays], y=dataset.y[stays])
+
     def relabel(self, labels: ArrayLike, seed: int | None = None) -> np.ndarray:
         """Return the classes to train with: some flipped, if the setting says so, otherwise as they are."""
         result = self._checked(labels)
@@ -111,7 +130,7 @@ class Setting:
         return result
 
     def prepare(self, dataset: Dataset, seed: int | None = None) -> Prepared:
-        """Choose records, name their owners, flip classes: all that the setting does to a data set.
+        """Choose records, thin classes, name owners, flip classes: all that the setting does to a data set.
 
         Args:
             dataset: The one that the setting goes with, or another with the same classes.
@@ -126,6 +145,7 @@ class Setting:
                 f"{self.name} needs a data set of {self.classes} classes such as {self.dataset}, "
                 f"{dataset.name} has {len(chosen.classes)}"
             )
+        chosen = self.thin(chosen, seed)
         return Prepared(
             dataset=replace(chosen, y=self.relabel(chosen.y, seed)),
             owners=self(chosen.y, seed),
@@ -162,6 +182,18 @@ def split(fractions: Sequence[float], epsilons: Sequence[float], n: int, seed: i
 
 def _evenly(low: float, high: float, number: int) -> tuple[float, ...]:
     return tuple(np.linspace(low, high, number).round(12).tolist())
+
+
+def _skewed(k: float, scale: float, shift: float) -> Split:
+    """Return twenty groups, epsilon 0.5 to 1, whose sizes go as scale * e^(k epsilon) + shift.
+
+    So the PDP-SGD paper, App. C.1, where sizes are to add up to the number of records. With its constants they do for
+    eleven groups (1.008 and 1.005 of them), and for its twenty come to 1.83 times as many. Here the curve and the
+    twenty groups are kept, and sizes divided by their sum.
+    """
+    epsilons = _evenly(0.5, 1, 20)
+    sizes = scale * np.exp(k * np.array(epsilons)) + shift
+    return Split((sizes / sizes.sum()).tolist(), epsilons)
 
 
 _DIGITS = ("digits 0-4",) * 5 + ("digits 5-9",) * 5
@@ -300,9 +332,38 @@ IDP_54_37_9 = Setting(
     rule=Split((0.54, 0.37, 0.09), (1.0, 2.0, 3.0)),
     **_MNIST,
 )
+UM = Setting(
+    name="UM",
+    about="Unbalanced MNIST: ten owners, one per digit, who all grant epsilon 1; a tenth of the eights (of the ASC "
+    "paper).",
+    rule=OnePerClass((1.0,) * 10),
+    kept={8: 0.1},
+    **_MNIST,
+)
+PDP_K_MINUS = Setting(
+    name="PDP_K_MINUS",
+    about="MNIST, twenty random groups, epsilon 0.5 to 1: more records the stricter (k = -0.2 of the PDP-SGD paper).",
+    rule=_skewed(-0.2, 2.098, -1.715),
+    **_MNIST,
+)
+PDP_K_0 = Setting(
+    name="PDP_K_0",
+    about="MNIST, twenty random groups, epsilon 0.5 to 1: equally many records each (k = 0 of the PDP-SGD paper).",
+    rule=_skewed(0.0, 0.05, 0.0),
+    **_MNIST,
+)
+PDP_K_PLUS = Setting(
+    name="PDP_K_PLUS",
+    about="MNIST, twenty random groups, epsilon 0.5 to 1: fewer records the stricter (k = 0.2 of the PDP-SGD paper).",
+    rule=_skewed(0.2, 1.554, -1.715),
+    **_MNIST,
+)
 
 SETTINGS = {
     setting.name: setting
-    for setting in (MN, M5, CM, CL, CR, CS, COL, COM, CH, CF, CFS, CFN, CA, PN, SU, IDP_34_43_23, IDP_54_37_9)
+    for setting in (
+        *(MN, M5, CM, CL, CR, CS, COL, COM, CH, CF, CFS, CFN, CA, PN, SU),
+        *(UM, IDP_34_43_23, IDP_54_37_9, PDP_K_MINUS, PDP_K_0, PDP_K_PLUS),
+    )
 }
 """All of them by name."""

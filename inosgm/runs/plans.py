@@ -60,23 +60,23 @@ def one_plan(config: TrainingConfig, course: Course, what: str) -> Plan:
 
 def _base(wish: PlanConfig, owners: Owners, asked: Mapping[str, Any]) -> Plan:
     """Plan for all steps alike, for the budgets as they are, without the strictest, or lowered."""
-    blend = {} if wish.weight is None else {"weight": wish.weight}
+    told: dict[str, Any] = {**asked, "method": wish.method, "weight": wish.weight}
     given = [name for name in ("leave_out", "lower", "undersample") if getattr(wish, name) is not None]
     if len(given) > 1:
         raise ValueError(f"{' and '.join(given)} are methods of their own: set one of them")
     if wish.leave_out is not None:
-        return plan_left_out(owners, strictest=wish.leave_out, method=wish.method, **blend, **asked)
+        return plan_left_out(owners, strictest=wish.leave_out, **told)
     if wish.lower is not None:
-        return plan_lowered(owners, share=wish.lower, method=wish.method, **blend, **asked)
+        return plan_lowered(owners, share=wish.lower, **told)
     if wish.undersample is not None:
-        return plan_undersampled(owners, share=wish.undersample, method=wish.method, **blend, **asked)
+        return plan_undersampled(owners, share=wish.undersample, **told)
     methods: dict[str, Callable[..., Plan]] = {
         "sample": planning.plan_sample,
         "scale": planning.plan_scale,
         "blend": planning.plan_blend,
         "uniform": planning.plan_uniform,
     }
-    return methods[wish.method](owners, **blend, **asked)
+    return methods[wish.method](owners, **({} if wish.weight is None else {"weight": wish.weight}), **asked)
 
 
 def _every(wish: PlanConfig) -> int:
@@ -94,7 +94,7 @@ def _asc(wish: PlanConfig, owners: Owners, asked: Mapping[str, Any]) -> Plan:
     return plan_asc(owners, **_steered(wish), **asked)
 
 
-_CHOSEN = {"azb": {}, "azb_prop": {"proportional": True}, "azb_weak": {"weak": True}}
+_CHOSEN: dict[str, dict[str, Any]] = {"azb": {}, "azb_prop": {"proportional": True}, "azb_weak": {"weak": True}}
 
 
 def _azb(wish: PlanConfig, owners: Owners, asked: Mapping[str, Any]) -> Plan:
@@ -112,8 +112,10 @@ def _in_turn(wish: PlanConfig, owners: Owners, asked: Mapping[str, Any]) -> tupl
 
 def _individual(wish: PlanConfig, owners: Owners, asked: Mapping[str, Any]) -> Plan:
     """Plan full batches, whatever batch is asked for."""
-    lasting = {} if wish.lasting is None else {"lasting": wish.lasting}
-    return plan_individual(owners, **lasting, **{name: asked[name] for name in asked if name != "expected_batch"})
+    told: dict[str, Any] = {name: value for name, value in asked.items() if name != "expected_batch"}
+    if wish.lasting is not None:
+        told["lasting"] = wish.lasting
+    return plan_individual(owners, **told)
 
 
 def teachers_of(wish: PlanConfig, owners: Owners, past: Sequence[Segment] = ()) -> Teachers:

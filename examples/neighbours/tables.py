@@ -1,0 +1,77 @@
+"""Tables of the study, one per setting, made of its numbers."""
+
+from statistics import fmean, stdev
+from typing import Any
+
+from scipy.stats import t
+
+from examples.neighbours.designs import ACCURACY, AVERAGE, SETTINGS, WORST
+from examples.study.pages import markdown
+
+HEADS = {ACCURACY: "accuracy", AVERAGE: "average over groups", WORST: "worst group"}
+BASE = "dp-sgd"
+"""What papers compare with."""
+
+
+def table(found: dict[str, Any]) -> str:
+    """Return a row for each method: what it promises, what it spent, what it is worth."""
+    rows = [["method", "unit", "accountant", "most spent", "learning rate", *HEADS.values()]]
+    best = {measure: max(fmean(one[measure]) for one in found["methods"]) for measure in HEADS}
+    for one in found["methods"]:
+        cells = [_shown(one[measure], best[measure]) for measure in HEADS]
+        rows.append([_marked(one), unit(one), one["accountant"], _spent(one), f"{one['lr']:g}", *cells])
+    return markdown(rows)
+
+
+def agreement(found: dict[str, Any]) -> str:
+    """Return what a paper and this study say about each method against DP-SGD, and whether they agree.
+
+    A difference counts if its 95 % confidence interval, over pairs of runs with the same seed, does not hold 0.
+    """
+    setting, methods = SETTINGS[found["setting"]], {one["method"]: one for one in found["methods"]}
+    rows = [[f"minus `{BASE}`", "measure", setting.source, "here", ""]]
+    for name, published in setting.published.items():
+        if name == BASE or not {name, BASE} <= methods.keys():
+            continue
+        for measure, value in published.items():
+            gap = value - setting.published[BASE][measure]
+            pairs = zip(methods[name][measure], methods[BASE][measure], strict=True)
+            mean, half = _interval([one - other for one, other in pairs])
+            known = abs(mean) > half
+            verdict = "within noise" if not known else "agrees" if mean * gap > 0 else "**disagrees**"
+            rows.append([f"`{name}`", HEADS[measure], f"{gap:+.3f}", f"{mean:+.3f} ± {half:.3f}", verdict])
+    return markdown(rows)
+
+
+def _interval(values: list[float]) -> tuple[float, float]:
+    """Return the mean and half the width of its 95 % confidence interval; infinite for a single value."""
+    n = len(values)
+    return fmean(values), float(t.ppf(0.975, n - 1)) * stdev(values) / n**0.5 if n > 1 else float("inf")
+
+
+def unit(one: dict[str, Any]) -> str:
+    """Return what neighbouring data sets differ in."""
+    return "replace-one" if one["plan"].get("sampling") == "without_replacement" else "add/remove"
+
+
+def breaks(one: dict[str, Any]) -> bool:
+    """Say whether an owner spends more than it granted."""
+    return any(row["spent"] > row["epsilon"] for row in one["budgets"])
+
+
+def _marked(one: dict[str, Any]) -> str:
+    marks = "¹" * (unit(one) == "replace-one") + "²" * breaks(one)
+    return f"`{one['method']}`{marks}"
+
+
+def _spent(one: dict[str, Any]) -> str:
+    """Show the owner that spends the largest part of what it granted."""
+    row = max(one["budgets"], key=lambda row: row["spent"] / row["epsilon"])
+    return f"{row['spent']:.3g} of {row['epsilon']:g}"
+
+
+def _shown(values: list[float], best: float) -> str:
+    """Show mean and standard deviation over the seeds, the best mean in bold."""
+    mean = fmean(values)
+    text = f"{mean:.3f}" + (f" ± {stdev(values):.3f}" if len(values) > 1 else "")
+    return f"**{text}**" if mean == best else text
