@@ -15,11 +15,13 @@ BASE = "dp-sgd"
 
 def table(found: dict[str, Any]) -> str:
     """Return a row for each method: what it promises, what it spent, what it is worth."""
-    rows = [["method", "unit", "accountant", "most spent", "learning rate", *HEADS.values()]]
+    rows = [["method", "unit", "accountant", "most spent", "learning rate", *HEADS.values(), "seeds"]]
     best = {measure: max(fmean(one[measure]) for one in found["methods"]) for measure in HEADS}
     for one in found["methods"]:
         cells = [_shown(one[measure], best[measure]) for measure in HEADS]
-        rows.append([_marked(one), unit(one), one["accountant"], _spent(one), f"{one['lr']:g}", *cells])
+        rows.append(
+            [_marked(one), unit(one), one["accountant"], _spent(one), f"{one['lr']:g}", *cells, str(len(one["seeds"]))]
+        )
     return markdown(rows)
 
 
