@@ -21,13 +21,16 @@ from inosgm.plan import Plan
 from inosgm.planning import wish_of
 from inosgm.shares import Shares, Wish
 from inosgm.steering import capped
-from inosgm.units import ADD_REMOVE
+from inosgm.units import ADD_REMOVE, REPLACE_ONE, name_in
 
 FINENESS = 3
 """So many rates of a menu lie between one and its double."""
 
 FALL = 2
 """The rates of a menu go down to the first rate over 2 to this power; below it sensitivities rise no more."""
+
+LOSSES = 0.2
+"""The most of an owner's epsilon that releases of losses may cost by themselves: beyond it they get more noise."""
 
 _SOLVED = 5  # so many rates of a menu are solved
 _NEAR, _ROUNDS = 5e-3, 8  # how close to a budget the search for the noise of a menu comes, and when it gives up
@@ -61,7 +64,8 @@ def plan_asc(
         clip_norm: The mean over all records of the sensitivities of the first step.
         every: Steps between releases of losses.
         loss_bound: What losses are cut to (zeta).
-        noise_ratio: The noise multiplier of the losses, in multiples of that of a step.
+        noise_ratio: The noise multiplier of the losses, in multiples of that of a step; more, where they would cost
+            more than a fifth of an epsilon.
         sampling: How batches are drawn; "without_replacement" is the published form, about a record that is replaced.
         accountant: PLD() if not given, or the one of its name for the unit of the sampling.
         past: What was done to the owners' records before.
@@ -162,9 +166,8 @@ def first_counts(batch: float, sizes: np.ndarray, *, whole: bool) -> np.ndarray:
 def of_unit(accountant: Accountant | None, sampling: Sampling) -> Accountant:
     """Return an accountant for the unit of a way of sampling: the given one, or the one of its name for that unit."""
     given = chosen(accountant)
-    if sampling == "poisson" or given.unit != ADD_REMOVE:
-        return given
-    return ACCOUNTANTS[f"{given.name}-replace-one"]
+    unit = ADD_REMOVE if sampling == "poisson" else REPLACE_ONE
+    return given if given.unit == unit else ACCOUNTANTS[name_in(unit, given.name)]
 
 
 def _multipliers(wish: Wish, rates: np.ndarray) -> np.ndarray:
@@ -181,7 +184,9 @@ def _losses(
     releases = (wish.steps - 1) // every
     if not releases:
         return (), ()
-    multiplier = _validate.number("noise_ratio", ratio, above=0) * float(least.max())
+    told = replace(wish, epsilon=LOSSES * wish.epsilon, steps=releases, past=())
+    floor = float(told.multipliers(1.0).max())
+    multiplier = max(_validate.number("noise_ratio", ratio, above=0) * float(least.max()), floor)
     plan = Plan(
         sample_rates=np.ones(least.size),
         sensitivities=np.full(least.size, half),

@@ -36,7 +36,8 @@ class SteeringConfig(Section):
         every: Steps between releases of the owners' mean losses; a fiftieth of the plan if not given.
         loss_bound: What losses are cut to (zeta).
         temperature: How fast shares follow losses (eta).
-        noise_ratio: The noise multiplier of the losses, in multiples of that of a step.
+        noise_ratio: The noise multiplier of the losses, in multiples of that of a step; more, where they would cost
+            more than a fifth of an epsilon.
     """
 
     every: Count | None = None
