@@ -77,7 +77,7 @@ class FixedSizeSampler:
     def draw(self, generator: np.random.Generator) -> np.ndarray:
         """Return the positions of the records in the next batch, ascending."""
         drawn = [some[generator.choice(some.size, count, replace=False)] for some, count in self._parts]
-        return np.sort(np.concatenate(drawn))
+        return np.sort(np.concatenate([np.empty(0, dtype=np.int64), *drawn]))
 
 
 class PoissonSamplers:
