@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from inosgm.audit import MechanismAudit as MechanismAudit
     from inosgm.audit import audit_mechanism as audit_mechanism
     from inosgm.audit import lira as lira
+    from inosgm.baselines import plan_in_turn as plan_in_turn
+    from inosgm.baselines import plan_left_out as plan_left_out
+    from inosgm.baselines import plan_lowered as plan_lowered
+    from inosgm.baselines import plan_undersampled as plan_undersampled
     from inosgm.certifier import Certificate as Certificate
     from inosgm.certifier import certify as certify
     from inosgm.clipping import AutomaticClipping as AutomaticClipping
@@ -29,7 +33,10 @@ if TYPE_CHECKING:
     from inosgm.contributions import Contributions as Contributions
     from inosgm.contributions import Dense as Dense
     from inosgm.cost import Cost as Cost
+    from inosgm.course import Course as Course
     from inosgm.filters import plan_individual as plan_individual
+    from inosgm.groups import plan_asc as plan_asc
+    from inosgm.groups import plan_chosen_group as plan_chosen_group
     from inosgm.jobs import Interrupted as Interrupted
     from inosgm.jobs import JobSpec as JobSpec
     from inosgm.jobs import ProcessExecutor as ProcessExecutor
@@ -43,6 +50,7 @@ if TYPE_CHECKING:
     from inosgm.ledger import LedgerDamaged as LedgerDamaged
     from inosgm.mechanism import INOSGM as INOSGM
     from inosgm.mechanism import Release as Release
+    from inosgm.menu import Menu as Menu
     from inosgm.orders import Ascending as Ascending
     from inosgm.orders import Descending as Descending
     from inosgm.orders import Order as Order
@@ -56,6 +64,7 @@ if TYPE_CHECKING:
     from inosgm.planning import plan_scale as plan_scale
     from inosgm.planning import plan_uniform as plan_uniform
     from inosgm.reports import report as report
+    from inosgm.rounds import plan_thresholds as plan_thresholds
     from inosgm.runs import Comparison as Comparison
     from inosgm.runs import compare as compare
     from inosgm.runs import evaluate as evaluate
@@ -82,6 +91,9 @@ if TYPE_CHECKING:
     from inosgm.statistics import private_upper_tail_mean as private_upper_tail_mean
     from inosgm.statistics import private_variance as private_variance
     from inosgm.statistics import run_statistic as run_statistic
+    from inosgm.steering import AdaptiveShares as AdaptiveShares
+    from inosgm.steering import ChosenGroup as ChosenGroup
+    from inosgm.steering import Steering as Steering
     from inosgm.streaming import OrderedSum as OrderedSum
     from inosgm.streaming import Streaming as Streaming
     from inosgm.tails import BetaTail as BetaTail
@@ -97,19 +109,24 @@ if TYPE_CHECKING:
 _ROOMS = {
     "accounting": ["PLD", "RDP", "Segment"],
     "audit": ["Audit", "MechanismAudit", "audit_mechanism", "lira"],
+    "baselines": ["plan_in_turn", "plan_left_out", "plan_lowered", "plan_undersampled"],
     "certifier": ["Certificate", "certify"],
     "clipping": ["AutomaticClipping", "ClipToShare", "Clipping", "PerSampleAdaptive", "ScaleClipped"],
     "config": ["TrainingConfig"],
     "contributions": ["Cells", "Concatenated", "Contributions", "Dense"],
     "cost": ["Cost"],
+    "course": ["Course"],
     "filters": ["plan_individual"],
+    "groups": ["plan_asc", "plan_chosen_group"],
     "jobs": ["Interrupted", "JobSpec", "ProcessExecutor", "SerialExecutor", "Store", "StoreDamaged"],
     "ledger": ["BudgetExceeded", "Charge", "JobMismatch", "Ledger", "LedgerDamaged"],
     "mechanism": ["INOSGM", "Release"],
+    "menu": ["Menu"],
     "orders": ["Ascending", "Descending", "Order", "OwnerFirst", "RandomOrder"],
     "owners": ["Owners"],
     "planning": ["AlreadySpent", "Plan", "plan_blend", "plan_sample", "plan_scale", "plan_uniform"],
     "reports": ["report"],
+    "rounds": ["plan_thresholds"],
     "runs": ["Comparison", "compare", "evaluate", "revise", "train", "train_seeds"],
     "sgd": ["Trainer"],
     "statistics": [
@@ -133,6 +150,7 @@ _ROOMS = {
         "private_variance",
         "run_statistic",
     ],
+    "steering": ["AdaptiveShares", "ChosenGroup", "Steering"],
     "streaming": ["OrderedSum", "Streaming"],
     "tails": ["BetaTail", "HardTail", "LinearTail", "NoTail", "StepTail", "TableTail", "Tail"],
     "weights": ["importance_weights", "ordered_sum"],

@@ -21,7 +21,7 @@ from inosgm.plan import Plan
 from inosgm.planning import wish_of
 from inosgm.shares import Shares, Wish
 from inosgm.steering import capped
-from inosgm.units import ADD_REMOVE
+from inosgm.units import ADD_REMOVE, REPLACE_ONE, name_in
 
 FINENESS = 3
 """So many rates of a menu lie between one and its double."""
@@ -162,9 +162,8 @@ def first_counts(batch: float, sizes: np.ndarray, *, whole: bool) -> np.ndarray:
 def of_unit(accountant: Accountant | None, sampling: Sampling) -> Accountant:
     """Return an accountant for the unit of a way of sampling: the given one, or the one of its name for that unit."""
     given = chosen(accountant)
-    if sampling == "poisson" or given.unit != ADD_REMOVE:
-        return given
-    return ACCOUNTANTS[f"{given.name}-replace-one"]
+    unit = ADD_REMOVE if sampling == "poisson" else REPLACE_ONE
+    return given if given.unit == unit else ACCOUNTANTS[name_in(unit, given.name)]
 
 
 def _multipliers(wish: Wish, rates: np.ndarray) -> np.ndarray:

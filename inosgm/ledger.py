@@ -18,7 +18,7 @@ from inosgm._refusals import BudgetExceeded, JobMismatch
 from inosgm.accounting import ACCOUNTANTS, PLD, Segment, Stretch
 from inosgm.cost import Cost
 from inosgm.owners import Label, Owners
-from inosgm.units import ADD_REMOVE, UNITS, other_unit
+from inosgm.units import ADD_REMOVE, UNITS, name_in, other_unit
 
 __all__ = ["BudgetExceeded", "Charge", "HistoryAccountant", "JobMismatch", "Ledger", "LedgerDamaged"]
 
@@ -632,7 +632,7 @@ class Ledger:
 
 def accountant_of(unit: str) -> HistoryAccountant:
     """Return what adds up costs of a unit where nobody has said it: privacy loss distributions."""
-    return ACCOUNTANTS["pld" if unit == ADD_REMOVE else f"pld-{unit}"]
+    return ACCOUNTANTS[name_in(unit, PLD.name)]
 
 
 def _unit_of(accountant: HistoryAccountant) -> str:

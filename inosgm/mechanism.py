@@ -139,8 +139,7 @@ class INOSGM(ABC):
     def _sampler_of(self, plan: Plan) -> Sampler:
         """Return what draws the batches of a plan."""
         if plan.sampling == "without_replacement":
-            # never a part of a record more than the rate that is paid for; whole numbers survive a rounding error
-            counts = np.floor(plan.sample_rates * plan.sizes * (1 + 1e-11))
+            counts = np.floor(plan.sample_rates * plan.sizes * (1 + 1e-9))  # whole ones may be off by a rounding
             return FixedSizeSampler(counts.astype(np.int64), self._owners)
         return PoissonSampler(plan.sample_rates, self._owners)
 

@@ -51,7 +51,7 @@ class Plan:
     **Guarantee.** A mechanism that follows the plan is, for one record of owner n (added or removed), `steps`
     sampled Gaussian mechanisms with sample rate q_n and noise multiplier noise_scale / C_n; with a menu, each of them
     is dominated by the dominating pair of the owner's choices. Batches without replacement have a fixed size for each
-    owner, and what is promised is then about one record that is replaced: another unit, roughly half as strong. With an
+    owner, and what is promised is then about one record that is replaced: another unit, see `inosgm.units`. With an
     allowance all steps together are one Gaussian mechanism with noise multiplier 1 / sqrt(allowance_n).
 
     Args:

@@ -20,3 +20,13 @@ def other_unit(here: str, there: str) -> str:
         f"{here} ({UNITS[here]}) against {there} ({UNITS[there]}): epsilons of different units are different promises, "
         "and must not be added"
     )
+
+
+def name_in(unit: str, name: str) -> str:
+    """Return the name of the accountant that works like another one, in a unit.
+
+    >>> name_in(REPLACE_ONE, "rdp"), name_in(ADD_REMOVE, "pld-replace-one")
+    ('rdp-replace-one', 'pld')
+    """
+    family = name.partition("-")[0]
+    return family if unit == ADD_REMOVE else f"{family}-{unit}"

@@ -17,7 +17,8 @@ from scipy.stats import norm
 
 from inosgm import Ledger, Owners, Plan, audit_mechanism, runs
 from inosgm.accounting import RDP
-from inosgm.audit.bounds import Counts, best_level, bound_by_counts
+from inosgm.audit import mechanism_audit
+from inosgm.audit.canaries import Canary
 from inosgm.audit.claims import claims_of
 from inosgm.config import TrainingConfig
 from inosgm.ipate import NoisyVotes, Teachers, ids_of, lessons, upsampled_teachers, weighted_teachers
@@ -159,27 +160,32 @@ def test_fewer_teachers_than_budgets_are_refused_where_each_learns_from_one():
     assert upsampled_teachers(OWNERS, count=2, queries=5).copies.max() == 2  # no more copies than teachers
 
 
+class ChangedVotes(Canary):
+    """A record whose teachers change all their votes: these are replaced, and every batch has them."""
+
+    name = "changed votes"
+
+    def __init__(self, mechanism, place):
+        teachers = mechanism._teachers
+        everyone = np.arange(teachers.count)
+        votes = np.zeros((teachers.count, teachers.queries), dtype=np.int64)
+        changed = votes.copy()
+        changed[teachers.first[place] : teachers.first[place] + teachers.copies[place]] = 1
+        without, with_record = (mechanism._sum((everyone, some), everyone, 0) for some in (votes, changed))
+        self.moves = float(np.linalg.norm(with_record - without))
+        start = float(without @ (with_record - without)) / self.moves
+        self._sums = start, start, start + self.moves
+
+    def worlds(self, step):
+        return self._sums
+
+
 def contradicts(mechanism, owner, runs=20_000, seed=0):
     """Attack the noise of a mechanism with a record whose teachers change all their votes; 99.9 % confidence."""
-    teachers, place = mechanism._teachers, OWNERS.labels.index(owner)
-    everyone = np.arange(teachers.count)
-    votes = np.zeros((teachers.count, teachers.queries), dtype=np.int64)
-    changed = votes.copy()
-    changed[teachers.first[place] : teachers.first[place] + teachers.copies[place]] = 1
-    sums = [mechanism._sum((everyone, some), everyone, 0) for some in (votes, changed)]
-    direction = (sums[1] - sums[0]) / np.linalg.norm(sums[1] - sums[0])
-    generator = np.random.default_rng(seed)
-    claim = claims_of(mechanism.plan)[place]
-    without, with_record = (mechanism._noisy(np.full(runs, float(some @ direction)), generator) for some in sums)
-    level = best_level(claim, runs, 1e-3)
-    threshold = float(sums[0] @ direction) + mechanism.plan.noise_scale * norm.isf(level)
-    counts = Counts(
-        true_positives=int((with_record > threshold).sum()),
-        members=runs,
-        false_positives=int((without > threshold).sum()),
-        others=runs,
-    )
-    return bound_by_counts(counts, claim, 0.999).contradicts
+    place, anybody = OWNERS.labels.index(owner), int(mechanism._owners[0])  # all are in all batches
+    claim, canary = claims_of(mechanism.plan)[place], ChangedVotes(mechanism, place)
+    (worlds,) = mechanism_audit._statistics(mechanism, [canary], anybody, claim, runs, seed, [0], None)
+    return mechanism_audit._bound(*worlds, claim, 1e-3).contradicts
 
 
 @pytest.mark.parametrize("form", FORMS)

@@ -52,11 +52,14 @@ import os, sys
 from training_worker import killed_at
 from inosgm import runs
 from inosgm.config import TrainingConfig
-for place, file in enumerate(sys.argv[1:]):
+from inosgm.runs.building import build
+configs = [TrainingConfig.from_yaml(file) for file in sys.argv[1:]]
+for place, config in enumerate(configs):
+    build(config.changed({"run": None}))  # what it takes to plan is known afterwards
     child = os.fork()
     if not child:
         killed_at("inosgm.mechanism:INOSGM.release", 4 + place)
-        runs.train(TrainingConfig.from_yaml(file))
+        runs.train(config)
         os._exit(0)
     print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 """
@@ -69,7 +72,7 @@ def epsilon_of(costs, label, delta, generator):
         accountant = pld.PLDAccountant(value_discretization_interval=1e-3)
     else:
         replaced = dp_accounting.NeighboringRelation.REPLACE_ONE
-        accountant = rdp.RdpAccountant(range(2, 64), neighboring_relation=replaced)
+        accountant = rdp.RdpAccountant(range(2, 33), neighboring_relation=replaced)
     for cost in costs:
         if label not in cost.labels:
             continue  # takes no part
@@ -128,7 +131,7 @@ def equal(one, other):
 
 
 def test_a_staged_and_a_steered_method_go_on_after_a_kill(tmp_path):
-    names = ["pdp-sgd", "asc"]
+    names = ["one-after-another", "asc"]
     configs = [CONFIGS[name].changed({"run": str(tmp_path / name)}) for name in names]
     files = [tmp_path / f"{name}.yaml" for name in names]
     for config, file in zip(configs, files, strict=True):

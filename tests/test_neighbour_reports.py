@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 
+from inosgm import Ledger
 from inosgm._cli_compare import NAMES
 from inosgm.config import TrainingConfig
 from inosgm.reports import glossary, read
@@ -12,7 +13,8 @@ from inosgm.reports.page import Page
 from inosgm.reports.styles import LOOKS
 from inosgm.reports.trained import KINDS
 from inosgm.reports.words import headline, sentences
-from inosgm.runs import METHODS, ComparisonStudy
+from inosgm.runs import METHODS, ComparisonStudy, train
+from inosgm.runs import Study as Runs
 from inosgm.runs.methods import kind_of, methods_of
 
 CONFIG = TrainingConfig.from_dict(
@@ -87,3 +89,18 @@ def test_a_page_begins_with_what_is_broken(place):
     assert '<p class="alarm"><strong>aZB-weak BREAKS what 1 of 2 owners granted' in html
     for title in ("aZB-weak (BREAKS BUDGETS)", "ASC as published (replace-one)", "Not every run keeps the budgets"):
         assert title in html
+
+
+def test_a_run_in_another_unit_has_a_ledger_in_it_and_no_other(tmp_path):
+    published = methods_of(CONFIG, ("asc-published", "idp-sgd"))
+    path = tmp_path / "spent.ledger"
+    made = {name: config.model_copy(update={"ledger": str(path)}) for name, config in published.items()}
+    train(made["asc-published"])
+    ledger = Ledger(path)
+    assert ledger.unit == "replace-one"
+    assert 0 < max(ledger.spent()[label] / {"benign": 5, "malignant": 1}[label] for label in ledger.labels) <= 1.001
+    head = ledger.head()
+    for refused in (train, lambda config: Runs(config, 1, store=tmp_path / "store").run(progress=False)):
+        with pytest.raises(ValueError, match="must count in the unit of"):
+            refused(made["idp-sgd"])
+    assert ledger.head() == head

@@ -15,11 +15,13 @@ BASE = "dp-sgd"
 
 def table(found: dict[str, Any]) -> str:
     """Return a row for each method: what it promises, what it spent, what it is worth."""
-    rows = [["method", "unit", "accountant", "most spent", "learning rate", *HEADS.values()]]
+    rows = [["method", "unit", "accountant", "most spent", "learning rate", *HEADS.values(), "seeds"]]
     best = {measure: max(fmean(one[measure]) for one in found["methods"]) for measure in HEADS}
     for one in found["methods"]:
         cells = [_shown(one[measure], best[measure]) for measure in HEADS]
-        rows.append([_marked(one), unit(one), one["accountant"], _spent(one), f"{one['lr']:g}", *cells])
+        rows.append(
+            [_marked(one), unit(one), one["accountant"], _spent(one), f"{one['lr']:g}", *cells, str(len(one["seeds"]))]
+        )
     return markdown(rows)
 
 
@@ -55,8 +57,8 @@ def unit(one: dict[str, Any]) -> str:
 
 
 def breaks(one: dict[str, Any]) -> bool:
-    """Say whether an owner spends more than it granted."""
-    return any(row["spent"] > row["epsilon"] for row in one["budgets"])
+    """Say whether an owner spends more than it granted, beyond what epsilons are rounded up by."""
+    return any(row["spent"] > 1.001 * row["epsilon"] for row in one["budgets"])
 
 
 def _marked(one: dict[str, Any]) -> str:
@@ -67,7 +69,7 @@ def _marked(one: dict[str, Any]) -> str:
 def _spent(one: dict[str, Any]) -> str:
     """Show the owner that spends the largest part of what it granted."""
     row = max(one["budgets"], key=lambda row: row["spent"] / row["epsilon"])
-    return f"{row['spent']:.3g} of {row['epsilon']:g}"
+    return f"{row['spent']:.3g} of {row['epsilon']:.3g}"
 
 
 def _shown(values: list[float], best: float) -> str:

@@ -9,11 +9,13 @@ import numpy as np
 from scipy import special
 
 from inosgm import _validate
-from inosgm.accounting import epsilon
+from inosgm.accounting import PLDReplaceOne, epsilon
+from inosgm.accounting.discrete import Change
 from inosgm.accounting.gaussian import gaussian_epsilon
 from inosgm.accounting.pld import LEAST_DELTA
 from inosgm.audit.claims import Claim
 from inosgm.audit.tradeoff import Power, plain_power, sampled_gaussian_power
+from inosgm.units import REPLACE_ONE
 
 RESOLUTION = 1000
 """Scales and epsilons are looked for in steps of a thousandth, rounded down."""
@@ -31,7 +33,7 @@ _ACCOUNTED_ABOVE = 1.0005  # an accounted epsilon may be that much above the tru
 
 @dataclass(frozen=True, kw_only=True)
 class Bound:
-    """A lower bound on the epsilon of an owner's records, one record added or removed.
+    """A lower bound on the epsilon of an owner's records, in the unit of the claim.
 
     **Guarantee.** With the stated confidence a mechanism that keeps the claim gives no `contradicts`, whatever else is
     true of it. `plain` is, with that confidence and all at once with `contradicts`, at most the epsilon of any
@@ -191,28 +193,36 @@ def epsilon_of_scale(claim: Claim, scale: float) -> float:
     return _epsilon_from_below(_with_scale(claim, scale), claim.delta) if scale else 0.0
 
 
-Steps = tuple[float, float, int]
-"""A sample rate, a noise multiplier and a number of steps."""
+Steps = tuple[float, float, int, Change]
+"""A sample rate, a noise multiplier relative to how far a change moves a sum, a number of steps, and the change."""
 
 
 def _with_scale(claim: Claim, scale: float) -> Steps:
     if math.isinf(claim.spent):
-        return 1.0, 1 / scale, 1
-    return claim.sample_rate, claim.noise_multiplier / scale, claim.steps
+        return 1.0, 1 / scale, 1, "removed"
+    return _steps(claim, claim.sample_rate, claim.noise_multiplier / scale)
 
 
 def _with_rate(claim: Claim, multiple: float) -> Steps:
     """Return the claim with a multiple of its rate; what would make the rate more than 1 goes to the sensitivity."""
     rate = claim.sample_rate * multiple
-    return min(rate, 1.0), claim.noise_multiplier / max(rate, 1.0), claim.steps
+    return _steps(claim, min(rate, 1.0), claim.noise_multiplier / max(rate, 1.0))
+
+
+def _steps(claim: Claim, rate: float, multiplier: float) -> Steps:
+    if claim.unit == REPLACE_ONE:
+        return rate, multiplier / 2, claim.steps, "replaced"
+    return rate, multiplier, claim.steps, "removed"
 
 
 def _epsilon_from_below(steps: Steps, delta: float) -> float:
-    rate, multiplier, count = steps
+    rate, multiplier, count, change = steps
     if rate == 1:
         return float(gaussian_epsilon(math.sqrt(count) / multiplier, delta)) * (1 - 1e-9)
     if delta < LEAST_DELTA:  # below it nothing can be accounted for, and what counts say by themselves has to do
         return 0.0
+    if change == "replaced":
+        return float(epsilon(rate, 2 * multiplier, count, delta, PLDReplaceOne())) / _ACCOUNTED_ABOVE
     return float(epsilon(rate, multiplier, count, delta)) / _ACCOUNTED_ABOVE
 
 

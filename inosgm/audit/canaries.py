@@ -1,9 +1,9 @@
 """Canaries: the worst record that an owner can add to a batch, and the worst batch to add it to."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import array_api_compat
 import numpy as np
@@ -34,21 +34,38 @@ _SIZES = (17, 33, 130)  # an unstable sort permutes ties of 17 records and more
 
 
 class Canary(ABC):
-    """A record of an owner, and a batch to which it is added.
+    """A record of an owner, and a batch that draws it or does not.
 
     Attributes:
         name: What it is called.
-        moves: By how much it moves the sum of the first step.
+        moves: By how much the sums of the first step differ between the two worlds.
     """
 
     name: str
     moves: float
+
+    @abstractmethod
+    def worlds(self, step: int) -> tuple[float, float, float]:
+        """Return the sums of a batch that has not drawn the record, and of one that has, in both worlds. NOT PRIVATE.
+
+        They are measured along the direction in which the worlds differ: the last sum is the greatest.
+        """
+
+    def most(self, steps: Sequence[int]) -> float:
+        """Return by how much the sums of one of some steps differ at most."""
+        return max(up - down for _, down, up in map(self.worlds, steps))
+
+
+class Added(Canary):
+    """A canary that is in the data of one world, and in the other not, so that there is nothing to draw."""
+
     _worlds: tuple[Filter | None, Filter | None] = (None, None)
     _passed: list[tuple[float, float]]
 
-    def most(self, steps: Sequence[int]) -> float:
-        """Return by how much it moves the sum of one of some steps at most."""
-        return max(float(np.subtract(*self.sums(step)[::-1])) for step in steps)
+    def worlds(self, step: int) -> tuple[float, float, float]:
+        """Return the sums without the record, twice, and with it. NOT PRIVATE."""
+        without, with_record = self.sums(step)
+        return without, without, with_record
 
     def sums(self, step: int) -> tuple[float, float]:
         """Return the sums without and with the record, along the direction in which they differ. NOT PRIVATE.
@@ -72,6 +89,9 @@ class Canary(ABC):
         """Let nobody have spent anything."""
         self._worlds = Filter.of(mechanism.plan, owners), Filter.of(mechanism.plan, owners)
         self._passed = []
+
+
+C = TypeVar("C", bound=Canary)
 
 
 class _Tensors:
@@ -149,7 +169,7 @@ def _total(mechanism: INOSGM, data: Any, rows: np.ndarray, step: int, records: F
         mechanism._filter = own
 
 
-class MadeUp(Canary):
+class MadeUp(Added):
     """A made-up record among made-up records: what they contribute is turned so that all changes add up.
 
     With orthogonal contributions the sums show by how much the weight of each record changes; the signs of the
@@ -190,7 +210,7 @@ class MadeUp(Canary):
         return without, with_record
 
 
-class Found(Canary):
+class Found(Added):
     """The worst pair of batches of real records that a search finds, through the mechanism's own two methods."""
 
     name = "worst record of the data"
@@ -240,6 +260,11 @@ class _OfOwner(OnData):
 
 
 def made_up_canaries(mechanism: INOSGM, place: int) -> list[MadeUp]:
+    """Return the worst added canaries of each kind for an owner, given by its place in the plan; see `canaries_of`."""
+    return canaries_of(MadeUp, mechanism, place)
+
+
+def canaries_of(made: Callable[..., C], mechanism: INOSGM, place: int) -> list[C]:
     """Return the worst canaries of each kind for an owner, given by its place in the plan.
 
     Top-ranked: counts in full itself. Displacement: contributes nothing, ranks lowest, and moves all others. Tied: has
@@ -247,21 +272,21 @@ def made_up_canaries(mechanism: INOSGM, place: int) -> list[MadeUp]:
     sensitivity, the others the largest.
     """
     found = [
-        _worst("top-ranked", mechanism, _ranked(mechanism, place, place, best=True)),
-        _worst("displacement", mechanism, _ranked(mechanism, place, place, best=False), empty=True),
+        _worst(made, "top-ranked", mechanism, _ranked(mechanism, place, place, best=True)),
+        _worst(made, "displacement", mechanism, _ranked(mechanism, place, place, best=False), empty=True),
     ]
     for name, share in (("first", 0.0), ("middle", 0.5), ("last", 1.0)):
-        found.append(_worst(f"tied, {name} id", mechanism, _tied(mechanism, place, share)))
+        found.append(_worst(made, f"tied, {name} id", mechanism, _tied(mechanism, place, share)))
     sensitivities = mechanism._now.sensitivities
     largest = int(np.argmax(sensitivities))
     if sensitivities[largest] > sensitivities[place]:
         tables = [table for best in (False, True) for table in _ranked(mechanism, place, largest, best=best)]
-        found.append(_worst("small among large", mechanism, tables))
+        found.append(_worst(made, "small among large", mechanism, tables))
     return found
 
 
-def _worst(name: str, mechanism: INOSGM, tables: Sequence[_Table], *, empty: bool = False) -> MadeUp:
-    return max((MadeUp(name, mechanism, table, empty=empty) for table in tables), key=lambda canary: canary.moves)
+def _worst(made: Callable[..., C], name: str, mechanism: INOSGM, tables: Sequence[_Table], *, empty: bool = False) -> C:
+    return max((made(name, mechanism, table, empty=empty) for table in tables), key=lambda canary: canary.moves)
 
 
 def _ranked(mechanism: INOSGM, place: int, around: int, *, best: bool) -> list[_Table]:

@@ -11,6 +11,7 @@ from inosgm.accounting.along import epsilon_of_rows
 from inosgm.accounting.inverses import LEAST_MULTIPLIER
 from inosgm.owners import Label
 from inosgm.plan import Plan
+from inosgm.units import ADD_REMOVE
 
 USUAL_DELTA = 1e-5
 """The delta at which a plan that knows none is looked at."""
@@ -18,7 +19,7 @@ USUAL_DELTA = 1e-5
 
 @dataclass(frozen=True, kw_only=True)
 class Claim:
-    """What is claimed about one record of an owner, added to the data or removed from it.
+    """What is claimed about one record of an owner: added to the data or removed from it, or replaced by another.
 
     Attributes:
         owner: Who.
@@ -27,8 +28,10 @@ class Claim:
         delta: The delta of both.
         sample_rate: The probability that the record is in the batch of a step.
         noise_multiplier: The standard deviation of the noise over the sensitivity of the record; on average over the
-            steps where records pay for themselves.
+            steps where records pay for themselves. That a replaced record moves a sum by twice its sensitivity is not
+            in it.
         steps: How many steps.
+        unit: What happens to the record, "add/remove" or "replace-one".
     """
 
     owner: Label
@@ -38,6 +41,7 @@ class Claim:
     sample_rate: float
     noise_multiplier: float
     steps: int
+    unit: str = ADD_REMOVE
 
 
 def claims_of(plan: Plan, delta: float | None = None) -> tuple[Claim, ...]:
@@ -58,7 +62,7 @@ def claims_of(plan: Plan, delta: float | None = None) -> tuple[Claim, ...]:
         deltas = np.full(size, USUAL_DELTA) if plan.delta is None else plan.delta
     at_budgets = delta is None or (plan.delta is not None and bool((plan.delta == deltas).all()))
     granted = plan.epsilon if at_budgets else None
-    accountant = ACCOUNTANTS[plan.accountant or "pld"]
+    accountant = ACCOUNTANTS[plan.accountant or ("pld" if plan.unit == ADD_REMOVE else "pld-replace-one")]
     spent = np.full(size, math.inf)
     multipliers = plan.noise_multipliers if plan.allowance is None else plan.segment().noise_multiplier
     noisy = np.flatnonzero(multipliers >= LEAST_MULTIPLIER)
@@ -74,6 +78,7 @@ def claims_of(plan: Plan, delta: float | None = None) -> tuple[Claim, ...]:
             sample_rate=float(plan.sample_rates[place]),
             noise_multiplier=float(multipliers[place]),
             steps=plan.steps,
+            unit=plan.unit,
         )
         for place, label in enumerate(plan.labels)
     )

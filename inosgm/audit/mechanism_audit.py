@@ -8,11 +8,13 @@ import numpy as np
 
 from inosgm import _validate
 from inosgm.audit.bounds import Bound, Counts, best_level, bound_by_counts, refuted_scale
-from inosgm.audit.canaries import Canary, Found, form_of_sums, made_up_canaries
+from inosgm.audit.canaries import Canary, Found, canaries_of, form_of_sums, made_up_canaries
 from inosgm.audit.claims import Claim, claims_of
+from inosgm.audit.replaced import AmongItsLikes, FoundReplaced, Replaced
 from inosgm.mechanism import INOSGM
 from inosgm.noise import streams
 from inosgm.owners import Label
+from inosgm.units import REPLACE_ONE
 
 HELD_OUT = 0.1
 """The part of all runs by which the threshold of a test is chosen; only the others are counted."""
@@ -32,7 +34,7 @@ class CanaryBound:
 
     Attributes:
         canary: What it is.
-        moves: By how much the exact sum of the first step moves when the canary is added.
+        moves: By how much the exact sum of the first step moves when the canary is added, or replaced by its opposite.
         bound: What its releases say; None if it moves nothing, so that nothing can be seen.
     """
 
@@ -50,7 +52,8 @@ class MechanismAudit:
     Attributes:
         claim: What the plan claims.
         promised: The sensitivity of the owner by the plan.
-        runs: How many times each canary was left out of the whole plan, and how many times it was put in.
+        runs: How many times the whole plan was run in either world: with each canary left out, or its opposite in its
+            place, and with it put in.
         confidence: Of everything here at once.
         rows: What every canary says.
     """
@@ -86,6 +89,7 @@ class MechanismAudit:
         from inosgm._text import columns
 
         claim, rows = self.claim, []
+        of_replaced = " of a record that is replaced" if claim.unit == REPLACE_ONE else ""
         for row in self.rows:
             found = row.bound
             cells = (
@@ -101,7 +105,7 @@ class MechanismAudit:
         return "\n".join(
             [
                 f"owner {claim.owner}: sensitivity {self.promised:.4g} and epsilon {claim.spent:.4g} at delta "
-                f"{claim.delta:g} claimed; {self.runs} runs, confidence {self.confidence:g}",
+                f"{claim.delta:g} claimed{of_replaced}; {self.runs} runs, confidence {self.confidence:g}",
                 *columns(["canary", "moves the sum by", "sensitivity >=", "epsilon >=", "claim"], rows),
             ]
         )
@@ -125,6 +129,11 @@ def audit_mechanism(
     toss does not matter to a guarantee, so the batch around the canary is always complete, which is the worst case.
     The test is the likelihood ratio of all steps under the claim. A tenth of the runs chooses its threshold. Nothing is
     released, charged or counted as a step.
+
+    A plan without replacement promises something about a record that is replaced, and is attacked in that unit: the
+    canary is in the data of one world, its opposite in those of the other, and sums differ by up to twice the
+    sensitivity in whatever batches draw it. Coins of one batch depend on each other there, so each run draws batches of
+    its own, which takes longer.
 
     **Guarantee.** A mechanism that keeps its promise is contradicted with probability 1 - confidence at most, all
     canaries together. That nothing is contradicted proves nothing. NOT PRIVATE with data.
@@ -165,9 +174,10 @@ def audit_mechanism(
     if not plan.sample_rates[place]:
         raise ValueError(f"owner must take part: the plan never draws records of {owner!r}")
     claim = claims_of(plan, delta)[place]
-    canaries: list[Canary] = [*made_up_canaries(mechanism, place)]
+    canaries = _canaries(mechanism, place, claim)
     if data is not None:
-        canaries.append(Found(mechanism, data, place, seed))
+        kind = FoundReplaced if claim.unit == REPLACE_ONE else Found
+        canaries.append(kind(mechanism, data, place, seed))
     probed = _probed(claim.steps, seed)
     seen = [canary for canary in canaries if canary.most(probed) > LEAST_MOVE * plan.sensitivities[place]]
     statistics = _statistics(mechanism, seen, place, claim, runs, seed, probed, progress)
@@ -185,6 +195,14 @@ def audit_mechanism(
     )
 
 
+def _canaries(mechanism: INOSGM, place: int, claim: Claim) -> list[Canary]:
+    """Return the made-up canaries in the unit of a claim."""
+    if claim.unit != REPLACE_ONE:
+        return [*made_up_canaries(mechanism, place)]
+    top, *others = canaries_of(Replaced, mechanism, place)
+    return [top, *([AmongItsLikes(top)] if claim.sample_rate < 1 else []), *others]
+
+
 def _statistics(
     mechanism: INOSGM,
     canaries: list[Canary],
@@ -195,20 +213,22 @@ def _statistics(
     probed: list[int],
     progress: Callable[[int, int], None] | None,
 ) -> np.ndarray:
-    """Return the log-likelihood ratios of all runs, by canary, world (left out, put in) and run."""
+    """Return the log-likelihood ratios of all runs, by canary, world (left out or replaced, put in) and run."""
     found = np.zeros((len(canaries), 2, runs))
     scale = mechanism.plan.noise_scale
     own = np.flatnonzero(mechanism._owners == place)
     every = _same_at_every_step(canaries, probed)
     for step in range(claim.steps):
         coins, noise = streams(seed, step)
-        drawn = _coins(mechanism, own, runs, coins)
-        sums = every or [canary.sums(step) for canary in canaries]
-        for row, (without, with_record) in zip(found, sums, strict=True):
-            moved = with_record - without
-            for world, totals in zip(row, (np.full(runs, without), np.where(drawn, with_record, without)), strict=True):
-                released = _noisy(mechanism, totals, noise) - without
-                world += _log_ratio(released / scale, moved / scale, claim.sample_rate)
+        drawn = _coins_of_worlds(mechanism, own, runs, coins, claim)
+        sums = every or [canary.worlds(step) for canary in canaries]
+        for row, (out, *inside) in zip(found, sums, strict=True):
+            down, up = ((total - out) / scale for total in inside)
+            for world, total, coin in zip(row, inside, drawn, strict=True):
+                released = (_noisy(mechanism, np.where(coin, total, out), noise) - out) / scale
+                world += _log_ratio(released, up, claim.sample_rate)
+                if down:
+                    world -= _log_ratio(released, down, claim.sample_rate)
         if progress is not None:
             progress(step + 1, claim.steps)
     return found
@@ -222,10 +242,24 @@ def _probed(steps: int, seed: int) -> list[int]:
     return sorted({0, 1, steps - 1, *drawn.tolist()})
 
 
-def _same_at_every_step(canaries: list[Canary], probed: list[int]) -> list[tuple[float, float]] | None:
+def _same_at_every_step(canaries: list[Canary], probed: list[int]) -> list[tuple[float, float, float]] | None:
     """Return the sums if they are the same at all steps that are compared; else None."""
-    first, *others = ([canary.sums(step) for canary in canaries] for step in probed)
+    first, *others = ([canary.worlds(step) for canary in canaries] for step in probed)
     return first if all(sums == first for sums in others) else None
+
+
+def _coins_of_worlds(
+    mechanism: INOSGM, own: np.ndarray, runs: int, generator: np.random.Generator, claim: Claim
+) -> tuple[np.ndarray, np.ndarray]:
+    """Say of all runs in both worlds whether the batch has drawn the canary. No coin is used twice.
+
+    Where a canary is added there is nothing to draw in the world without it, whatever the coins say.
+    """
+    if claim.unit != REPLACE_ONE or claim.sample_rate == 1:
+        drawn = _coins(mechanism, own, runs, generator)
+        return drawn, drawn
+    tossed = [(mechanism._sampler.draw(generator) == record).any() for record in np.resize(own, 2 * runs)]
+    return np.array(tossed[:runs]), np.array(tossed[runs:])
 
 
 def _coins(mechanism: INOSGM, own: np.ndarray, runs: int, generator: np.random.Generator) -> np.ndarray:

@@ -7,7 +7,7 @@ from functools import lru_cache
 import numpy as np
 from scipy import fft, special
 
-from inosgm.accounting.discrete import Step, discretise, ends
+from inosgm.accounting.discrete import Change, Step, discretise, ends
 
 Power = Callable[[np.ndarray], np.ndarray]
 """The greatest true-positive rate for each false-positive rate, never too small; both non-decreasing."""
@@ -19,18 +19,24 @@ _MOST_POINTS = 1 << 18
 _INFLATION = 1e-4  # what rounding to the grid may add to the variance of a loss, relatively
 
 
-def sampled_gaussian_power(sample_rate: float, noise_multiplier: float, steps: int) -> Power:
+def sampled_gaussian_power(
+    sample_rate: float, noise_multiplier: float, steps: int, change: Change = "removed"
+) -> Power:
     """Return the power of the best test of "the record is in" against steps of a sampled Gaussian mechanism.
 
+    If the record is "replaced", in batches of a fixed size, it is that of "it is this one" against "it is the other".
+    The multiplier is relative to how far the change moves a sum.
+
     **Guarantee.** No test of what the steps release, of any size, has more power. It is exact without sampling and for
-    a single step; composed steps are taken from privacy loss distributions that are rounded pessimistically.
+    a single step with a record removed; other steps are taken from privacy loss distributions that are rounded
+    pessimistically.
     """
     if sample_rate == 1:
         return gaussian_power(math.sqrt(steps) / noise_multiplier)
-    if steps == 1:
+    if steps == 1 and change == "removed":
         present = gaussian_power(1 / noise_multiplier)
         return lambda level: (1 - sample_rate) * level + sample_rate * present(level)
-    levels, powers = _composed(sample_rate, noise_multiplier, steps)
+    levels, powers = _composed(sample_rate, noise_multiplier, steps, change)
     return lambda level: np.interp(level, levels, powers)
 
 
@@ -46,9 +52,9 @@ def plain_power(epsilon: float, delta: float) -> Power:
 
 
 @lru_cache(maxsize=1 << 10)
-def _composed(rate: float, multiplier: float, steps: int) -> tuple[np.ndarray, np.ndarray]:
+def _composed(rate: float, multiplier: float, steps: int, change: Change = "removed") -> tuple[np.ndarray, np.ndarray]:
     """Return levels and powers of the likelihood-ratio tests of composed steps, between which power is linear."""
-    step, interval = _grid(rate, multiplier, steps)
+    step, interval = _grid(rate, multiplier, steps, change)
     losses = (step.first + np.arange(step.mass.size)) * interval
     low, high = _window(step.mass, losses, steps)
     first = math.floor(low / interval)
@@ -64,13 +70,13 @@ def _composed(rate: float, multiplier: float, steps: int) -> tuple[np.ndarray, n
     return np.append(0.0, levels), np.append(min(certain, 1.0), powers)
 
 
-def _grid(rate: float, multiplier: float, steps: int) -> tuple[Step, float]:
+def _grid(rate: float, multiplier: float, steps: int, change: Change) -> tuple[Step, float]:
     """Return one step with its losses on a grid that is fine enough, and the grid's interval."""
     entry = [(rate, multiplier)]
-    low, high = ends(entry, 1e4 * LOST / steps, "removed")
+    low, high = ends(entry, 1e4 * LOST / steps, change)
     interval = (high - low) / 1024
     while True:
-        step = discretise(entry, (low, high), interval, "removed")
+        step = discretise(entry, (low, high), interval, change)
         losses = np.arange(step.mass.size) * interval
         mean = step.mass @ losses
         excess = float(step.mass @ step.rounded / (step.mass @ (losses - mean) ** 2) / _INFLATION)

@@ -106,8 +106,8 @@ class Setting:
     def thin(self, dataset: Dataset, seed: int | None = None) -> Dataset:
         """Return a data set with fewer training records of some classes, if the setting says so, otherwise all.
 
-        **Guarantee.** Whether a record stays follows from its class, the public seed and its place in the data set, which
-        is its number there: what others are has no say in it. What is left is the data set that promises are about.
+        **Guarantee.** Whether a record stays follows from its class, its place in the data set and the public seed:
+        what others are has no say in it. What is left is the data set that promises are about.
 
         Raises:
             ValueError: for a seed that is missing.

@@ -14,7 +14,7 @@ from inosgm.accounting.along import epsilon_of_rows
 from inosgm.cost import Cost
 from inosgm.ledger import Ledger
 from inosgm.owners import Label, Owners
-from inosgm.units import ADD_REMOVE, UNITS, other_unit
+from inosgm.units import ADD_REMOVE, UNITS, name_in, other_unit
 
 BROKEN = 1.002
 """From which multiple of what an owner granted on a budget is called broken: of very many owners epsilons are read off
@@ -130,12 +130,6 @@ def _expense(owners: Owners, counts: Mapping[Costs, int], accountant: Accountant
         runs=sum(counts.values()),
         unit=unit,
     )
-
-
-def name_in(unit: str, name: str) -> str:
-    """Return the name of the accountant that works like another one, in a unit."""
-    family = name.partition("-")[0]
-    return family if unit == ADD_REMOVE else f"{family}-{unit}"
 
 
 def counted(costs: Iterable[Costs]) -> dict[Costs, int]:

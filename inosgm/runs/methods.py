@@ -61,7 +61,7 @@ METHODS: Mapping[str, Method] = {
     "asc-published": Method(
         about="ASC as published: batches of fixed size, without replacement",
         changes=_changes("asc", sampling="without_replacement"),
-        warning="another unit: epsilons are about a record that is replaced, roughly half as strong a promise",
+        warning="another unit: epsilons are about a record that is replaced, and do not compare with the others",
     ),
     "azb": Method(about="each batch from one owner, chosen by losses", changes=_changes("azb")),
     "azb-prop": Method(about="aZB with batches in proportion to what owners hold", changes=_changes("azb_prop")),

@@ -25,6 +25,7 @@ from inosgm.rounds import member_weights
 from inosgm.runs.source import Source
 from inosgm.sgd import models
 from inosgm.sgd.averaged import Averaged
+from inosgm.units import ADD_REMOVE, REPLACE_ONE, name_in
 
 
 @contextmanager
@@ -131,8 +132,10 @@ def ledger_of(config: TrainingConfig, owners: Owners | None) -> Ledger | None:
     """Open the shared ledger; with owners it is made if it is not there, and must agree with them if it is."""
     if config.ledger is None:
         return None
+    unit = REPLACE_ONE if config.plan.sampling == "without_replacement" else ADD_REMOVE
     with about("ledger"):
-        return Ledger(config.ledger, owners=owners, accountant=ACCOUNTANTS[config.plan.accountant])
+        accountant = ACCOUNTANTS[name_in(unit, config.plan.accountant)]
+        return Ledger(config.ledger, owners=owners, accountant=accountant)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -18,11 +18,12 @@ from inosgm.jobs.driving import WRITERS
 from inosgm.jobs.purpose import STUDY, claim_purpose, require_purpose
 from inosgm.ledger import Ledger
 from inosgm.runs.directory import located
-from inosgm.runs.expense import Expense, counted, expenses, name_in, require_affordable
+from inosgm.runs.expense import Expense, counted, expenses, require_affordable
 from inosgm.runs.parts import device_of
 from inosgm.runs.source import read
 from inosgm.runs.summary import Summary
 from inosgm.runs.task import TrainingTask, config_of, spec_of
+from inosgm.units import name_in
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -1,0 +1,116 @@
+"""Canaries that are replaced: a record and its opposite, in batches of a fixed size."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from inosgm.audit.canaries import EVALUATIONS, KEY, LONG, MOST, Canary, Found, _probe, _Table, _total
+from inosgm.mechanism import INOSGM
+
+
+class Replaced(Canary):
+    """A made-up record in one world, and in the other its opposite: ranked first, and pulling the other way.
+
+    A batch that has not drawn it holds, in its place, a record that moves nothing. One record removed and one added
+    move a sum by 2 C at most; contributions are turned so that all changes between the two worlds add up.
+
+    Args:
+        name: What it is called.
+        mechanism: Whose sums are attacked.
+        table: The records of the first world.
+        empty: Whether the record of the first world contributes nothing itself.
+    """
+
+    def __init__(self, name: str, mechanism: INOSGM, table: _Table, *, empty: bool = False) -> None:
+        self.name, self._mechanism = name, mechanism
+        self._tables = _opposite(mechanism, table), table
+        size, added = table.owners.size, table.added
+        lengths = LONG * (1 + mechanism._now.sensitivities[table.owners])
+        lengths = np.append(lengths, lengths[added])
+        lengths[added] *= not empty
+        signs = np.append(np.ones(size), -1.0)
+        if size <= MOST:  # the opposite has a direction of its own, the last
+            one = np.diag(lengths)[:size]
+            other = one.copy()
+            other[added] = np.append(np.zeros(size), lengths[-1])
+            _, *totals = self._totals((other, one), 0)
+            signs = np.where(totals[1] < totals[0], -1.0, 1.0)
+        one = (signs * lengths)[:size, None]
+        other = one.copy()
+        other[added] = signs[-1] * lengths[-1]
+        self._both = other, one
+        _, down, up = self.worlds(0)
+        self.moves = up - down
+
+    def worlds(self, step: int) -> tuple[float, float, float]:
+        """Return the sums of a batch without the record, with the other one, and with it. NOT PRIVATE."""
+        (out,), (down,), (up,) = self._totals(self._both, step)
+        return (out, down, up) if up >= down else (-out, -down, -up)
+
+    def _totals(self, rows: tuple[np.ndarray, np.ndarray], step: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return the sums of the others, of all with the opposite, and of all with the record."""
+        everyone = np.arange(self._tables[0].owners.size)
+        probes = [_probe(self._mechanism, *world) for world in zip(self._tables, rows, strict=True)]
+        down, up = (_total(probe, everyone, everyone, step, None) for probe in probes)
+        return _total(probes[0], everyone, self._tables[0].others, step, None), down, up
+
+
+class AmongItsLikes(Canary):
+    """A canary whose place, where a batch has not drawn it, is taken by another record like its opposite.
+
+    Then a batch tells only whether it has drawn the record of one world: the pair of a sampled Gaussian with twice the
+    sensitivity, which is the worst for great losses.
+    """
+
+    def __init__(self, canary: Replaced) -> None:
+        self.name, self.moves, self._canary = f"{canary.name}, others alike", canary.moves, canary
+
+    def worlds(self, step: int) -> tuple[float, float, float]:
+        """Return the sums of a batch without the record, with the other one, and with it. NOT PRIVATE."""
+        _, down, up = self._canary.worlds(step)
+        return down, down, up
+
+
+class FoundReplaced(Found):
+    """The worst record that a search finds, and of the owner's other records the one that differs most from it."""
+
+    def __init__(self, mechanism: INOSGM, data: Any, place: int, seed: int) -> None:
+        super().__init__(mechanism, data, place, seed)
+        (self._added,) = np.setdiff1d(self._rows, self._others)
+        own = np.setdiff1d(np.flatnonzero(mechanism._owners == place), [self._added])
+        some = np.random.default_rng(seed).permutation(own)[: EVALUATIONS // 5].tolist()
+        self._instead = max(some, key=self._distance, default=None)
+        _, down, up = self.worlds(0)
+        self.moves = up - down
+
+    def worlds(self, step: int) -> tuple[float, float, float]:
+        """Return the sums of a batch without the record, with the other one, and with it. NOT PRIVATE."""
+        out, down, up = self._totals_with(self._instead, step)
+        direction = (up - down) / (float(np.linalg.norm(up - down)) or 1.0)
+        return float(out @ direction), float(down @ direction), float(up @ direction)
+
+    def _distance(self, instead: int) -> float:
+        _, down, up = self._totals_with(instead, 0)
+        return float(np.linalg.norm(up - down))
+
+    def _totals_with(self, instead: int | None, step: int) -> list[np.ndarray]:
+        """Return the sums without the two records, with the one that is there instead, and with the found one."""
+        two = [self._added] if instead is None else [self._added, instead]
+        others = np.setdiff1d(self._rows, two)
+        batches = others, np.union1d(others, two[1:]), np.union1d(others, two[:1])
+        with self._mechanism._without_chance():
+            return [_total(self._mechanism, self._data, rows.astype(np.int64), step, None) for rows in batches]
+
+
+def _opposite(mechanism: INOSGM, table: _Table) -> _Table:
+    """Return the records with another score for the one that is replaced, so that it ranks as high as it can."""
+    order, ids = mechanism._order.at(0, KEY), np.arange(table.owners.size)
+    cost = mechanism._now.step_cost[table.owners]
+    tables = []
+    for score in (-1.0, float(ids.size)):
+        scores = table.scores.copy()
+        scores[table.added] = score
+        rank = int(np.flatnonzero(order.ranking(scores, ids, cost) == table.added)[0])
+        tables.append((rank, replace(table, scores=scores)))
+    return min(tables, key=lambda entry: entry[0])[1]
