@@ -5,14 +5,16 @@ import pytest
 import torch
 from torch import nn
 
-from inosgm import Cost, Ledger, Owners, Plan
+from inosgm import Cost, Ledger, Owners, Plan, TrainingConfig, runs
 from inosgm._refusals import JobMismatch
 from inosgm.baselines import plan_in_turn
 from inosgm.course import Course
 from inosgm.groups import plan_asc
+from inosgm.jobs import Stopped
 from inosgm.jobs.work import Paid
 from inosgm.mechanism import INOSGM
 from inosgm.menu import Menu
+from inosgm.runs.task import TrainingTask, spec_of
 from inosgm.sgd.group_losses import GroupLosses
 from inosgm.sgd.trainer import Trainer
 from inosgm.steering import AdaptiveShares
@@ -104,6 +106,44 @@ def test_a_run_goes_on_from_the_end_of_a_stage_with_its_own_noise(tmp_path):
     jobs = {charge.job for charge in Ledger(tmp_path / "ledger").history()}
     assert len(jobs) == len(course.plans)
     assert all(job.startswith("key-") for job in jobs)
+
+
+class Interrupted:
+    """An attempt at a job that is stopped after every step."""
+
+    def __init__(self, task, spec):
+        self.number, self.key, self.ledger, self.saved = 1, 5, Paid(task.cost(spec)), None
+
+    def stopping(self):
+        return True
+
+    def latest(self):
+        return self.saved
+
+    def save(self, step, content):
+        self.saved = content
+
+
+def test_a_job_that_is_stopped_at_the_end_of_a_stage_is_not_done():
+    config = TrainingConfig.from_dict(
+        {
+            "data": {"name": "breast_cancer"},
+            "owners": {"by": "class", "epsilon": {"benign": 5, "malignant": 1}, "delta": 1e-4},
+            "model": {"name": "logistic_regression"},
+            "plan": {"method": "in_turn", "steps": 3, "expected_batch": 64, "clip_norm": 2.0},
+            "optimizer": {"name": "SGD", "lr": 1.0},
+        }
+    )
+    task = TrainingTask(runs.read(config))
+    spec = spec_of(config, 0, data_fingerprint="made up")
+    attempt, stops, result = Interrupted(task, spec), 0, None
+    while result is None:
+        try:
+            result = task.run(spec, attempt)
+        except Stopped:
+            stops += 1
+    assert stops == 2
+    assert result.values["steps"] == 3
 
 
 def test_losses_of_a_step_that_is_tried_again_have_no_noise_twice(tmp_path, monkeypatch):
