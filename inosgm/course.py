@@ -54,6 +54,11 @@ class Course:
         return sum(plan.steps for plan in self.plans)
 
     def costs(self, *, job: str, note: str = "") -> tuple[Cost, ...]:
-        """Return what the stages cost, and what is released beside them."""
+        """Return what the stages cost, and what is released beside them.
+
+        Each has noise of its own, and so is a job of its own: `job`, `job/1`, `job/2` and so on. Under one name a
+        ledger would take stages that cost the same for one that is tried again, and charge it once.
+        """
         every = [each for plan in self.plans for each in (plan, *plan.beside)]
-        return tuple(plan.cost(job=job, note=note) for plan in every)
+        names = [job, *(f"{job}/{place}" for place in range(1, len(every)))]
+        return tuple(plan.cost(job=name, note=note) for plan, name in zip(every, names, strict=True))

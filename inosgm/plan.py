@@ -193,6 +193,10 @@ class Plan:
         if accountant is not None and ACCOUNTANTS[accountant].unit != self.unit:
             raise ValueError(f"accountant must be of the unit of the plan, {self.unit}, got {accountant!r}")
         if menu is not None:
+            if menu.sample_rates.shape[1] != rates.size:
+                raise ValueError(
+                    f"menu must have one column per owner: got {menu.sample_rates.shape[1]} for {rates.size} owners"
+                )
             self.turned(rates, bounds)
         for other in self.beside:
             if other.labels != names or other.unit != self.unit:
@@ -248,6 +252,10 @@ class Plan:
             ValueError: for shares that the plan does not pay for.
         """
         rates, bounds = (_validate.vector("shares", values) for values in (sample_rates, sensitivities))
+        if not rates.size == bounds.size == self.sizes.size:
+            raise ValueError(f"shares must hold one entry per owner, got {rates.size} and {bounds.size}")
+        _validate.each("shares", rates, rates >= 0, "have rates >= 0")
+        _validate.each("shares", bounds, bounds >= _validate.TINY, f"have sensitivities >= {_validate.TINY}")
         if self.menu is None:
             paid = (rates == 0) | ((rates <= self.sample_rates) & (bounds <= self.sensitivities))
         else:

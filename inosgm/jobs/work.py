@@ -46,10 +46,15 @@ class StoreUnwritable(OSError):
 
 
 class Paid:
-    """A ledger for one job: it lets through what the job was charged with, and nothing else."""
+    """A ledger for one job: it lets through what the job was charged with, and nothing else.
+
+    Each cost that was charged pays for one noise, that of the first job name that it is asked for under: as in any
+    ledger, the same steps under another name are other releases.
+    """
 
     def __init__(self, paid: tuple[Cost, ...] | None) -> None:
         self._paid = paid
+        self._used: dict[str, Cost] = {}
 
     def charge(self, *costs: Cost) -> None:
         """Raise unless each cost is part of one that was charged.
@@ -61,10 +66,17 @@ class Paid:
             raise JobMismatch("the job was not charged: its task must say what it costs")
         for cost in costs:
             end = cost.step + cost.steps
-            if not any(
-                paid.step <= cost.step and end <= paid.step + paid.steps and paid.same_step(cost) for paid in self._paid
-            ):
+            mine = self._used.get(cost.job)
+            free = [mine] if mine is not None else [one for one in self._paid if one not in self._used.values()]
+            fits = (
+                paid
+                for paid in free
+                if paid.step <= cost.step and end <= paid.step + paid.steps and paid.same_step(cost)
+            )
+            found = next(fits, None)
+            if found is None:
                 raise JobMismatch(f"job {self._paid[0].job!r} was charged with another cost than it now asks for")
+            self._used[cost.job] = found
 
 
 class StoredAttempt:

@@ -126,7 +126,7 @@ class TrainingTask:
         pause = PAUSE if training.config.training.checkpoint_every is None else 0.0
         with threads(), AttemptRun.of(attempt, pause) as run:
             found = fitted(training, run=run, watch=watch, stop=attempt.stopping)
-            if found.step < found.plan.steps:
+            if found.steps_done < self._course(config, training.owners).steps:  # of all stages
                 raise Stopped
             rows = [json.loads(line) for line in (run.path / "log.jsonl").read_bytes().splitlines()]
         return Result(

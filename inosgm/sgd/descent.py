@@ -127,7 +127,7 @@ class Descent(INOSGM):
 
     def _follow(self, plan: Plan, key: int | None, released: int = 0) -> None:
         super()._follow(plan, key, released)
-        self._losses = None
+        self._losses, self._heard = None, 0
         if self._asked_charge_steps is None:
             self._charge_steps = _twentieth(plan)
 
@@ -141,10 +141,12 @@ class Descent(INOSGM):
         self._check(data)
         step = self._released
         coins = choices(self._key, step)
-        if step and step % steering.every == 0:
-            if self._losses is None:
-                self._losses = self._group_losses(step // steering.every - 1)
+        if step % steering.every == 0 and step != self._heard:  # a step that failed and is tried again hears no more
+            due = step // steering.every - 1
+            if self._losses is None or (self._key is not None and self._losses.released != due):
+                self._losses = self._group_losses(due)  # the noise of a key belongs to this step, whatever failed
             steering.learn(self._losses.means(self._losses.release(data).value), coins)
+            self._heard = step
         rates, bounds = steering.shares(self._plan, coins)
         if not (np.array_equal(rates, self._now.sample_rates) and np.array_equal(bounds, self._now.sensitivities)):
             self._turn(self._plan.turned(rates, bounds))

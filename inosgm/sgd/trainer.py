@@ -362,7 +362,8 @@ class Trainer(Descent):
     def _load(self, place: Run, checkpoint: Checkpoint) -> None:
         """Go on from a checkpoint."""
         plan, released = place.plan(checkpoint.revision), checkpoint.step - checkpoint.first
-        if self._secret is None and released < plan.steps:
+        left = released < plan.steps or checkpoint.revision + 1 < len(self._course.plans)
+        if self._secret is None and left:
             self._secret = place.key()
         key = None if self._secret is None else key_of_revision(self._secret, checkpoint.revision)
         if key is not None and name_of_noise(key) != checkpoint.job:
