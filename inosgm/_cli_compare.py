@@ -88,11 +88,12 @@ def compare(
     from inosgm.runs.grid import values_from
     from inosgm.runs.standings import Metric
 
+    voice = Voice(as_json=as_json, quiet=quiet)
     configs = _named(files, changes, seed, data_dir)
     place = store or str(Path("runs") / f"{'-'.join(dict.fromkeys(file.stem for file in files))}-compare")
     study = ComparisonStudy(
         configs,
-        None if methods is None and len(configs) > 1 else _chosen(methods),
+        None if methods is None and len(configs) > 1 else _chosen(methods, configs, voice),
         seeds=seeds,
         tune=keys_of("--tune", tune, values_from),
         tune_seeds=tune_seeds,
@@ -100,7 +101,6 @@ def compare(
         store=place,
     )
     executor = executor_of(processes, address, num_cpus=num_cpus, num_gpus=num_gpus, max_concurrent=max_concurrent)
-    voice = Voice(as_json=as_json, quiet=quiet)
     voice.tell(study.report() if study.left() else f"all {study.runs} runs are done: nothing more is charged")
     with interruptible(study.runs, place):
         found = study.run(executor, attempts=attempts or 5, progress=not quiet, tell=voice.tell)
@@ -121,13 +121,20 @@ def _named(
     return dict(zip(names, read, strict=True))
 
 
-def _chosen(methods: str | None) -> list[str]:
-    from inosgm.runs import METHODS
+def _chosen(methods: str | None, configs: "dict[str, TrainingConfig]", voice: Voice) -> list[str]:
+    """Return the methods that are asked for; of all, those that the files have what it takes for, and say which not."""
+    from inosgm.runs.comparing import fitting
     from inosgm.runs.methods import USUAL
 
-    if methods is None or methods == "all":
-        return list(USUAL if methods is None else METHODS)
-    return [name.strip() for name in methods.split(",") if name.strip()]
+    if methods is None:
+        return list(USUAL)
+    if methods != "all":
+        return [name.strip() for name in methods.split(",") if name.strip()]
+    config, *_ = configs.values()
+    names, reasons = fitting(config)
+    for name, reason in reasons.items():
+        voice.tell(f"without {name}: {reason}")
+    return names
 
 
 def _failed(found: "Comparison") -> list[str]:

@@ -4,7 +4,7 @@
 def keys(incomplete: str) -> list[str]:
     """Return the paths of keys that begin like a word, with a sign after those that take a value.
 
-    >>> keys("plan.s"), keys("optimizer.l")
+    >>> keys("plan.step"), keys("optimizer.l")
     (['plan.steps='], ['optimizer.lr='])
     """
     from inosgm._problems import paths

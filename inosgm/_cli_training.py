@@ -67,7 +67,7 @@ def train(
     from inosgm import runs
 
     training = runs.build(config, note=f"{file.name}, seed {config.seed}")
-    voice.tell(training.plan.report())
+    voice.tell(training.plan_report())
     if training.begun_at:
         voice.tell(f"going on from step {training.begun_at} of the run in {config.run}")
     try:

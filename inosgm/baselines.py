@@ -57,7 +57,8 @@ def plan_left_out(
     strictest = _validate.count("strictest", strictest)
     if strictest >= levels.size:
         raise ValueError(
-            f"strictest must be below the {levels.size} distinct epsilons, got {strictest}: nobody is left"
+            f"strictest must be below the number of different budgets, {levels.size}, got {strictest}: nobody would be "
+            "left (leave-out needs owners that grant different epsilons)"
         )
     rows = np.flatnonzero(wish.epsilon >= levels[strictest])
     shares = _shares(wish.some(rows), method, weight)

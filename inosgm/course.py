@@ -2,6 +2,9 @@
 
 from dataclasses import dataclass
 
+import numpy as np
+
+from inosgm._text import MOST, columns
 from inosgm.cost import Cost
 from inosgm.plan import Plan
 
@@ -53,12 +56,49 @@ class Course:
         """How many steps there are in all stages."""
         return sum(plan.steps for plan in self.plans)
 
+    def report(self) -> str:
+        """Return a table for people: the stages, and what everything costs each owner. Of very many, the first."""
+        if len(self.plans) == 1:
+            return self.first.report()
+        rows = [
+            [
+                f"{number} of {len(self.plans)}",
+                str(plan.steps),
+                f"{plan.expected_batch:.4g}",
+                f"{plan.noise_scale:.4g}",
+                f"{np.count_nonzero(plan.sample_rates)} of {plan.sizes.size}",
+            ]
+            for number, plan in enumerate(self.plans, start=1)
+        ]
+        lines = [f"{self.steps} steps in {len(self.plans)} stages, {int(self.first.sizes.sum())} records"]
+        lines += columns(["stage", "steps", "expected batch", "noise scale", "owners that take part"], rows)
+        last = self.last
+        if last.epsilon is None or last.delta is None:
+            return "\n".join(lines)
+        numbers = zip(last.labels, last.sizes.tolist(), last.epsilon, last.spent(), last.delta, strict=True)
+        owners = [[str(label), str(size), *(f"{value:.4g}" for value in row)] for label, size, *row in numbers]
+        lines += ["", *columns(["owner", "records", "epsilon granted", "used", "delta"], owners[:MOST])]
+        return "\n".join([*lines, *[f"({len(owners) - MOST} more owners)"] * (len(owners) > MOST)])
+
     def costs(self, *, job: str, note: str = "") -> tuple[Cost, ...]:
         """Return what the stages cost, and what is released beside them.
 
         Each has noise of its own, and so is a job of its own: `job`, `job/1`, `job/2` and so on. Under one name a
         ledger would take stages that cost the same for one that is tried again, and charge it once.
         """
-        every = [each for plan in self.plans for each in (plan, *plan.beside)]
+        every = [
+            told
+            for plan in self.plans
+            for told in ((plan, note), *((other, note_beside(note)) for other in plan.beside))
+        ]
         names = [job, *(f"{job}/{place}" for place in range(1, len(every)))]
-        return tuple(plan.cost(job=name, note=note) for plan, name in zip(every, names, strict=True))
+        return tuple(plan.cost(job=name, note=about) for (plan, about), name in zip(every, names, strict=True))
+
+
+def note_beside(note: str) -> str:
+    """Return what a ledger says about what is released beside the steps.
+
+    >>> note_beside("run.yaml, seed 0")
+    'run.yaml, seed 0, losses of groups'
+    """
+    return ", ".join(filter(None, (note, "losses of groups")))

@@ -160,7 +160,7 @@ def test_shells_complete_commands(typed, proposed, monkeypatch):
 
 
 def test_shells_complete_keys_and_are_told_how(monkeypatch):
-    environment = {"_INOSGM_COMPLETE": "complete_bash", "COMP_WORDS": "inosgm train --set plan.s", "COMP_CWORD": "3"}
+    environment = {"_INOSGM_COMPLETE": "complete_bash", "COMP_WORDS": "inosgm train --set plan.step", "COMP_CWORD": "3"}
     assert CliRunner().invoke(app, [], prog_name="inosgm", env=environment).stdout == "plan.steps=\n"
     for shell in ("bash", "zsh", "fish"):
         result = CliRunner().invoke(app, [], prog_name="inosgm", env={"_INOSGM_COMPLETE": f"source_{shell}"})

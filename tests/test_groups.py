@@ -82,7 +82,7 @@ def test_rates_that_rise_have_sensitivities_that_fall_and_none_is_above_what_a_g
 
 
 def test_losses_that_are_not_paid_for_and_shares_off_the_menu_are_refused(asc):
-    with pytest.raises(ValueError, match="pays for 59 releases of losses"):
+    with pytest.raises(ValueError, match="releases losses 59 times, once in 1 steps, and the plan pays for 5"):
         trainer(asc, AdaptiveShares(asc, every=1, temperature=1.0))
     with pytest.raises(ValueError, match=r"does not pay for a rate of .* for 'b'"):
         asc.turned(asc.sample_rates * [1, 1.5, 1], asc.sensitivities)
@@ -195,7 +195,11 @@ def test_who_is_weak_pays_more_than_it_grants_and_says_so():
 
 def test_the_mechanism_of_each_choice_is_what_the_menu_says_and_attacks_do_not_refute_it(asc):
     """Confidence .95 for each of two audits; and a menu that is lied about is refuted."""
-    made = trainer(asc, None, tail=lambda plan: LinearTail(plan.tail_length(0.4)))
+    with pytest.raises(ValueError, match="steering must be given for a plan with a menu"):
+        trainer(asc, None)
+    made = trainer(
+        asc, AdaptiveShares(asc, every=10, temperature=1.0), tail=lambda plan: LinearTail(plan.tail_length(0.4))
+    )
     for row in (0, asc.menu.choices - 1):
         made._turn(asc.turned(asc.menu.sample_rates[row], asc.menu.sensitivities[row]))
         assert not audit_mechanism(made, "c", runs=400).contradicts

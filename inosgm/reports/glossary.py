@@ -13,7 +13,7 @@ METHODS = {
     "that is replaced by another",
     "azb": "asks now and then, privately, whom it serves badly, and learns from one of those at a time",
     "azb-prop": "learns from one owner at a time, chosen by whom it serves badly, from more records of larger owners",
-    "azb-weak": "learns from one owner at a time with too little noise for small owners: it BREAKS what they granted",
+    "azb-weak": "learns from one owner at a time with the noise of the largest: it may BREAK what others granted",
     "pdp-sgd": "keeps records by chance in rounds with a threshold each, and everybody pays for every round",
     "pdp-sgd-adaptive": "is PDP-SGD with thresholds that weigh by themselves what they waste",
     "sampling": "keeps records of strict owners by chance, and gives all that are kept one common budget",

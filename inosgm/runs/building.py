@@ -51,6 +51,11 @@ class Training:
         """The plan that is followed from now on."""
         return self.trainer.plan if self.trainer.steps_done else self.follows
 
+    def plan_report(self) -> str:
+        """Return a table of the plan, or of all stages, for people."""
+        course = self.trainer.course
+        return course.report() if len(course.plans) > 1 else self.plan.report()
+
     @property
     def held_out(self) -> tuple[Any, Any, np.ndarray]:
         """Inputs, targets and groups of the held-out records."""

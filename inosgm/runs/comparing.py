@@ -7,13 +7,17 @@ from contextlib import suppress
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import numpy as np
+
 from inosgm import _validate
 from inosgm.config import TrainingConfig, differences
 from inosgm.jobs import Executor, SerialExecutor, Store
 from inosgm.runs.comparison import COMPARISON, Comparison, best_of, holds_comparison
 from inosgm.runs.grid import grid_of, points_of
 from inosgm.runs.methods import METHODS, USUAL, kind_of, methods_of
+from inosgm.runs.parts import prepared
 from inosgm.runs.seeds import Study, holds_sweep
+from inosgm.runs.source import read
 from inosgm.runs.standings import Metric
 
 SAME = ("data", "owners", "seed", "ledger")
@@ -217,6 +221,26 @@ def compare(
         return ComparisonStudy(configs, methods, store=store, **options).run(executor, **work)
     with TemporaryDirectory(prefix="inosgm-compare-") as place:
         return ComparisonStudy(configs, methods, store=place, **options).run(executor, **work)
+
+
+def fitting(config: TrainingConfig) -> tuple[list[str], dict[str, str]]:
+    """Return the methods that a configuration has what it takes for, and why it has not for the others.
+
+    Raises:
+        FileNotFoundError: for data that is not there.
+    """
+    names, reasons = [], dict[str, str]()
+    budgets = np.unique(prepared(config, read(config)).owners.epsilon).size
+    for name in METHODS:
+        try:
+            methods_of(config, [name])
+            if name == "leave-out" and budgets == 1:
+                raise ValueError("all owners grant the same, so nobody is the strictest")
+        except ValueError as error:
+            reasons[name] = str(error).removeprefix("configuration: ")
+        else:
+            names.append(name)
+    return names, reasons
 
 
 def _named(

@@ -174,7 +174,7 @@ class Comparison:
         for name, method in self.methods.items():
             plan, tail = method.config.plan, method.config.tail
             share = f" {getattr(tail, 'fraction', ''):g}" if hasattr(tail, "fraction") else ""
-            cells = [name, f"{plan.method}, {plan.accountant}", f"{tail.kind}{share}"]
+            cells = [name, f"{plan.method}, {method.accountant or plan.accountant}", f"{tail.kind}{share}"]
             if self.tune:
                 cells.append(best_of(method.tuning, self.metric).name if method.curves else "-")
             cells += [shown_mean(method.values(number)) for number in (*numbers.values(), "spread")]

@@ -68,7 +68,7 @@ METHODS: Mapping[str, Method] = {
     "azb-weak": Method(
         about="aZB with the noise that the largest owner needs",
         changes=_changes("azb_weak"),
-        warning="breaks the budgets of smaller owners: they spend more than they grant",
+        warning="its noise suits the largest owner only: smaller ones may spend more than they grant",
     ),
     "pdp-sgd": Method(about="records sampled by thresholds on budgets, in five rounds", changes=_rounds(5)),
     "pdp-sgd-adaptive": Method(about="PDP-SGD with adaptive thresholds", changes=_rounds(5, "adaptive")),

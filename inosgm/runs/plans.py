@@ -54,7 +54,10 @@ def one_plan(config: TrainingConfig, course: Course, what: str) -> Plan:
         ValueError: for a method that follows several, or whose plan something else steers or goes beyond.
     """
     if config.plan.method not in BASE:
-        raise ValueError(f"plan.method: {what} knows {', '.join(BASE)}, got {config.plan.method}")
+        raise ValueError(
+            f"plan.method: {what} knows {', '.join(BASE)}, got {config.plan.method}: attack its mechanism, with "
+            "audit_mechanism(build(config).trainer, owner)"
+        )
     return course.first
 
 

@@ -10,11 +10,13 @@ import numpy as np
 
 from inosgm import _labels
 from inosgm.config import TrainingConfig
+from inosgm.config.learning import BASE
 from inosgm.course import Course
 from inosgm.owners import Owners
 from inosgm.plan import Plan
 from inosgm.runs import directory, parts
 from inosgm.runs.building import Training, assembled, build
+from inosgm.runs.expense import BROKEN
 from inosgm.runs.source import Source, read
 from inosgm.runs.tables import owner_table
 from inosgm.sgd.curve import LearningCurve
@@ -95,12 +97,28 @@ def train(run: TrainingConfig | Training, *, steps: int | None = None, progress:
     training = run if isinstance(run, Training) else build(run)
     config = training.config
     if not training.trainer.steps_done:
+        _require_kept(training.trainer.course)
         training.check()  # what is refused leaves no directory behind
     if config.run is not None:
         with Run(config.run):
             directory.require_same(config)
             directory.remember(config)
     return fitted(training, steps=steps, run=config.run, progress=progress)
+
+
+def _require_kept(course: Course) -> None:
+    """Raise for plans that spend more than an owner grants, before anything is spent."""
+    plan = course.last
+    if plan.epsilon is None:
+        return
+    over = plan.spent() / plan.epsilon
+    worst = int(np.argmax(over))
+    if over[worst] > BROKEN:
+        raise ValueError(
+            f"plan: spends epsilon {over[worst] * plan.epsilon[worst]:.3g} of owner {plan.labels[worst]!r}, who grants "
+            f"{plan.epsilon[worst]:g}, and training keeps what owners grant: let them grant that much, or see what it "
+            "would be worth with `inosgm compare`"
+        )
 
 
 def fitted(
@@ -181,6 +199,8 @@ def revise(
         ValueError: for owners that the run does not have, or a run that has not begun.
         AlreadySpent: when the run would have to go back and may not, or not so far.
     """
+    if config.plan.method not in BASE:
+        raise ValueError(f"plan.method: a run of {config.plan.method} cannot be revised: begin a new one")
     checkpoint, plan = _latest(config)
     training = build(config)
     labels = np.array(training.owners.labels)[training.owners.of_record]

@@ -16,6 +16,7 @@ from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 from inosgm import _validate
 from inosgm._validate import Array
 from inosgm.contributions import Contributions
+from inosgm.course import note_beside
 from inosgm.mechanism import INOSGM, Release
 from inosgm.noise import choices, key_beside
 from inosgm.owners import Owners
@@ -160,7 +161,7 @@ class Descent(INOSGM):
             key=None if self._key is None else key_beside(self._key),
             ledger=self._ledger,
             released=released,
-            note=self._note,
+            note=note_beside(self._note),
         )
 
     def _losses_of(self, data: Any, positions: np.ndarray) -> np.ndarray:
@@ -250,11 +251,19 @@ class Descent(INOSGM):
 
 def _fitting_steering(plan: Plan, steering: Steering | None) -> Steering | None:
     """Raise unless a plan has what its steering releases: a plan beside it that pays for the losses."""
-    if steering is not None:
-        _validate.instance("steering", steering, Steering, "take one of inosgm.steering")
-        due = (plan.steps - 1) // steering.every
-        if due and (not plan.beside or plan.beside[0].steps < due):
-            raise ValueError(f"plan must have a plan beside it that pays for {due} releases of losses")
+    if steering is None:
+        if plan.menu is not None:
+            raise ValueError(
+                "steering must be given for a plan with a menu: AdaptiveShares(plan, every=..., ...) for ASC"
+            )
+        return None
+    _validate.instance("steering", steering, Steering, "take one of inosgm.steering")
+    due, paid = (plan.steps - 1) // steering.every, plan.beside[0].steps if plan.beside else 0
+    if due > paid:
+        raise ValueError(
+            f"steering releases losses {due} times, once in {steering.every} steps, and the plan pays for {paid}: give "
+            "both the same `every`"
+        )
     return steering
 
 

@@ -143,6 +143,11 @@ class Trainer(Descent):
         return self._first + self._released
 
     @property
+    def course(self) -> Course:
+        """The plans that the run was begun with."""
+        return self._course
+
+    @property
     def curve(self) -> LearningCurve:
         """The evaluations by step."""
         return self._curve
@@ -504,6 +509,10 @@ class Trainer(Descent):
 
 
 def _only(plan: Any) -> Plan:
+    if isinstance(plan, tuple):
+        raise TypeError(
+            "plan must be a Plan or a Course, got a tuple: of plans that follow one another make Course(plans)"
+        )
     _validate.instance("plan", plan, Plan, "make one with plan_sample or plan_scale, or a Course of some")
     return plan  # type: ignore[no-any-return]
 
