@@ -108,6 +108,29 @@ def test_a_run_goes_on_from_the_end_of_a_stage_with_its_own_noise(tmp_path):
     assert all(job.startswith("key-") for job in jobs)
 
 
+class Centred(nn.Linear):
+    """Treats records apart in training mode, and in evaluation mode does not."""
+
+    def forward(self, x):
+        return super().forward(x if self.training else x - x.mean(0))
+
+
+def test_losses_are_not_released_by_a_model_that_mixes_records_when_it_is_evaluated():
+    plan = plan_asc(OWNERS, steps=3, expected_batch=40, clip_norm=1.0, every=2)
+    model = Centred(4, 2)
+    steered = Trainer(
+        plan,
+        model,
+        nn.CrossEntropyLoss(),
+        torch.optim.SGD(model.parameters(), lr=1.0),
+        owners=OWNERS,
+        steering=AdaptiveShares(plan, every=2, temperature=1.0),
+    )
+    with pytest.raises(ValueError, match="in evaluation mode"):
+        steered.step(X, Y)
+    assert not steered.released
+
+
 class Interrupted:
     """An attempt at a job that is stopped after every step."""
 

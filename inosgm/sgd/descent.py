@@ -22,7 +22,7 @@ from inosgm.noise import choices, key_beside
 from inosgm.owners import Owners
 from inosgm.plan import Plan
 from inosgm.sgd.batches import as_data, batch_of
-from inosgm.sgd.gradients import Engine, engine_for, fix_in_place, refuse_mixing
+from inosgm.sgd.gradients import Engine, engine_for, fix_in_place, mixes_records, refuse_mixing
 from inosgm.sgd.gradients.base import apply
 from inosgm.sgd.gradients.batches import form
 from inosgm.sgd.group_losses import GroupLosses
@@ -225,6 +225,10 @@ class Descent(INOSGM):
         """Return the engine that was asked for, or the best."""
         if self._asked_engine is None:
             engine = engine_for(self.model, self._loss, inputs, targets, autocast=self._autocast)
+            if self._steering is not None:  # losses of groups are those of the model in evaluation mode
+                how = mixes_records(self.model, self._loss, inputs, targets, training=False)
+                if how is not None:
+                    raise ValueError(f"model and loss must treat records apart in evaluation mode, too, but {how}")
         else:
             refuse_mixing(self.model)
             engine = self._asked_engine(self.model, self._loss, autocast=self._autocast)

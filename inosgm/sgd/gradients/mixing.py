@@ -60,8 +60,10 @@ def groups(module: _BatchNorm) -> int:
     return 1 if isinstance(module, nn.BatchNorm1d) else math.gcd(32, module.num_features)
 
 
-def mixes_records(model: nn.Module, loss: PerRecordLoss, inputs: Any, targets: Any) -> str | None:
-    """Try whether a model in training mode, or its loss, mixes the records of a batch, and say how if so.
+def mixes_records(
+    model: nn.Module, loss: PerRecordLoss, inputs: Any, targets: Any, *, training: bool = True
+) -> str | None:
+    """Try whether a model in training mode (or not), or its loss, mixes the records of a batch, and say how if so.
 
     On made-up records, of which only the form is that of inputs and targets: what is said about a record must be the
     same beside other records; the same among fewer, where random numbers can be switched off; and no buffer may
@@ -70,6 +72,7 @@ def mixes_records(model: nn.Module, loss: PerRecordLoss, inputs: Any, targets: A
     """
     like = inputs, targets
     with trial(model):
+        model.train(training)
         generator = torch.Generator().manual_seed(0)
         records = telling_size(like, model.parameters())
         how = _mixes_those(model, loss, *(made_up(like, records, generator) for _ in range(2)))
