@@ -98,7 +98,8 @@ def trainer(plan):
     of_record = np.repeat(np.array(plan.labels), plan.sizes)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
     tail = LinearTail(plan.tail_length(0.4))
-    return Trainer(plan, model, nn.CrossEntropyLoss(), optimizer, owners=of_record, tail=tail)
+    steering = None if plan.menu is None else AdaptiveShares(plan, every=2, temperature=1.0)
+    return Trainer(plan, model, nn.CrossEntropyLoss(), optimizer, owners=of_record, tail=tail, steering=steering)
 
 
 @pytest.fixture(scope="module")
