@@ -17,6 +17,7 @@ from inosgm.groups import plan_asc, plan_chosen_group
 from inosgm.sampling import FixedSizeSampler
 from inosgm.sgd import Trainer
 from inosgm.sgd.group_losses import GroupLosses
+from inosgm.steering import AdaptiveShares
 
 TAIL = LinearTail(10.0)
 OWNERS = [0] * 40 + [1] * 20
