@@ -7,7 +7,6 @@ import numpy as np
 
 from inosgm import _validate
 from inosgm._plan_file import Method
-from inosgm._stages import among, staged
 from inosgm.accounting import Accountant, Segment
 from inosgm.owners import Owners
 from inosgm.plan import Plan
@@ -62,7 +61,7 @@ def plan_left_out(
         )
     rows = np.flatnonzero(wish.epsilon >= levels[strictest])
     shares = _shares(wish.some(rows), method, weight)
-    return staged(wish, owners, among(shares, rows, wish.epsilon.size, wish.clip_norm))
+    return Plan.with_shares(wish, _among(shares, rows, wish.epsilon.size, wish.clip_norm), owners=owners)
 
 
 def plan_in_turn(
@@ -112,8 +111,8 @@ def plan_in_turn(
     for rows, count in zip(stages, counts.tolist(), strict=True):
         batch = min(wish.expected_batch, float(wish.sizes[rows].sum()))
         here = replace(wish, steps=count, expected_batch=batch, past=done)
-        shares = among(uniform_shares(here.some(rows)), rows, wish.epsilon.size, wish.clip_norm)
-        plans.append(staged(here, owners, shares))
+        shares = _among(uniform_shares(here.some(rows)), rows, wish.epsilon.size, wish.clip_norm)
+        plans.append(Plan.with_shares(here, shares, owners=owners))
         done = (*done, plans[-1].segment())
     return tuple(plans)
 
@@ -159,7 +158,8 @@ def plan_lowered(
     share = _validate.number("share", share, least=0, most=1)
     least = wish.epsilon.min()
     epsilon = least + (1 - share) * (wish.epsilon - least)
-    return staged(wish, owners, _shares(replace(wish, epsilon=epsilon), method, weight))
+    shares = _shares(replace(wish, epsilon=epsilon), method, weight)
+    return Plan.with_shares(wish, shares, owners=owners)
 
 
 def plan_undersampled(
@@ -206,7 +206,8 @@ def plan_undersampled(
     wish = wish_of(owners, steps, expected_batch, clip_norm, accountant, past)
     shares = _shares(wish, method, weight)
     kept = np.where(wish.epsilon > wish.epsilon.mean(), 1 - share, 1.0)
-    return staged(wish, owners, shares._replace(sample_rates=shares.sample_rates * kept))
+    fewer = shares._replace(sample_rates=shares.sample_rates * kept)
+    return Plan.with_shares(wish, fewer, owners=owners)
 
 
 def _shares(wish: Wish, method: Method, weight: float | None) -> Shares:
@@ -227,3 +228,10 @@ def _in_proportion(total: int, parts: np.ndarray) -> np.ndarray:
     counts = np.floor(exact).astype(np.int64)
     counts[np.argsort(counts - exact, kind="stable")[: total - counts.sum()]] += 1
     return np.asarray(counts)
+
+
+def _among(shares: Shares, rows: np.ndarray, size: int, clip_norm: float) -> Shares:
+    """Return the shares of some owners as shares of all, of whom the others take no part."""
+    sample_rates, sensitivities = np.zeros(size), np.full(size, clip_norm)
+    sample_rates[rows], sensitivities[rows] = shares.sample_rates, shares.sensitivities
+    return Shares(sample_rates, sensitivities, shares.noise_scale)

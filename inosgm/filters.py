@@ -66,22 +66,9 @@ def plan_individual(
     wish = wish_of(owners, steps, records, clip_norm, accountant, past)
     share = _validate.number("lasting", lasting, above=0, most=1)
     full = scale_shares(wish)
-    plan = Plan(
-        sample_rates=full.sample_rates,
-        sensitivities=full.sensitivities,
-        sizes=wish.sizes,
-        noise_scale=math.sqrt(share) * full.noise_scale,
-        steps=wish.steps,
-        labels=wish.labels,
-        epsilon=wish.epsilon,
-        delta=wish.delta,
-        accountant=wish.accountant.name,
-        method="individual",
-        past=wish.past,
-        allowance=wish.steps * (full.sensitivities / full.noise_scale) ** 2,
-    )
-    object.__setattr__(plan, "_owners", owners)
-    return plan
+    less = full._replace(noise_scale=math.sqrt(share) * full.noise_scale)
+    allowance = wish.steps * (full.sensitivities / full.noise_scale) ** 2
+    return Plan.with_shares(wish, less, owners=owners, method="individual", allowance=allowance)
 
 
 class Filter:

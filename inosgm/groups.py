@@ -12,7 +12,6 @@ import numpy as np
 
 from inosgm import _validate
 from inosgm._plan_file import Sampling
-from inosgm._stages import staged
 from inosgm.accounting import ACCOUNTANTS, Accountant, Segment, chosen
 from inosgm.accounting.along import epsilon_of_rows
 from inosgm.menu import Menu
@@ -91,7 +90,7 @@ def plan_asc(
     scale = wish.clip_norm * wish.records / float((wish.sizes / (start * factor)).sum())
     shares = Shares(first, scale / (start * factor), scale)
     menu = Menu(sample_rates=rates, sensitivities=scale / multipliers)
-    return staged(wish, owners, shares, menu=menu, beside=beside, sampling=sampling)
+    return Plan.with_shares(wish, shares, owners=owners, menu=menu, beside=beside, sampling=sampling)
 
 
 def plan_chosen_group(
@@ -148,7 +147,7 @@ def plan_chosen_group(
     lossy = tuple(plan.segment().rows(heard) for plan in beside)
     multiplier = float(_multipliers(replace(asked, past=(*asked.past, *lossy)), rates[heard]).max())
     shares = Shares(rates, np.full(rates.size, wish.clip_norm), multiplier * wish.clip_norm)
-    return staged(wish, owners, shares, beside=beside, sampling=sampling)
+    return Plan.with_shares(wish, shares, owners=owners, beside=beside, sampling=sampling)
 
 
 def first_counts(batch: float, sizes: np.ndarray, *, whole: bool) -> np.ndarray:

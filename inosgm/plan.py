@@ -395,20 +395,28 @@ class Plan:
             shares = uniform_shares(wish)
         else:
             shares = blend_shares(wish, {"sample": 1.0, "scale": 0.0}.get(method, weight or 0.0))
+        return cls.with_shares(wish, shares, owners=owners, method=method, weight=weight)
+
+    @classmethod
+    def with_shares(cls, wish: Wish, shares: Shares, *, owners: Owners, **more: Any) -> Self:
+        """Make the plan of a wish with shares that were worked out elsewhere, and with the budgets that owners grant.
+
+        Args:
+            wish: Steps, batch, accountant and past.
+            shares: What each owner gets.
+            owners: The owners.
+            more: What else a plan has, such as a menu.
+        """
         plan = cls(
-            sample_rates=shares.sample_rates,
-            sensitivities=shares.sensitivities,
-            sizes=wish.sizes,
-            noise_scale=shares.noise_scale,
+            **shares._asdict(),
+            sizes=owners.sizes,
             steps=wish.steps,
             expected_batch=wish.expected_batch,
-            labels=wish.labels,
-            epsilon=wish.epsilon,
-            delta=wish.delta,
+            labels=owners.labels,
+            epsilon=owners.epsilon,
+            delta=owners.delta,
             accountant=wish.accountant.name,
-            method=method,
-            weight=weight,
-            past=wish.past,
+            **{"past": wish.past, **more},
         )
         object.__setattr__(plan, "_owners", owners)
         return plan

@@ -6,7 +6,6 @@ from dataclasses import replace
 import numpy as np
 
 from inosgm import _validate
-from inosgm._stages import staged
 from inosgm.accounting import Accountant, Segment
 from inosgm.accounting.along import epsilon_of_rows
 from inosgm.accounting.inverses import LEAST_MULTIPLIER, MOST_MULTIPLIER, multipliers
@@ -87,7 +86,7 @@ def plan_thresholds(
         past = [segment.rows(first) for segment in done]
         shares = _shares(replace(groups, epsilon=granted, steps=count, past=past), waste, weight)
         everyone = Shares(shares.sample_rates[kinds], shares.sensitivities[kinds], shares.noise_scale)
-        plans.append(staged(replace(wish, steps=count), owners, everyone, done))
+        plans.append(Plan.with_shares(replace(wish, steps=count), everyone, owners=owners, past=done))
         done = (*done, plans[-1].segment())
     return tuple(plans)
 

@@ -38,7 +38,22 @@ class Steering(ABC):
         """Go on from what `state` has returned."""
 
 
-class AdaptiveShares(Steering):
+class _Following(Steering):
+    """Follows losses at a temperature."""
+
+    def __init__(self, *, every: int, temperature: float) -> None:
+        self.every = _validate.count("every", every, least=1)
+        self._temperature = _validate.number("temperature", temperature, above=0)
+
+    def _raised(self, weights: np.ndarray, losses: np.ndarray) -> np.ndarray:
+        """Return weights times exp(temperature * loss), but for a common factor."""
+        return np.asarray(weights * np.exp(self._temperature * (losses - losses.max())))
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(every={self.every}, temperature={self._temperature})"
+
+
+class AdaptiveShares(_Following):
     """Gives groups with higher losses more of the batch: ASC (asc.txt Alg. 2).
 
     After each release m_g becomes proportional to m_g exp(temperature * L_g), with the sum of a batch and none above
@@ -52,8 +67,7 @@ class AdaptiveShares(Steering):
     """
 
     def __init__(self, plan: Plan, *, every: int, temperature: float) -> None:
-        self.every = _validate.count("every", every, least=1)
-        self._temperature = _validate.number("temperature", temperature, above=0)
+        super().__init__(every=every, temperature=temperature)
         self._sizes, self._batch = plan.sizes.astype(np.float64), plan.expected_batch
         self._whole = plan.sampling == "without_replacement"
         self._counts = plan.sample_rates * self._sizes
@@ -70,8 +84,7 @@ class AdaptiveShares(Steering):
 
     def learn(self, losses: np.ndarray, coins: np.random.Generator) -> None:
         """Move records of a batch to groups with higher losses."""
-        pull = self._temperature * (losses - losses.max())
-        counts = self._counts * np.exp(pull)
+        counts = self._raised(self._counts, losses)
         if self._whole:
             self._counts = rounded(self._batch * counts / counts.sum(), self._sizes, self._batch, coins)
         else:
@@ -85,11 +98,8 @@ class AdaptiveShares(Steering):
         """Go on with these numbers of records."""
         self._counts = np.array(state)
 
-    def __repr__(self) -> str:
-        return f"AdaptiveShares(every={self.every}, temperature={self._temperature})"
 
-
-class ChosenGroup(Steering):
+class ChosenGroup(_Following):
     """Draws each batch from one group, chosen at random, those with higher losses more often: aZB (asc.txt Alg. 3).
 
     Args:
@@ -99,8 +109,7 @@ class ChosenGroup(Steering):
     """
 
     def __init__(self, plan: Plan, *, every: int, temperature: float) -> None:
-        self.every = _validate.count("every", every, least=1)
-        self._temperature = _validate.number("temperature", temperature, above=0)
+        super().__init__(every=every, temperature=temperature)
         self._probabilities = np.full(plan.sizes.size, 1 / plan.sizes.size)
 
     def shares(self, plan: Plan, coins: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
@@ -110,7 +119,7 @@ class ChosenGroup(Steering):
 
     def learn(self, losses: np.ndarray, coins: np.random.Generator) -> None:
         """Let groups with higher losses be chosen more often."""
-        weights = self._probabilities * np.exp(self._temperature * (losses - losses.max()))
+        weights = self._raised(self._probabilities, losses)
         self._probabilities = weights / weights.sum()
 
     def state(self) -> Any:
@@ -120,9 +129,6 @@ class ChosenGroup(Steering):
     def restore(self, state: Any) -> None:
         """Go on with these probabilities."""
         self._probabilities = np.array(state)
-
-    def __repr__(self) -> str:
-        return f"ChosenGroup(every={self.every}, temperature={self._temperature})"
 
 
 def rounded(counts: np.ndarray, sizes: np.ndarray, batch: float, coins: np.random.Generator) -> np.ndarray:
