@@ -254,7 +254,8 @@ class Ledger:
 
         They are no longer charged: for a plan that changes before it was followed to its end, and for a run that goes
         back because an owner has lowered its budget. It is the caller's word: a model, a log or a curve that somebody
-        saw is not undone by it. The noise of the steps stays bound to the sums that it was added to. A job without
+        saw is not undone by it. Of a plan in which records pay for themselves any step may have used up everything:
+        undo all of it, or nothing. The noise of the steps stays bound to the sums that it was added to. A job without
         such steps is left as it is.
         """
         step = _validate.count("step", step)
