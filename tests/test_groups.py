@@ -19,6 +19,7 @@ from inosgm.ledger import Ledger
 from inosgm.menu import Menu
 from inosgm.sampling import FixedSizeSampler
 from inosgm.sgd import Trainer
+from inosgm.sgd.group_losses import GroupLosses
 from inosgm.steering import AdaptiveShares, ChosenGroup, capped, rounded
 from inosgm.tails import LinearTail
 
@@ -228,6 +229,19 @@ def test_a_menu_is_part_of_a_plan_in_a_file(asc):
     assert again.beside == asc.beside
     with pytest.raises(ValueError, match="tables of one row per choice"):
         Menu(sample_rates=[[0.1, 0.2]], sensitivities=[[1.0]])
+
+
+def test_released_means_lie_where_means_can_lie_however_small_a_group_is(asc):
+    losses = asc.beside[0]
+    owners_of = np.repeat(np.arange(3), asc.sizes)
+    made = GroupLosses(losses, owners_of, lambda data, rows: data[rows], key=1, ledger=None, released=0, note="")
+    values = np.full(asc.sizes.sum(), 0.25)
+    found = np.array([made.means(made.release(values).value) for _ in range(losses.steps)])
+    assert found.min() >= 0
+    assert found.max() <= 1
+    assert np.ptp(found[:, 2]) > np.ptp(found[:, 0]) > 0
+    exact = made.means(made._sum(values, np.arange(values.size), 0))
+    assert exact == pytest.approx([0.25] * 3)
 
 
 def test_groups_with_higher_losses_get_more_of_the_batch(asc):

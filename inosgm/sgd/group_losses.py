@@ -55,9 +55,13 @@ class GroupLosses(INOSGM):
         raise NotImplementedError
 
     def means(self, value: np.ndarray) -> np.ndarray:
-        """Return the noisy mean loss of every owner's records from a released value."""
+        """Return the noisy mean loss of every owner's records from a released value, cut to where means can lie.
+
+        The noise of a mean is the larger the smaller its group. Without the cut, which costs nothing, the smallest
+        groups would soon have the whole batch by chance.
+        """
         expected = self._plan.sample_rates * np.maximum(self._plan.sizes, 1)
-        return np.asarray(value / expected + self._half)
+        return np.asarray(np.clip(value / expected + self._half, 0, 2 * self._half))
 
     def _measured(self, data: Any, positions: np.ndarray, step: int) -> tuple[Contributions, Array]:
         losses = self._losses_of(data, positions)
