@@ -1,7 +1,7 @@
 """What was charged: stretches of steps, and who pays which rate and multiplier."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Self
 
@@ -112,12 +112,23 @@ class Table:
 
 @dataclass(frozen=True, eq=False)
 class Job:
-    """What a job was charged with, the steps that are paid, in order, and the sums that its noise was added to."""
+    """What a job was charged with.
+
+    Attributes:
+        cost: The digest of what a step costs.
+        fingerprint: Stands for data, configuration and code.
+        spans: The steps that are paid, in order.
+        charged: The steps that were ever charged, in order: those that were undone are among them.
+        sums: By step, the sum that its noise was added to.
+        coins: By step, the coins that were tossed before the charge.
+    """
 
     cost: str
     fingerprint: str
-    spans: list[tuple[int, int]]
-    sums: dict[int, str]
+    spans: list[tuple[int, int]] = field(default_factory=list)
+    charged: list[tuple[int, int]] = field(default_factory=list)
+    sums: dict[int, str] = field(default_factory=dict)
+    coins: dict[int, str] = field(default_factory=dict)
 
 
 def uncovered(start: int, stop: int, spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
@@ -133,11 +144,11 @@ def uncovered(start: int, stop: int, spans: list[tuple[int, int]]) -> list[tuple
 
 
 def merged(spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Return disjoint spans in order, with neighbours joined."""
+    """Return what spans cover as disjoint spans in order, with neighbours joined."""
     joined: list[tuple[int, int]] = []
     for start, stop in sorted(spans):
-        if joined and joined[-1][1] == start:
-            joined[-1] = joined[-1][0], stop
+        if joined and joined[-1][1] >= start:
+            joined[-1] = joined[-1][0], max(stop, joined[-1][1])
         else:
             joined.append((start, stop))
     return joined

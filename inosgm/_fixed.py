@@ -70,6 +70,7 @@ class Grid:
         """The rounded sensitivities, in their own unit again."""
         return self.spans * self.unit
 
+    @np.errstate(all="ignore")  # whatever a record holds
     def numbers(self, values: np.ndarray, spans: np.ndarray | float) -> np.ndarray:
         """Return contributions of one number each as whole numbers of units, at most their span; not finite ones as 0.
 
@@ -77,19 +78,18 @@ class Grid:
             values: One number per record, float64.
             spans: The sensitivity of each in units, or of all.
         """
-        with np.errstate(over="ignore", invalid="ignore"):
-            whole = values * (1 / self.unit)
-            if not math.isfinite(whole.sum()):
-                whole[~np.isfinite(whole)] = 0.0
+        whole = values * (1 / self.unit)
+        if not math.isfinite(whole.sum()):
+            whole[~np.isfinite(whole)] = 0.0
         np.minimum(whole, spans, out=whole)
         np.maximum(whole, np.negative(spans), out=whole)
         return np.trunc(whole, out=whole)
 
+    @np.errstate(all="ignore")
     def rows(self, values: np.ndarray, spans: np.ndarray | float) -> np.ndarray:
         """Return contributions of several numbers each, likewise: none is longer than its span."""
-        with np.errstate(over="ignore", invalid="ignore"):
-            whole = np.ascontiguousarray(values) * (1 / self.unit)  # so that squares add up in one order only
-            squares = np.einsum("ij,ij->i", whole, whole)
+        whole = np.ascontiguousarray(values) * (1 / self.unit)  # so that squares add up in one order only
+        squares = np.einsum("ij,ij->i", whole, whole)
         # a norm is off by less than a rounding per term, and so is what is cut: nothing comes out too long
         limits = spans * (1 - (values.shape[1] + 8) * 2.0**-52)
         if not math.isfinite(squares.sum()):

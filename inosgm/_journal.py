@@ -16,11 +16,13 @@ bytes are kept), or a chain that somebody has computed anew. Compare a head note
 """
 
 import errno
+import io
 import json
 import os
 import re
 import secrets
 import threading
+import weakref
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
@@ -28,6 +30,7 @@ from hashlib import blake2b
 from typing import Any, Protocol
 
 from inosgm._files import sync_directory
+from inosgm._once import Uncopied, this_process
 
 Row = dict[str, Any]
 
@@ -58,19 +61,19 @@ class Journal(Protocol):
         """Make a row durable, within `locked(write=True)` and after `mend`; return it as it reads."""
 
 
-class MemoryJournal:
+class MemoryJournal(Uncopied):
     """A journal that lives as long as its object."""
 
     def __init__(self) -> None:
         self.heads: list[str] = []
         self.torn = 0
-        self._process = os.getpid()
+        self._process = this_process()
         self._lock = threading.RLock()
 
     @contextmanager
     def locked(self, *, write: bool) -> Iterator[list[Row]]:
         """Hold the lock against other threads; there is nothing new to read."""
-        if os.getpid() != self._process:
+        if this_process() != self._process:
             raise RuntimeError("a ledger in memory cannot be shared by processes that fork: give it a path")
         with self._lock:
             yield []
@@ -86,18 +89,24 @@ class MemoryJournal:
         return chained
 
 
-class FileJournal:
-    """A journal in a file, locked with flock (on NFS: Linux, with the lock service running)."""
+class FileJournal(Uncopied):
+    """A journal in a file, locked with flock (on NFS: Linux, with the lock service running).
+
+    The lock belongs to a process: one that forks off while it is held neither keeps it nor writes under it.
+    """
 
     def __init__(self, path: str) -> None:
         self.heads: list[str] = []
         self._path = path
         self._seen = 0  # bytes of whole rows read so far
         self._ended = True  # whether the last of them has its newline
+        self._known = 0, 0, True  # rows, bytes and newline as of the last act that was not interrupted
         self._torn = b""
         self._named = False  # whether the name of the file is known to be durable
-        self._file = -1
-        self._thread = threading.RLock()
+        self._file: io.FileIO | None = None  # open while the lock is held
+        self._thread = threading.Lock()
+        self._process = this_process()  # of whoever has last taken the lock
+        _journals.add(self)
 
     @property
     def torn(self) -> int:
@@ -131,22 +140,55 @@ class FileJournal:
         except ImportError:
             raise OSError("a ledger in a file needs POSIX file locks: use a ledger in memory here") from None
         with self._thread:
-            self._file = os.open(self._path, os.O_RDWR if write else os.O_RDONLY)
+            self._close()  # what a holder has left that was interrupted on its way out
+            self._process = this_process()
+            self._file = io.FileIO(self._path, "r+" if write else "r")
             try:
-                fcntl.flock(self._file, fcntl.LOCK_EX if write else fcntl.LOCK_SH)
-                known = len(self.heads), self._seen, self._ended
+                fcntl.flock(self._descriptor, fcntl.LOCK_EX if write else fcntl.LOCK_SH)
+                self._go_back()
                 try:
                     rows = self._read()
+                    self._known = len(self.heads), self._seen, self._ended
                 except BaseException as error:  # all or nothing: rows that nobody was given must not count as seen
-                    del self.heads[known[0] :]
-                    self._seen, self._ended = known[1:]
+                    self._go_back()
                     if isinstance(error, OSError):
                         error.filename = self._path
                     raise
                 yield rows
             finally:
-                os.close(self._file)  # and with it the lock
-                self._file = -1
+                if this_process() == self._process:
+                    self._close()
+
+    def _go_back(self) -> None:
+        """Forget what an act that was interrupted has read or written: it is read again."""
+        rows, self._seen, self._ended = self._known
+        del self.heads[rows:]
+
+    def _close(self) -> None:
+        """Let go of the lock, also of one that a process that forked off holds a copy of."""
+        import fcntl
+
+        if self._file is not None and not self._file.closed:
+            fcntl.flock(self._file, fcntl.LOCK_UN)
+            self._file.close()
+        self._file = None
+
+    def _forked(self) -> None:
+        """Forget the lock of the process that this one has forked off from; it stays with that process."""
+        self._thread = threading.Lock()
+        if self._file is not None:
+            self._file.close()
+        self._file = None
+
+    @property
+    def _descriptor(self) -> int:
+        """The file, for whoever holds the lock."""
+        if self._file is None or this_process() != self._process:
+            raise RuntimeError(
+                f"the ledger {self._path} was locked by the process that this one has forked off from: nothing was "
+                "written; fork before or after a charge, not within it"
+            )
+        return self._file.fileno()
 
     def mend(self) -> list[Row]:
         """Keep the bytes of a torn row, never acknowledged, beside the journal, and say so in a row."""
@@ -162,8 +204,8 @@ class FileJournal:
             finally:
                 os.close(file)
             sync_directory(kept)
-            os.ftruncate(self._file, self._seen)
-            os.fsync(self._file)
+            os.ftruncate(self._descriptor, self._seen)
+            os.fsync(self._descriptor)
             size, self._torn = len(self._torn), b""
         return [self.append({"kind": "torn", "bytes": size, "kept": os.path.basename(kept)})]
 
@@ -172,7 +214,9 @@ class FileJournal:
 
         Raises:
             OSError: when the row could not be made durable, such as on a full disk.
+            RuntimeError: in a process that has forked off from the one that holds the lock.
         """
+        file = self._descriptor
         chained, line, checksum = _seal(row, self.heads)
         start = b"" if self._ended else b"\n"
         end = self._seen + len(start) + len(line)
@@ -181,18 +225,19 @@ class FileJournal:
                 sync_directory(self._path)
                 self._named = True
             try:
-                _write(self._file, start + line, self._seen)
-                os.fsync(self._file)
-                _write(self._file, b"\n", end)
-                os.fsync(self._file)
+                _write(file, start + line, self._seen)
+                os.fsync(file)
+                _write(file, b"\n", end)
+                os.fsync(file)
             except OSError:
                 # If this fails too, the next reader finds a torn row, or a whole one that counts.
                 with suppress(OSError):
-                    os.ftruncate(self._file, self._seen)
-                    os.fsync(self._file)
+                    os.ftruncate(file, self._seen)
+                    os.fsync(file)
                 raise
         self._seen, self._ended = end + 1, True
         self.heads.append(checksum)
+        self._known = len(self.heads), self._seen, self._ended
         return chained
 
     @contextmanager
@@ -208,9 +253,10 @@ class FileJournal:
 
     def _read(self) -> list[Row]:
         """Return the rows after those seen before, checked one by one."""
-        size = os.fstat(self._file).st_size
+        file = self._descriptor
+        size = os.fstat(file).st_size
         back = 67 if self.heads else 0  # the end of the last row seen: its checksum
-        data = _read_all(self._file, max(self._seen - back, 0), size)
+        data = _read_all(file, max(self._seen - back, 0), size)
         known, data = data[:back], data[back:]
         if size < self._seen or (self.heads and self.heads[-1].encode() not in known):
             raise LedgerDamaged(
@@ -253,6 +299,18 @@ class FileJournal:
             f"{self._path}: row {row} {what}. The ledger was edited, cut or mixed up, so what it says was "
             "spent cannot be trusted: put back a whole copy"
         )
+
+
+_journals: "weakref.WeakSet[FileJournal]" = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    for journal in list(_journals):
+        journal._forked()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 def _seal(row: Mapping[str, Any], heads: list[str]) -> tuple[Row, bytes, str]:

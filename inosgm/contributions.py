@@ -53,7 +53,7 @@ class Dense:
     def norms(self) -> Array:
         """Return the Euclidean norm of each row, over all its axes."""
         xp = array_api_compat.array_namespace(self.array)
-        with np.errstate(over="ignore", invalid="ignore"):  # too long, or not finite: the mechanism leaves it out
+        with np.errstate(all="ignore"):  # too long, or not finite: the mechanism leaves it out
             return xp.linalg.vector_norm(self._rows(xp), axis=1)
 
     def weighted_sum(self, weights: Array) -> Array:

@@ -26,6 +26,11 @@ class Cost:
         step: The number of the first step, from 0.
         steps: How many steps.
         job: Names the job; a step of a job is paid once, however often it is charged. A new id if not given.
+        repeatable: Whether a retry of a step repeats its noise, because a key or whoever named the job decides it. A
+            step of a job that is not repeatable is charged once: a ledger refuses it a second time, since that would be
+            another value. If not given, true for a job that is named.
+        coins: Names the coins that decided who is in the batch, where they were tossed before the charge: a digest of
+            their secret. A ledger lets one step of one job use them. Empty where the step tosses its own.
         fingerprint: Stands for data, configuration and code, if the caller knows them; one job has one.
         note: For people.
         unit: What is promised about, one of `inosgm.units.UNITS`: "add/remove" or "replace-one".
@@ -44,10 +49,12 @@ class Cost:
     noise_multipliers: np.ndarray
     step: int = 0
     steps: int = 1
-    job: str = field(default_factory=lambda: secrets.token_hex(16))
+    job: str = field(default_factory=lambda: _NewId(secrets.token_hex(16)))
     fingerprint: str = ""
     note: str = ""
     unit: str = ADD_REMOVE
+    repeatable: bool = None  # type: ignore[assignment]  # a bool from __post_init__ on
+    coins: str = ""
 
     def __post_init__(self) -> None:
         rates = _numbers("sample_rates", self.sample_rates)
@@ -76,13 +83,19 @@ class Cost:
         if self.unit not in UNITS:
             raise ValueError(f"unit must be {' or '.join(UNITS)}, got {self.unit!r}")
         step, steps = _validate.count("step", self.step), _validate.count("steps", self.steps, least=1)
-        for name in ("job", "fingerprint", "note"):
+        for name in ("job", "fingerprint", "note", "coins"):
             if not isinstance(getattr(self, name), str):
                 raise TypeError(f"{name} must be text, got {getattr(self, name)!r}")
         if not self.job:
             raise ValueError("job must not be empty: leave it out for a new id")
+        repeatable = not isinstance(self.job, _NewId) if self.repeatable is None else self.repeatable
+        if not isinstance(repeatable, bool):
+            raise TypeError(f"repeatable must be True or False, got {repeatable!r}")
+        if self.coins and steps > 1:
+            raise ValueError(f"coins must be used for one step, got {steps} steps: every step needs coins of its own")
         arrays = {"sample_rates": rates, "noise_multipliers": multipliers}
-        for name, value in {"labels": labels, **arrays, "step": step, "steps": steps}.items():
+        found = {"labels": labels, **arrays, "step": step, "steps": steps, "job": str(self.job)}
+        for name, value in {**found, "repeatable": repeatable}.items():
             object.__setattr__(self, name, value)
 
     def same_step(self, other: "Cost") -> bool:
@@ -93,10 +106,25 @@ class Cost:
 
     def at(self, step: int, steps: int) -> "Cost":
         """Return the same cost for other steps of the job, without checking a million owners again."""
+        return self._with(step=_validate.count("step", step), steps=_validate.count("steps", steps, least=1))
+
+    def of_new_job(self) -> "Cost":
+        """Return the same cost for a job with a new id, whose steps are not repeatable."""
+        return self._with(job=secrets.token_hex(16), repeatable=False)
+
+    def with_coins(self, coins: str) -> "Cost":
+        """Return the same cost for a step whose coins were tossed before."""
+        return self._with(coins=coins)
+
+    def _with(self, **changes: Any) -> "Cost":
         other = copy(self)
-        object.__setattr__(other, "step", _validate.count("step", step))
-        object.__setattr__(other, "steps", _validate.count("steps", steps, least=1))
+        for name, value in changes.items():
+            object.__setattr__(other, name, value)
         return other
+
+
+class _NewId(str):
+    """The id of a job that nobody named, until the cost is made."""
 
 
 def _numbers(name: str, values: Any) -> np.ndarray:
@@ -123,3 +151,11 @@ class BindingLedger(LedgerHook, Protocol):
 
     def bind(self, job: str, step: int, digest: str) -> None:
         """Record what the noise of a step is added to, or raise if it was added to something else before."""
+
+
+@runtime_checkable
+class CoinLedger(LedgerHook, Protocol):
+    """A ledger that also remembers the coins (`Cost.coins`) it was charged for, and refuses them for another step."""
+
+    def job_with_coins(self, coins: str) -> str | None:
+        """Return the job that was charged with these coins; None if no job was."""

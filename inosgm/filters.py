@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from inosgm import _validate
+from inosgm._once import Uncopied
 from inosgm.accounting import Accountant, Segment
 from inosgm.owners import Owners
 from inosgm.plan import Plan
@@ -71,7 +72,7 @@ def plan_individual(
     return Plan.with_shares(wish, less, owners=owners, method="individual", allowance=allowance)
 
 
-class Filter:
+class Filter(Uncopied):
     """What every record may still spend. PRIVATE: it follows the data, and must not leave the run but in checkpoints.
 
     **Guarantee.** The squares of (length / noise scale) that were settled for a record never add up to more than its

@@ -23,7 +23,10 @@ from inosgm.units import ADD_REMOVE, UNITS, name_in, other_unit
 __all__ = ["BudgetExceeded", "Charge", "HistoryAccountant", "JobMismatch", "Ledger", "LedgerDamaged"]
 
 
-_GRANT = "change budgets and add owners with `grant` (`inosgm ledger grant LEDGER OWNERS.csv`)"
+_GRANT = (
+    "change budgets with `grant` (`inosgm ledger grant LEDGER OWNERS.csv`), and add owners with its add_owners=True "
+    "(--add-owners)"
+)
 
 
 class HistoryAccountant(Protocol):
@@ -60,8 +63,8 @@ class Ledger:
 
     The file is as public as labels and budgets are: it holds no data, and of the sums of a keyed mechanism
     only digests under the key. It holds a digest of the key too, so whoever reads it can try out small
-    keys: take them from `secrets.randbits(128)`. Two ledgers do not know each other: never use a key with
-    both.
+    keys: take them from `secrets.randbits(128)`. The same holds for the secret of an `OrderedSum`. Two ledgers
+    do not know each other: never use a key, or a secret, with both.
 
     Args:
         path: The file; it is opened, or made if it does not exist and owners are given. None keeps the ledger
@@ -107,6 +110,7 @@ class Ledger:
         self._tables: dict[str, Table] = {}
         self._steps: dict[str, int] = {}
         self._jobs: dict[str, Job] = {}
+        self._coins: dict[str, tuple[str, int]] = {}
         self._charges: list[Charge] = []
         self._undone: list[Row] = []
         self._torn: list[Row] = []
@@ -156,9 +160,11 @@ class Ledger:
     def charge(self, *costs: Cost) -> None:
         """Write costs down, durably, all or none, or raise; only then may their values be made.
 
-        Steps of a job that were charged before are not charged again, so a job that is tried again pays
+        Steps of a repeatable job that were charged before are not charged again, so a job that is tried again pays
         once. It must then repeat the same noise: new noise under an old id would be a release that nobody
-        paid for.
+        paid for. A step of a job that is not repeatable (`Cost.repeatable`), such as that of a mechanism without a
+        key, is refused when it is charged a second time, also after an `undo`. Coins that were tossed before the charge
+        (`Cost.coins`) are refused for a second step or job.
 
         Several costs are checked together, before the first of them is written: what one of them is refused for
         refuses all. Each has a row of its own, so a writer that is killed, or a disk that is full, between two of them
@@ -170,7 +176,8 @@ class Ledger:
 
         Raises:
             BudgetExceeded: when an owner cannot pay for all.
-            JobMismatch: when a job was charged with another cost or on other data.
+            JobMismatch: when a job was charged with another cost or on other data, a step that is not repeatable was
+                charged before, or coins were used before.
             TypeError: for what is no `Cost`.
             ValueError: for an owner that the ledger does not know, and for a cost in another unit.
             OSError: when a row could not be made durable.
@@ -184,10 +191,10 @@ class Ledger:
                 digest, tables[digest] = self._table_of(cost)
                 spans = self._uncharged(cost, digest, [row for row in rows if row["job"] == cost.job])
                 row = {"kind": "charge", "job": cost.job, "fingerprint": cost.fingerprint, "note": cost.note}
-                rows += [{**row, "spans": spans, "cost": digest}] * bool(spans)
-            if not rows:
-                return
-            spent = self._afford(tables, [(tables[row["cost"]], length(row["spans"])) for row in rows])
+                new = self._require_free_coins(cost, rows)
+                rows += [{**row, "spans": spans, "cost": digest, **new}] * bool(spans or new)
+            more = [(tables[row["cost"]], length(row["spans"])) for row in rows if row["spans"]]
+            spent = self._afford(tables, more) if more else self._spent
             for row in rows:
                 self._write({**row, "table": None if row["cost"] in self._tables else tables[row["cost"]].to_row()})
             self._spent = spent
@@ -217,8 +224,47 @@ class Ledger:
                     f"job {cost.job!r} was charged before with {what}: its noise must not be used twice; a "
                     "retry repeats the job exactly, anything else needs a job (or a key) of its own"
                 )
-        charged = [*(job.spans if job is not None else []), *(span for row in before for span in row["spans"])]
-        return uncovered(cost.step, cost.step + cost.steps, merged(charged))
+        asked, added = (cost.step, cost.step + cost.steps), [span for row in before for span in row["spans"]]
+        if not cost.repeatable:
+            fresh = uncovered(*asked, merged([*(job.charged if job is not None else []), *added]))
+            if fresh != [asked]:
+                step = next(step for step in range(*asked) if not any(start <= step < stop for start, stop in fresh))
+                raise JobMismatch(
+                    f"step {step} of job {cost.job!r} was charged before, and the job is not repeatable: it has no "
+                    "key, so a second value would have other noise, which nobody has paid for. Release each step once, "
+                    "from the object and in the process that was charged for it. A charge that was interrupted before "
+                    "its value existed stays charged: make a new mechanism, or a Cost with a new job, and charge that. "
+                    "With a key, retries are free"
+                )
+        return uncovered(*asked, merged([*(job.spans if job is not None else []), *added]))
+
+    def _require_free_coins(self, cost: Cost, before: Sequence[Row]) -> Row:
+        """Return what a row has to say about the coins of a cost, nothing if that is known; raise JobMismatch."""
+        job = self._jobs.get(cost.job)
+        for step, coins in ({} if job is None else job.coins).items():
+            if coins != cost.coins and cost.step <= step < cost.step + cost.steps:
+                raise JobMismatch(
+                    f"step {step} of job {cost.job!r} was charged before for a batch of other coins: a retry repeats "
+                    "the sum exactly, coins included; anything else needs a job (or a key) of its own"
+                )
+        if not cost.coins:
+            return {}
+        added = {row["coins"][1]: (row["job"], row["coins"][0]) for row in before if "coins" in row}
+        used = added.get(cost.coins, self._coins.get(cost.coins))
+        if used == (cost.job, cost.step):
+            return {}
+        if used is not None:
+            raise JobMismatch(
+                f"the coins of this batch (digest {cost.coins}) were used by job {used[0]!r}: coins may be used once, "
+                "because two releases of one batch are not the two independent ones that would be charged. Make "
+                "another sum, with coins of its own; a retry needs the key of that job"
+            )
+        return {"coins": [cost.step, cost.coins]}
+
+    def job_with_coins(self, coins: str) -> str | None:
+        """Return the job that was charged for a batch of these coins (`Cost.coins`); None if no job was."""
+        with self._books(write=False):
+            return self._coins.get(coins, (None, 0))[0]
 
     def bind(self, job: str, step: int, digest: str) -> None:
         """Write down what the noise of a step of a job is added to; only then may it be added.
@@ -255,8 +301,9 @@ class Ledger:
         They are no longer charged: for a plan that changes before it was followed to its end, and for a run that goes
         back because an owner has lowered its budget. It is the caller's word: a model, a log or a curve that somebody
         saw is not undone by it. Of a plan in which records pay for themselves any step may have used up everything:
-        undo all of it, or nothing. The noise of the steps stays bound to the sums that it was added to. A job without
-        such steps is left as it is.
+        undo all of it, or nothing. The noise of the steps stays bound to the sums that it was added to, coins stay
+        used, and steps of a job without a key are never charged again: they need a new job. A mechanism that has paid
+        for these steps in advance must not release them. A job without such steps is left as it is.
         """
         step = _validate.count("step", step)
         with self._books(write=True):
@@ -264,14 +311,29 @@ class Ledger:
             if known is not None and known.spans and known.spans[-1][1] > step:
                 self._write({"kind": "undo", "job": job, "step": step})
 
-    def grant(self, owners: Owners) -> None:
-        """Write new budgets down, for owners that are known or new; others keep theirs.
+    def grant(self, owners: Owners, *, add_owners: bool = False) -> None:
+        """Write new budgets of some owners down; all others keep theirs.
 
         What was spent stays spent: an owner whose new budget is below it pays for nothing more.
+
+        Args:
+            owners: Who grants what.
+            add_owners: Whether owners that the ledger does not know yet are added. Otherwise they are refused: a label
+                with a typing error would leave the owner that was meant with its old budget.
+
+        Raises:
+            ValueError: for owners that are not known, unless they are to be added.
         """
         if not isinstance(owners, Owners):
             raise TypeError(f"owners must be Owners, got {owners!r}")
         with self._books(write=True):
+            unknown = [label for label in owners.labels if label not in self._position]
+            if unknown and not add_owners:
+                known = _validate.some(self._labels)
+                raise ValueError(
+                    f"owners must be those of the ledger ({known}), got {_validate.some(unknown)}: correct the label, "
+                    "or add them with add_owners=True (--add-owners)"
+                )
             self._write(_grant_row(owners))
 
     def spent(self) -> dict[Label, float]:
@@ -509,8 +571,12 @@ class Ledger:
                 self._classes_now = self._classes({digest: table})
             names = ("job", "fingerprint", "note", "time", "cost")
             charge = Charge(**{name: row[name] for name in names}, spans=spans)
-            job = self._jobs.setdefault(charge.job, Job(digest, charge.fingerprint, [], {}))
+            job = self._jobs.setdefault(charge.job, Job(digest, charge.fingerprint))
             job.spans[:] = merged([*job.spans, *spans])
+            job.charged[:] = merged([*job.charged, *spans])
+            if "coins" in row:
+                step, coins = row["coins"]
+                job.coins[step], self._coins[coins] = coins, (charge.job, step)
             self._steps[digest] = self._steps.get(digest, 0) + charge.steps
             self._charges.append(charge)
         elif row["kind"] == "bind":

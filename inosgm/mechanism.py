@@ -12,6 +12,8 @@ import array_api_compat
 import numpy as np
 
 from inosgm import _validate
+from inosgm._once import StepCount, Uncopied
+from inosgm._refusals import BudgetExceeded
 from inosgm._tree import require_floating, tree_digest
 from inosgm._validate import Array
 from inosgm.clipping import Clipping, ScaleClipped
@@ -21,7 +23,7 @@ from inosgm.cost import BindingLedger, Cost, LedgerHook
 from inosgm.filters import Filter
 from inosgm.noise import add_gaussian, name_of_noise, streams
 from inosgm.orders import Descending, Order
-from inosgm.owners import Owners
+from inosgm.owners import Owners, _index_labels
 from inosgm.planning import Plan
 from inosgm.records import form_of, gather, records_in
 from inosgm.sampling import FixedSizeSampler, PoissonSampler
@@ -42,7 +44,7 @@ class Release:
     cost: Cost
 
 
-class INOSGM(ABC):
+class INOSGM(Uncopied, ABC):
     """The Individualized Noisy Ordered Sampled Gaussian Mechanism: weighted noisy sums with per-owner privacy.
 
     A subclass says what a record contributes and how important it is, with two methods; `release` does the rest.
@@ -61,7 +63,9 @@ class INOSGM(ABC):
         tail: What part of an ordered batch is given up; by default nothing, the plain sampled Gaussian.
         order: What counts as important.
         clipping: How a weighted record is bounded: ScaleClipped() or ClipToShare().
-        key: None takes coins and noise from the operating system. A whole number makes both a function of
+        key: None takes coins and noise from the operating system. Every step then has one value: the mechanism releases
+            only in the process that made it, it cannot be copied, and a ledger refuses to charge a step of it a second
+            time. A whole number makes both a function of
             (key, step): reproducible, and not private against whoever knows the key. Never use one key on two
             data sets: the difference of the releases cancels the noise. With a ledger, a retry is charged once, and
             repeats bit for bit or is refused: the ledger remembers, by a digest under the key, the sum that the
@@ -112,9 +116,9 @@ class INOSGM(ABC):
             raise TypeError(f"ledger must be a Ledger, got {ledger!r}: open a file with Ledger(path)")
         self._ledger, self._note = ledger, note
         self._charge_steps = _validate.count("charge_steps", charge_steps, least=1)
+        self._lock = threading.Lock()
         self._follow(plan, None if key is None else _validate.count("key", key))
         self._probed: Any = None
-        self._lock = threading.Lock()
         self._known_order: int | None = None
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -126,13 +130,16 @@ class INOSGM(ABC):
 
     def _follow(self, plan: Plan, key: int | None, released: int = 0) -> None:
         """Follow a plan from one of its steps on, with coins and noise of a key."""
-        self._plan, self._key = plan, key
-        self._released = self._charged = released
-        self._filter = Filter.of(plan, self._owners)
-        if self._filter is not None and type(self)._sum is not INOSGM._sum:
-            raise TypeError(f"{type(self).__name__} cannot let every record pay for itself: take another kind of plan")
-        self._cost = plan.cost(job=secrets.token_hex(16) if key is None else name_of_noise(key), note=self._note)
-        self._turn(plan)
+        with self._lock:  # no release in another thread is charged by one plan and drawn by another
+            self._plan, self._key, self._count = plan, key, StepCount(released)
+            self._filter = Filter.of(plan, self._owners)
+            if self._filter is not None and type(self)._sum is not INOSGM._sum:
+                raise TypeError(
+                    f"{type(self).__name__} cannot let every record pay for itself: take another kind of plan"
+                )
+            job = secrets.token_hex(16) if key is None else name_of_noise(key)
+            self._cost = plan.cost(job=job, note=self._note, repeatable=key is not None)
+            self._turn(plan)
 
     def _turn(self, now: Plan) -> None:
         """Make the next steps with the shares of a plan that `turned` has returned: what was released chooses among
@@ -165,7 +172,11 @@ class INOSGM(ABC):
     @property
     def released(self) -> int:
         """How many steps of the plan have been released."""
-        return self._released
+        return self._count.released
+
+    @property
+    def _released(self) -> int:
+        return self._count.released
 
     @final
     def release(self, data: Any) -> Release:
@@ -179,19 +190,24 @@ class INOSGM(ABC):
             The noisy SUM; for a mean divide it by a public constant such as plan.expected_batch.
 
         Raises:
-            RuntimeError: when all steps of the plan have been released.
+            RuntimeError: when all steps of the plan have been released, and without a key in another process than the
+                one that made the mechanism.
             ValueError: for data of the wrong length and for contributions or scores of the wrong shape. Both come
                 before any coin is tossed or cost recorded.
         """
+        self._require_here()  # before the lock, which nobody would ever let go of in a process that has forked off
         with self._lock:
-            step = self._released
+            count = self._count
+            step = count.released
             self._check(data)
-            if self._ledger is not None and step >= self._charged:
+            if self._ledger is not None and step >= count.charged:
                 self._charge(self._ledger, step)
-            self._released += 1
+            self._require_here()
+            count.released = step + 1  # whatever happens from here on, no other value is made of this step
             coins, noise = streams(self._key, step)
             total = self._sum(data, self._sampler.draw(coins), step)
             require_floating(total)
+            self._require_here()  # contributions may have forked
             if self._filter is not None:
                 self._filter.settle()
             value = self._noisy(total, noise)
@@ -206,8 +222,25 @@ class INOSGM(ABC):
             step, steps = 0, self._plan.steps
         else:
             steps = min(self._charge_steps - step % self._charge_steps, self._plan.steps - step)
-        ledger.charge(self._cost.at(step, steps))
-        self._charged = step + steps
+        try:
+            ledger.charge(self._cost.at(step, steps))
+            self._count.charged = step + steps
+        except BaseException as error:
+            if self._key is None:  # the charge may be written, and a ledger refuses it a second time
+                self._cost = self._cost.of_new_job()
+                if not isinstance(
+                    error, BudgetExceeded | ValueError | TypeError
+                ):  # which come before anything is written
+                    error.add_note(
+                        "(no value was released. If the charge was written before this, it stays charged; the next "
+                        "release is charged anew, under another job)"
+                    )
+            raise
+
+    def _require_here(self) -> None:
+        """Refuse to release without a key in a process that has forked off."""
+        if self._key is None:
+            self._count.require_here()
 
     def _check(self, data: Any) -> None:
         """Refuse what cannot be released while nothing has been drawn or charged."""
@@ -222,7 +255,7 @@ class INOSGM(ABC):
             self._probed = form
 
     def _require_step_left(self) -> None:
-        if self._released >= self._plan.steps:
+        if self._count.released >= self._plan.steps:
             raise RuntimeError(f"all {self._plan.steps} steps of the plan are released: make a plan with more steps")
 
     def _probe(self, data: Any) -> None:
@@ -233,6 +266,7 @@ class INOSGM(ABC):
             error.add_note("(raised for a batch of no records, which contributions and scores must take)")
             raise
 
+    @np.errstate(all="ignore")  # a warning of numpy would tell everybody about a record
     def _sum(self, data: Any, positions: np.ndarray, step: int) -> Any:
         """Return the clipped, weighted sum of the records at the positions; not private."""
         if self._filter is not None:
@@ -298,9 +332,6 @@ class INOSGM(ABC):
         """Return the contributions and the scores of the records at the positions."""
         batch = gather(data, positions)
         return as_contributions(self.contributions(batch)), self.scores(batch)
-
-    def __reduce__(self) -> Any:
-        raise TypeError("a mechanism counts what it has released, so it cannot be copied or pickled: make a new one")
 
 
 def clipped_ordered_sum(
@@ -372,29 +403,19 @@ def _paired(contributions: Contributions, scores: Array, bounds: Array, ids: Arr
 def _owner_indices(plan: Plan, owners: Owners | Sequence[str | int] | np.ndarray, *, sizes_vary: bool) -> np.ndarray:
     """Translate owner labels into positions in the plan, and see that the plan is about these records."""
     if isinstance(owners, Owners):
-        distinct, inverse = np.array(owners.labels), owners.of_record
+        distinct, inverse = owners.labels, owners.of_record
     else:
-        distinct, inverse = np.unique(_labels(owners), return_inverse=True)
+        distinct, inverse = _index_labels("owners", owners)
     position = {label: index for index, label in enumerate(plan.labels)}
-    unknown = [label for label in distinct.tolist() if label not in position]
+    unknown = [label for label in distinct if label not in position]
     if unknown:
         raise ValueError(
             f"owners must be labels of the plan ({_validate.some(plan.labels)}), got {_validate.some(unknown)}"
         )
-    places = np.array([position[label] for label in distinct.tolist()], dtype=np.int64)
+    places = np.array([position[label] for label in distinct], dtype=np.int64)
     if not sizes_vary:
         require_sizes(plan, np.bincount(places[inverse], minlength=plan.sizes.size))
     return np.asarray(places[inverse])
-
-
-def _labels(owners: Sequence[str | int] | np.ndarray) -> np.ndarray:
-    """Return labels as text or whole numbers."""
-    given = np.asarray(owners)
-    if given.dtype == object and {type(label) for label in given.flat} == {str}:  # text in a pandas table
-        given = given.astype(str)
-    if given.ndim != 1 or (given.dtype.kind not in "iuUT" and given.size):
-        raise ValueError(f"owners must be one label per record, text or whole numbers, got {given.dtype} {given.shape}")
-    return given
 
 
 def require_sizes(plan: Plan, counts: np.ndarray) -> None:

@@ -231,7 +231,7 @@ class Plan:
             rates, multipliers = self.menu.sample_rates.T, self.noise_scale / self.menu.sensitivities.T
         return Segment(rates, multipliers, np.full(self.sizes.size, self.steps if steps is None else steps))
 
-    def cost(self, *, job: str, note: str = "") -> Cost:
+    def cost(self, *, job: str, note: str = "", repeatable: bool = True) -> Cost:
         """Return what the steps cost those who take part; what is released beside them has costs of its own."""
         done = self.segment()
         pays = np.flatnonzero(done.sample_rate.reshape(self.sizes.size, -1).max(axis=1))
@@ -243,6 +243,7 @@ class Plan:
             job=job,
             note=note,
             unit=self.unit,
+            repeatable=repeatable,
         )
 
     def turned(self, sample_rates: ArrayLike, sensitivities: ArrayLike) -> "Plan":

@@ -1,8 +1,11 @@
 """The exact ordered sum of a stream: any chunks, any order of arrival and any tree of merges give the same bits."""
 
+import copy
 import math
 import secrets
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from hashlib import blake2b
 from typing import Any, Self
 
@@ -12,11 +15,12 @@ from numpy.typing import ArrayLike
 from inosgm import _sum_file, _validate
 from inosgm._fixed import BLOCK, Grid, WholeSum, split
 from inosgm._kept import Kept, Records, spelled
-from inosgm._tree import require_floating
+from inosgm._once import CoinClaim
+from inosgm._tree import require_floating, tree_digest
 from inosgm._validate import Array
 from inosgm.coins import HashedSampler, Sampler, limits_of, secret_of, tossed
 from inosgm.contributions import Cells, Contributions, Dense, as_contributions
-from inosgm.cost import LedgerHook
+from inosgm.cost import CoinLedger, LedgerHook
 from inosgm.mechanism import INOSGM, Release, require_sizes
 from inosgm.noise import streams
 from inosgm.orders import Descending, Order
@@ -28,9 +32,6 @@ from inosgm.weights import checked_scores
 
 _WIDE = 1 << 17  # numbers that are worked on at once: they stay in the cache
 _LONGEST = 1 << 60  # several tails, which wait to be merged, are still whole numbers of 63 bits
-
-_TOSSED: set[str] = set()
-"""Digests of the coins of sums that were released here."""
 
 
 class OrderedSum:
@@ -53,8 +54,9 @@ class OrderedSum:
         tail: What part of the order is given up.
         order: What counts as important.
         cells: Into how many sums records are sorted; each record adds to one of them.
-        secret: With sample rates below 1, 16 bytes that all parts of one sum share and nobody else knows; made up if
-            not given. Parts of one sum are copies of an empty one.
+        secret: With sample rates below 1, 16 bytes that all parts of one sum share and nobody else knows; drawn from
+            the operating system if not given. Parts of one sum are copies of an empty one. A sum whose secret is given
+            needs a ledger to be released, since another sum may have the same secret.
 
     Raises:
         ValueError: for sensitivities, rates or a tail that fixed point cannot hold.
@@ -98,12 +100,17 @@ class OrderedSum:
         self._shape: tuple[int, ...] | None = None
         self._whole = WholeSum(0)
         self._lent = False
+        self._claim = CoinClaim(sole=secret is None)
+        self._lock = threading.RLock()  # sorting the tail changes it, so what looks at a sum waits as well
+        self._half = False
 
     @property
     def counts(self) -> np.ndarray:
         """How many records of each owner were added, those that coins keep out included. NOT PRIVATE."""
-        return self._counts.copy()
+        with self._lock:
+            return self._counts.copy()
 
+    @np.errstate(all="ignore")
     def update(
         self, contributions: Array, scores: Array, owners: Array, ids: Array, *, cells: Array | None = None
     ) -> None:
@@ -142,18 +149,21 @@ class OrderedSum:
             there = np.flatnonzero(tossed(self._secret, numbers, self._limits[places]))
             rows, values, numbers, places = rows[there], values[there], numbers[there], places[there]
             chosen = None if chosen is None else chosen[there]
-        self.add(rows, values, places, numbers, chosen)
-        self._counts += counts
+        with self._changing(rows.shape[1:]):
+            self._add(rows, values, places, numbers, chosen)
+            self._counts += counts
 
     def add(
         self, rows: np.ndarray, scores: np.ndarray, owners: np.ndarray, ids: np.ndarray | int, cells: np.ndarray | None
     ) -> None:
         """Add records that are known to be sound and in the batch: no coin is tossed, nobody is counted."""
+        with self._changing(rows.shape[1:]):
+            self._add(rows, scores, owners, ids, cells)
+
+    def _add(
+        self, rows: np.ndarray, scores: np.ndarray, owners: np.ndarray, ids: np.ndarray | int, cells: np.ndarray | None
+    ) -> None:
         shape = rows.shape[1:]
-        if self._shape is None:
-            self._begin(shape)
-        elif shape != self._shape:
-            raise ValueError(f"contributions must be of shape {self._shape} each, as those before, got {shape}")
         rows = rows.reshape(rows.shape[0], math.prod(shape)) if shape else rows
         block = min(BLOCK, max(256, _WIDE // max(math.prod(shape), 1)))
         for begin in range(0, rows.shape[0], block):
@@ -174,16 +184,19 @@ class OrderedSum:
             raise ValueError(
                 "other must be part of the same sum: copy an empty one for every part, and fill the copies"
             )
-        if other._shape is None:
+        with other._lock:  # and not the own one, too: two sums may be merged into each other at once
+            shape, whole, counts, kept = other._shape, other._whole.copy(), other._counts.copy(), other._kept.all()
+            other._require_whole()
+        if other._claim.sole:  # both have the same coins, so one claim on them
+            self._claim = other._claim
+        self._lent |= other._lent
+        if shape is None:
             return
-        if self._shape is None:
-            self._begin(other._shape)
-        elif other._shape != self._shape:
-            raise ValueError(f"contributions must be of one shape, got {other._shape} beside {self._shape}")
-        self._whole.merge(other._whole)
-        self._counts += other._counts
-        for records in other._kept.all():
-            self._evict(self._kept.take(records))
+        with self._changing(shape):
+            self._whole.merge(whole)
+            self._counts += counts
+            for records in kept:
+                self._evict(self._kept.take(records))
 
     def exact(self) -> np.ndarray:
         """Return the weighted sum. NOT PRIVATE: it carries no noise and spends no budget.
@@ -194,6 +207,10 @@ class OrderedSum:
         Raises:
             ValueError: if nothing was ever added, so that the shape of the sum is not known.
         """
+        with self._lock:
+            return self._exact()
+
+    def _exact(self) -> np.ndarray:
         if self._shape is None:
             raise ValueError("nothing was added: add a chunk, if only one without records")
         records = self._settled()
@@ -212,26 +229,55 @@ class OrderedSum:
     def release(self, *, key: int | None = None, ledger: LedgerHook | None = None, note: str = "") -> Release:
         """Release the noisy sum, charged to every owner before it exists; for a plan of one step.
 
-        **Guarantee.** That of `INOSGM`, through which it goes.
+        **Guarantee.** That of `INOSGM`, through which it goes. Where sample rates are below 1, the coins of a sum are
+        used once: they are claimed before the charge, by one of the sum and all of its copies in this process, and a
+        ledger that is charged for them refuses them to every other release, also later and in other processes. A charge
+        that is refused frees the claim.
 
         Args:
-            key: Makes the noise a function of it: reproducible, and not private against whoever knows it.
-            ledger: Is told the cost before the value exists, and may refuse it.
+            key: Makes the noise a function of it: reproducible, and not private against whoever knows it. The same key
+                for the same sum is a retry, which has the same value.
+            ledger: Is told the cost before the value exists, and may refuse it. With sample rates below 1, a sum whose
+                coins others may have (its secret was given, it was unpickled, or its process has forked) needs a
+                `Ledger`.
             note: What the ledger says about it, for people.
 
         Raises:
+            JobMismatch: if the ledger knows the coins from another release.
+            RuntimeError: if the coins were used in this process, or others may have used them and no ledger tells.
             ValueError: without a plan of one step, and if owners have other numbers of records than the plan says.
         """
         if self.plan is None or self.plan.steps != 1:
             raise ValueError("release needs a plan of one step: for more, take the parts of a Streaming mechanism")
-        if self._limits is not None and (self._lent or not self._secret or self._coins in _TOSSED):
+        if not self._claim.here:
+            self._claim = CoinClaim(sole=False)
+        claim = self._claim
+        with claim.lock:
+            if self._limits is not None:
+                self._require_coins(ledger)
+            adopted = _Adopted(self, key=key, ledger=ledger, note=note)
+            first = self._limits is not None and claim.take(*adopted.use)
+            try:
+                return adopted.release(self)
+            except BaseException:
+                if first and not adopted.released:  # nothing was drawn
+                    claim.free()
+                raise
+
+    def _require_coins(self, ledger: LedgerHook | None) -> None:
+        """Raise for a sum whose coins belong to something else, or may be used by others without anybody noticing."""
+        if self._lent or not self._secret:
             raise RuntimeError(
-                "the coins of this sum may be used once, and it was released before, read from bytes, or made by a "
-                "Streaming mechanism: let that release it, or make another"
+                "the coins of this sum may be used once, and not by it: it was made by a Streaming mechanism, read "
+                "from bytes, or copied after records were added. Let the mechanism release it, or merge it into the "
+                "sum that it is a part of, and release that"
             )
-        return _Adopted(self.plan, None, tail=self.tail, order=self.order, key=key, ledger=ledger, note=note).release(
-            self
-        )
+        if not self._claim.sole and not isinstance(ledger, CoinLedger):
+            raise RuntimeError(
+                "the coins of this sum may be used once, and other sums may have the same: its secret was given, it "
+                "was unpickled, or the process that made it has forked. Release it with ledger=Ledger(path), which "
+                "refuses coins that were used before; or make the sum and release it in one process, without a secret"
+            )
 
     @property
     def signature(self) -> str:
@@ -242,12 +288,13 @@ class OrderedSum:
 
     def to_bytes(self) -> bytes:
         """Return the sum as bytes, the same for the same records. NOT PRIVATE; the secret of coins is left out."""
-        records = self._settled()
-        arrays = {"counts": self._counts, "high": self._whole.high, "low": self._whole.low}
-        if records is not None:
-            arrays |= vars(records)
-        about = {"cells": self.cells, "shape": self._shape, "coins": self._coins}
-        return _sum_file.written(self.plan, self.sensitivities, self.tail, self.order, about, arrays)
+        with self._lock:
+            records = self._settled()
+            arrays = {"counts": self._counts, "high": self._whole.high, "low": self._whole.low}
+            if records is not None:
+                arrays |= vars(records)
+            about = {"cells": self.cells, "shape": self._shape, "coins": self._coins}
+            return _sum_file.written(self.plan, self.sensitivities, self.tail, self.order, about, arrays)
 
     @classmethod
     def from_bytes(cls, content: bytes) -> Self:
@@ -304,7 +351,19 @@ class OrderedSum:
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave the secret of coins out once there are records: copies of an empty sum are filled, others merged."""
-        return {**vars(self), "_secret": self._secret if self._shape is None else b""}
+        with self._lock:
+            self._require_whole()
+            state = {**vars(self), "_secret": self._secret if self._shape is None else b""}
+            del state["_lock"]
+            return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self._lock = threading.RLock()
+
+    def __copy__(self) -> Self:
+        """Return a copy that shares the claim on its coins, and no records: each copy is filled by itself."""
+        return copy.deepcopy(self)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, OrderedSum) and self.to_bytes() == other.to_bytes()
@@ -351,9 +410,37 @@ class OrderedSum:
             self._whole.add(self._sums(some.rows, some.cells))
 
     def _settled(self) -> Records | None:
-        """Return the tail, from the least important record up."""
-        self._evict(self._kept.settle())
+        """Return the tail, from the least important record up; under the lock."""
+        self._require_whole()
+        self._half = True
+        try:
+            gone = self._kept.settle()
+        except ValueError:  # two records have one id, which was noticed before anything was changed
+            self._half = False
+            raise
+        self._evict(gone)
+        self._half = False
         return self._kept.records
+
+    @contextmanager
+    def _changing(self, shape: tuple[int, ...]) -> Iterator[None]:
+        """Change a sum of contributions of a shape; one that is interrupted meanwhile is of no use any more."""
+        with self._lock:
+            self._require_whole()
+            if self._shape is None:
+                self._begin(shape)
+            elif shape != self._shape:
+                raise ValueError(f"contributions must be of shape {self._shape} each, as those before, got {shape}")
+            self._half = True
+            yield
+            self._half = False
+
+    def _require_whole(self) -> None:
+        if self._half:
+            raise RuntimeError(
+                "this sum was interrupted while records were added, so some of them may be missing or count twice: "
+                "make a new one, and add all records to that"
+            )
 
     def _weights(self, thresholds: np.ndarray) -> np.ndarray:
         """Return the weights of records between exact thresholds, in units."""
@@ -403,8 +490,9 @@ class Streaming(INOSGM):
             raise TypeError("clipping: a streaming mechanism clips contributions to C, then scales them")
         self._cells = _validate.count("cells", cells, least=1)
         self._sizes_vary = owners is None
-        super().__init__(plan, [] if owners is None else owners, **options)
         self._drawn: tuple[int, bytes, int] | None = None
+        self._drawing = threading.Lock()
+        super().__init__(plan, [] if owners is None else owners, **options)
         OrderedSum(plan, self._tail, cells=cells, secret=b"")  # raises for what fixed point cannot hold
 
     def partial(self) -> OrderedSum:
@@ -423,6 +511,7 @@ class Streaming(INOSGM):
         self.fill(found, batch, owners, ids)
         return found
 
+    @np.errstate(all="ignore")  # a warning of numpy would tell everybody about a record
     def fill(self, part: OrderedSum, batch: Any, owners: Array, ids: Array) -> None:
         """Add records to a part of the next step's sum: faster than to make a part of them and merge it.
 
@@ -447,9 +536,10 @@ class Streaming(INOSGM):
         """Return the secrets of the coins and of the order of a step: all parts of it share them."""
         if self._key is not None:
             return secret_of(streams(self._key, step)[0]), self._key
-        if self._drawn is None or self._drawn[0] != step:
-            self._drawn = step, secrets.token_bytes(16), secrets.randbits(128)
-        return self._drawn[1:]
+        with self._drawing:  # parts that threads make at once have the same coins
+            if self._drawn is None or self._drawn[0] != step:
+                self._drawn = step, secrets.token_bytes(16), secrets.randbits(128)
+            return self._drawn[1:]
 
     def _sampler_of(self, plan: Plan) -> Sampler:
         return HashedSampler(plan.sample_rates, self._owners)
@@ -469,9 +559,9 @@ class Streaming(INOSGM):
                 "data must be the sum of the next step: fill copies of partial(), or take part(), and merge"
             )
 
+    @np.errstate(all="ignore")
     def _sum(self, data: Any, positions: np.ndarray, step: int) -> np.ndarray:
         if isinstance(data, OrderedSum):
-            _TOSSED.add(data._coins)
             return data.exact()
         contributions, scores = self._measured(data, positions, step)
         rows, cells = _rows_of(contributions)
@@ -498,6 +588,18 @@ class Streaming(INOSGM):
 class _Adopted(Streaming):
     """The mechanism of a sum that was made by hand, with coins of its own."""
 
+    def __init__(self, found: OrderedSum, **options: Any) -> None:
+        assert found.plan is not None
+        super().__init__(found.plan, None, tail=found.tail, order=found.order, **options)
+        self._total = found.exact()  # once: what is claimed, released and bound is the same
+        if found._limits is not None:
+            self._cost = self._cost.with_coins(found._coins)
+
+    @property
+    def use(self) -> tuple[str, str]:
+        """What the coins are claimed for: a job, and with a key the sum that its noise is added to."""
+        return self._cost.job, "" if self._key is None else tree_digest(self._total, self._key)
+
     def contributions(self, batch: Any) -> Array:
         """Say that there are no records."""
         raise NotImplementedError
@@ -506,6 +608,9 @@ class _Adopted(Streaming):
 
     def _require_own(self, data: OrderedSum) -> None:
         """Every sum with the plan is."""
+
+    def _sum(self, data: Any, positions: np.ndarray, step: int) -> np.ndarray:
+        return self._total
 
 
 def _rows_of(contributions: Contributions) -> tuple[np.ndarray, np.ndarray | None]:

@@ -23,7 +23,8 @@ class Walk:
 
     def cost(self, spec):
         rates = [0.1] * len(self.labels)
-        return (Cost(labels=self.labels, sample_rates=rates, noise_multipliers=[2.0] * len(rates), steps=STEPS),)
+        multipliers = [2.0] * len(rates)
+        return (Cost(labels=self.labels, sample_rates=rates, noise_multipliers=multipliers, steps=STEPS, job=spec.id),)
 
     def run(self, spec, attempt):
         attempt.ledger.charge(*self.cost(spec))

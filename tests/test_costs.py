@@ -103,7 +103,7 @@ def test_a_menu_of_one_entry_is_that_entry(make):
 
 def test_menus_are_charged_as_they_are(make, tmp_path):
     ledger = make(ROOMY)
-    other = menu(("b", "a"), steps=5)
+    other = menu(("b", "a"), steps=5, job="other")
     ledger.charge(menu(steps=3), cost(("a",), multiplier=7.0), other)
     chosen = ((0.1, 0.5), (10.0, 20.0), 8)
     assert ledger.segments("a") == ((1.0, 7.0, 1), chosen)
@@ -334,13 +334,13 @@ class Staged(Walk):
 
     def cost(self, spec):
         first = super().cost(spec)[0]
-        return first, first.at(0, 3), menu(self.labels, steps=4)
+        return first, first.at(0, 3), menu(self.labels, steps=4, job=f"{spec.id}/2")
 
     def run(self, spec, attempt):
         first, second, beside = self.cost(spec)
         attempt.ledger.charge(first.at(0, 5), beside.at(3, 1))
         attempt.ledger.charge(second)
-        for wrong in (beside.at(3, 2), replace(beside, unit="replace-one"), menu(("b", "a"))):
+        for wrong in (beside.at(3, 2), replace(beside, unit="replace-one"), menu(("b", "a"), job="n")):
             with pytest.raises(JobMismatch):
                 attempt.ledger.charge(wrong)
         return Result()

@@ -195,11 +195,11 @@ class TestStore:
 
     def test_a_mechanism_gets_what_was_charged_and_nothing_else(self, store):
         job = store.add(one())
-        cost = Cost(labels=("a", 1), sample_rates=[0.1, 0.3], noise_multipliers=[2.0, 3.0], steps=10)
+        cost = Cost(labels=("a", 1), sample_rates=[0.1, 0.3], noise_multipliers=[2.0, 3.0], steps=10, job="noise")
         asked = [cost.at(0, 10), cost.at(9, 1)]
         refused = [cost.at(9, 2), cost.at(10, 1)]
-        refused += [Cost(labels=("a", 1), sample_rates=[0.1, 0.3], noise_multipliers=[2.0, 2.9], steps=10)]
-        refused += [Cost(labels=("a", "1"), sample_rates=[0.1, 0.3], noise_multipliers=[2.0, 3.0], steps=10)]
+        refused += [Cost(labels=("a", 1), sample_rates=[0.1, 0.3], noise_multipliers=[2.0, 2.9], steps=10, job="n")]
+        refused += [Cost(labels=("a", "1"), sample_rates=[0.1, 0.3], noise_multipliers=[2.0, 3.0], steps=10, job="n")]
 
         class Asks:
             def __init__(self, cost):

@@ -110,9 +110,10 @@ def test_a_worker_that_leaves_for_good_is_replaced(store, undisturbed):
 
 
 def test_a_worker_that_was_restarted_while_it_waited_gets_no_work_before_it_has_answered(store, embedded_ray):
-    first, second = (job.id for job in added(store, specs(2)))
-    for job in (first, second):
-        store.charge(job, Walk().cost(None))
+    jobs = added(store, specs(2))
+    first, second = (job.id for job in jobs)
+    for job in jobs:
+        store.charge(job.id, Walk().cost(job))
     crew = RayExecutor(max_concurrent=1).crew(Walk(), store)
 
     def reports(job, attempt):

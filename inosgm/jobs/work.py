@@ -5,10 +5,11 @@ import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from threading import Event, Thread
+from threading import Event, Lock, Thread
 from time import monotonic
 from typing import Literal
 
+from inosgm._once import Uncopied, this_process
 from inosgm._refusals import JobMismatch
 from inosgm.cost import Cost
 from inosgm.jobs.store import Failure, Store
@@ -45,38 +46,50 @@ class StoreUnwritable(OSError):
     """A store that cannot be written to any more: full, read-only, or out of reach."""
 
 
-class Paid:
-    """A ledger for one job: it lets through what the job was charged with, and nothing else.
+class Paid(Uncopied):
+    """A ledger for one attempt at a job: it lets through what the job was charged with, and nothing else.
 
     Each cost that was charged pays for one noise, that of the first job name that it is asked for under: as in any
-    ledger, the same steps under another name are other releases.
+    ledger, the same steps under another name are other releases. Noise must have a key: another attempt repeats it.
     """
 
     def __init__(self, paid: tuple[Cost, ...] | None) -> None:
         self._paid = paid
         self._used: dict[str, Cost] = {}
+        self._lock, self._process = Lock(), this_process()
 
     def charge(self, *costs: Cost) -> None:
         """Raise unless each cost is part of one that was charged.
 
         Raises:
-            JobMismatch: for anything else.
+            JobMismatch: for anything else, and for a cost that is not repeatable.
+            RuntimeError: in another process than that of the attempt.
         """
         if self._paid is None:
             raise JobMismatch("the job was not charged: its task must say what it costs")
-        for cost in costs:
-            end = cost.step + cost.steps
-            mine = self._used.get(cost.job)
-            free = [mine] if mine is not None else [one for one in self._paid if one not in self._used.values()]
-            fits = (
-                paid
-                for paid in free
-                if paid.step <= cost.step and end <= paid.step + paid.steps and paid.same_step(cost)
+        if this_process() != self._process:
+            raise RuntimeError(
+                "a job pays only in the process that makes its attempt: a forked process would use what was charged "
+                "once for other noise; release there, or make it a job of its own"
             )
-            found = next(fits, None)
-            if found is None:
-                raise JobMismatch(f"job {self._paid[0].job!r} was charged with another cost than it now asks for")
-            self._used[cost.job] = found
+        with self._lock:
+            for cost in costs:
+                self._used[cost.job] = self._found(self._paid, cost)
+
+    def _found(self, paid: tuple[Cost, ...], cost: Cost) -> Cost:
+        """Return the cost that pays for another one."""
+        if not cost.repeatable:
+            raise JobMismatch(
+                f"job {paid[0].job!r} releases with noise that another attempt at it cannot repeat: give the mechanism "
+                "key=attempt.key, or a key made from it, and name the job of a Cost that you charge yourself"
+            )
+        mine = self._used.get(cost.job)
+        free = [mine] if mine is not None else [one for one in paid if one not in self._used.values()]
+        end = cost.step + cost.steps
+        for one in free:
+            if one.step <= cost.step and end <= one.step + one.steps and one.same_step(cost):
+                return one
+        raise JobMismatch(f"job {paid[0].job!r} was charged with another cost than it now asks for")
 
 
 class StoredAttempt:
