@@ -128,6 +128,14 @@ def test_in_single_precision_and_with_images():
         assert_same(designed(records(shape=(1, 2, 3)), model=model, tail=LINEAR), rtol=1e-5)
 
 
+def test_autocast_of_the_users_own_does_not_reach_a_stack():
+    design = designed(model={"name": "mlp", "options": {"widths": [6]}}, tail=LINEAR)
+    expected = trained(design).scores()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        stack = trained(design)
+    np.testing.assert_array_equal(stack.scores(), expected)
+
+
 def test_without_privacy():
     assert_same(designed(private=False, model=MLP, tail=LINEAR, plan={"clip_norm": 1.0}))
 

@@ -2,13 +2,13 @@
 
 import os
 from contextlib import nullcontext
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 from rich.console import Console
 from rich.progress import track
 
+from inosgm._scratch import scratch_directory
 from inosgm.audit import _mechanisms
 from inosgm.audit.attacks import ATTACKS
 from inosgm.audit.claims import claims_of
@@ -66,7 +66,7 @@ def lira(
         Interrupted: after Ctrl-C, when everything that was running has saved how far it had got.
     """
     require_runs(runs)
-    with TemporaryDirectory() if store is None else nullcontext(store) as place:
+    with scratch_directory("audit") if store is None else nullcontext(store) as place:
         study = ShadowStudy(config, shadows, store=place, seed=seed, private=private, canaries=canaries)
         outcome = study.run(executor, progress=progress)
         if not outcome.done:

@@ -12,7 +12,7 @@ from inosgm.audit.ensemble import Ensemble
 from inosgm.config import TrainingConfig
 from inosgm.cost import Cost
 from inosgm.datasets.settings import Prepared
-from inosgm.owners import Owners
+from inosgm.owners import Owners, labels_at
 from inosgm.plan import Plan
 from inosgm.runs import parts
 from inosgm.runs.building import FEW, trainer_of
@@ -79,7 +79,7 @@ class Design:
         chosen = parts.prepared(config, source)
         halves = -(-chosen.owners.sizes // 2)
         budgets = {name: _by_label(chosen.owners, name) for name in ("epsilon", "delta")}
-        half = Owners(of_record=np.repeat(np.array(chosen.owners.labels), halves), **budgets)
+        half = Owners(of_record=labels_at(chosen.owners.labels, np.repeat(np.arange(halves.size), halves)), **budgets)
         if private:
             plan = one_plan(config, planned(config, half, None), "an audit by shadow models")
         else:
@@ -115,7 +115,7 @@ class Design:
 
     def trainer(self, shadow: int, learner: parts.Learner) -> Trainer:
         """Return what trains a shadow model, on the members in the order of the pool."""
-        labels = np.array(self.plan.labels)[self.owners[self.members(shadow)]]
+        labels = labels_at(self.plan.labels, self.owners[self.members(shadow)])
         return trainer_of(
             self._seeded(shadow),
             learner,
@@ -128,7 +128,7 @@ class Design:
 
     def mechanism(self) -> Trainer:
         """Return a trainer of all records of the pool, for audits of the mechanism: every owner has coins to toss."""
-        labels = np.array(self.plan.labels)[self.owners]
+        labels = labels_at(self.plan.labels, self.owners)
         return trainer_of(self.config, self.learner(0), self.plan, labels, kind=ShadowTrainer, ledger=Unpaid())
 
     def records(self, shadow: int) -> tuple[Any, Any]:

@@ -1,14 +1,17 @@
 """Batches for a model out of whatever holds the records: gathered by index, never copied whole."""
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import Dataset, IterableDataset, TensorDataset, default_collate
+from torch.utils.data import IterableDataset, Subset, TensorDataset, default_collate
 
 from inosgm._tree import tree_map
 from inosgm.records import gather
+from inosgm.sgd.gradients.randomness import foreign_kept, foreign_state
 
 
 def as_data(parts: tuple[Any, ...]) -> Any:
@@ -38,15 +41,55 @@ def _column(targets: Any) -> Any:
     Raises:
         TypeError: for text.
     """
-    column = np.asarray(targets) if isinstance(targets, list) else targets
-    if getattr(getattr(column, "dtype", None), "kind", "") in ("U", "S", "O", "T"):
+    text = isinstance(targets, list) and any(isinstance(one, str | bytes) for one in targets)
+    column = np.asarray(targets) if isinstance(targets, list) and not text else targets  # text of any length
+    if text or getattr(getattr(column, "dtype", None), "kind", "") in ("U", "S", "O", "T"):
         raise TypeError(
             "targets must be numbers: names, labels = np.unique(targets, return_inverse=True) numbers the classes"
         )
     return column
 
 
-def batch_of(data: Any, positions: np.ndarray, like: Tensor) -> tuple[Any, Any]:
+def picked(data: Any, indices: list[int]) -> list[Any]:
+    """Return records of a data set one by one, or all at once where it can do that."""
+    many = getattr(data, "__getitems__", None)
+    return list(many(indices)) if many is not None else [data[index] for index in indices]
+
+
+@dataclass
+class PickedApart:
+    """Returns records of a data set so that it draws random numbers for one record at a time.
+
+    A data set that gives several records at once (`__getitems__`) may draw once for all of them. Records of one part of
+    a batch would share such a draw, and which records these are depends on who else is in the batch. A data set that is
+    seen to draw is therefore asked for one record at a time from then on.
+    """
+
+    _apart: bool = False
+
+    def __call__(self, data: Any, indices: list[int]) -> list[Any]:
+        """Return the records at some indices."""
+        if not self._apart and _at_once(data):
+            before, foreign = torch.get_rng_state(), foreign_state()
+            with foreign_kept():
+                records = picked(data, indices)
+                self._apart = foreign != foreign_state() or not torch.equal(before, torch.get_rng_state())
+            if not self._apart:
+                return records
+            torch.set_rng_state(before)
+        return [record for index in indices for record in picked(data, [index])]
+
+
+def _at_once(data: Any) -> bool:
+    """Say whether a data set has code of its own for several records; a `Subset` passes on what it is a part of."""
+    while type(data) is Subset:
+        data = data.dataset
+    return hasattr(data, "__getitems__")
+
+
+def batch_of(
+    data: Any, positions: np.ndarray, like: Tensor, pick: Callable[[Any, list[int]], list[Any]] = picked
+) -> tuple[Any, Any]:
     """Return inputs and targets of the records at the positions: on the device of `like`, numbers in its precision.
 
     Whole numbers stay as they are in inputs, and become int64 in targets, where losses expect class numbers.
@@ -54,15 +97,12 @@ def batch_of(data: Any, positions: np.ndarray, like: Tensor) -> tuple[Any, Any]:
     if isinstance(data, tuple):
         inputs, targets = (gather(column, positions) for column in data)
     else:
-        inputs, targets = _collated(data, positions)
+        inputs, targets = _collated(pick(data, positions.tolist()))
     return tree_map(lambda leaf: _tensor(leaf, like), inputs), tree_map(lambda leaf: _target(leaf, like), targets)
 
 
-def _collated(data: "Dataset[Any]", positions: np.ndarray) -> tuple[Any, Any]:
-    """Pick the records of a data set one by one, or all at once where it can do that."""
-    indices = positions.tolist()
-    many = getattr(data, "__getitems__", None)
-    records = many(indices) if many is not None else [data[index] for index in indices]
+def _collated(records: list[Any]) -> tuple[Any, Any]:
+    """Return the records of a data set as columns."""
     if not records or not isinstance(records[0], tuple | list) or len(records[0]) != 2:
         raise TypeError("a Dataset must give pairs of inputs and target")
     inputs, targets = default_collate(records)

@@ -21,22 +21,21 @@ from inosgm.mechanism import INOSGM, Release
 from inosgm.noise import choices, key_beside
 from inosgm.owners import Owners
 from inosgm.plan import Plan
-from inosgm.sgd.batches import as_data, batch_of
-from inosgm.sgd.gradients import Engine, engine_for, fix_in_place, mixes_records, refuse_mixing
+from inosgm.sgd.batches import PickedApart, as_data, batch_of, picked
+from inosgm.sgd.gradients import BookKeeping, Engine, engine_for, fix_in_place, mixes_records, refuse_mixing
 from inosgm.sgd.gradients.base import apply
 from inosgm.sgd.gradients.batches import form
+from inosgm.sgd.gradients.chance import Chance, chance_in_evaluation, chance_of, refuse_in_parts
+from inosgm.sgd.gradients.precision import WIDE
 from inosgm.sgd.group_losses import GroupLosses
 from inosgm.sgd.logical import LogicalBatch, Part, parts_of
 from inosgm.sgd.losses import per_record
 from inosgm.sgd.predictions import as_numpy, evaluating
-from inosgm.sgd.randomness import seed_of_part
+from inosgm.sgd.randomness import seed_of_batch, seed_of_part
 from inosgm.sgd.scores import Score, refuse_mixing_scores
 from inosgm.sgd.targets import require_classes
 from inosgm.steering import Steering
 from inosgm.tails import NoTail, Tail
-
-PRECISIONS = (torch.float32, torch.float64)
-"""What gradients are summed in."""
 
 
 class Descent(INOSGM):
@@ -81,6 +80,9 @@ class Descent(INOSGM):
         self._most = None if most is None else _validate.count("max_physical_batch", most, least=1)
         self._asked_loss, self._seen, self._targets, self._example = loss, list[Any](), None, None
         self._engine: Engine | None = None
+        self._chance: Chance | None = None
+        self._still: ExitStack | None = None
+        self._pick = PickedApart()
         self._tail_for = None if isinstance(tail, Tail) or not callable(tail) else tail
         self._asked_charge_steps = charge_steps
         super().__init__(
@@ -139,6 +141,7 @@ class Descent(INOSGM):
 
     def _steer(self, data: Any, steering: Steering) -> None:
         """Choose the shares of the next step, after a release of losses if one is due."""
+        self._require_here()  # what releases losses may be made below, in a process that has forked off
         self._check(data)
         step = self._released
         coins = choices(self._key, step)
@@ -150,7 +153,8 @@ class Descent(INOSGM):
             self._heard = step
         rates, bounds = steering.shares(self._plan, coins)
         if not (np.array_equal(rates, self._now.sample_rates) and np.array_equal(bounds, self._now.sensitivities)):
-            self._turn(self._plan.turned(rates, bounds))
+            with self._lock:  # never between the coins and the sensitivities of a release in another thread
+                self._turn(self._plan.turned(rates, bounds))
 
     def _group_losses(self, released: int) -> GroupLosses:
         """Return what releases losses, after so many releases."""
@@ -169,28 +173,60 @@ class Descent(INOSGM):
         like, found = self._like(), [np.zeros(0)]
         with evaluating(self.model), torch.no_grad():
             for some in parts_of(positions, self._most or 1024):
-                inputs, targets = batch_of(data, some, like)
+                inputs, targets = batch_of(data, some, like, self._pick)
                 found.append(as_numpy(self._loss(apply(self.model, inputs), targets)).astype(np.float64))
         return np.concatenate(found)
 
     def _measured(self, data: Any, positions: np.ndarray, step: int) -> tuple[Contributions, Array]:
+        batch = self._logical(data, positions, step)
+        if batch.drew:  # a model that was silent when it was tried: choose the engine anew
+            self._engine = None
+            batch = self._logical(data, positions, step)
+            if batch.drew:
+                raise ValueError("model draws random numbers with some records only: leave max_physical_batch out")
+        return batch, batch.scores
+
+    def _logical(self, data: Any, positions: np.ndarray, step: int) -> LogicalBatch:
+        """Return the batch of a step, run in parts."""
         engine, like = self._ready(data), self._like()
-        key = int(np.random.SeedSequence().generate_state(1)[0]) if self._key is None else self._key
+        self._hold_still()
+        key = self._key_of_chance()
+        # Without parts, all records share what a forward pass draws once, whoever else was drawn: it stays as it is.
+        shared = seed_of_batch(key, step) if self._chance is Chance.SHARED else None
+        pick = picked if self._most is None else self._pick
         parts = [
-            Part(partial(batch_of, data, some, like), seed_of_part(key, step, number))
+            Part(partial(batch_of, data, some, like, pick), seed_of_part(key, step, number), shared)
             for number, some in enumerate(parts_of(positions, self._most))
         ]
-        batch = LogicalBatch(engine, parts, self._score)
-        return batch, batch.scores
+        return LogicalBatch(engine, parts, self._score, silent=self._chance is Chance.NONE)
+
+    def _key_of_chance(self) -> int:
+        """Return what random numbers of the model are drawn with: a fresh key, or one key while sums are compared."""
+        if self._key is not None:
+            return self._key
+        return 0 if self._still is not None else int(np.random.SeedSequence().generate_state(1)[0])
 
     @contextmanager
     def _without_chance(self) -> Iterator[None]:
-        """Also leave out dropout, which a record has another of in another batch."""
-        random = [module for module in self.model.modules() if isinstance(module, _DropoutNd) or _drops(module)]
-        with super()._without_chance(), ExitStack() as stack:
-            for module in random:
-                stack.enter_context(evaluating(module))
-            yield
+        """Also hold random numbers of the model fixed where all records share them, and leave out dropout elsewhere.
+
+        Shared numbers are the same in two batches if they are drawn once per batch, and a comparison of the batches
+        sees whether they are. Of dropout by record, a record has another mask in another batch. Which numbers a model
+        draws is known when the engine is chosen, so `_hold_still` does the rest.
+        """
+        with super()._without_chance(), ExitStack() as self._still:
+            try:
+                yield
+            finally:
+                self._still = None
+
+    def _hold_still(self) -> None:
+        """Leave out dropout while sums are compared, unless all records share it."""
+        if self._still is None or self._chance is Chance.SHARED:
+            return
+        for module in self.model.modules():
+            if module.training and (isinstance(module, _DropoutNd) or _drops(module)):
+                self._still.enter_context(evaluating(module))
 
     def _check(self, data: Any) -> None:
         """Look at the model and the targets again if they are not those that were looked at."""
@@ -224,7 +260,9 @@ class Descent(INOSGM):
     def _engine_for(self, inputs: Any, targets: Any) -> Engine:
         """Return the engine that was asked for, or the best."""
         if self._asked_engine is None:
-            engine = engine_for(self.model, self._loss, inputs, targets, autocast=self._autocast)
+            engine = engine_for(
+                self.model, self._loss, inputs, targets, autocast=self._autocast, in_parts=self._most is not None
+            )
             if self._steering is not None:  # losses of groups are those of the model in evaluation mode
                 how = mixes_records(self.model, self._loss, inputs, targets, training=False)
                 if how is not None:
@@ -234,12 +272,34 @@ class Descent(INOSGM):
             engine = self._asked_engine(self.model, self._loss, autocast=self._autocast)
             engine.gradients(inputs, targets)
         if self._score is not None:
-            refuse_mixing_scores(self._score, engine, inputs, targets)
+            refuse_mixing_scores(self._score, engine, inputs, targets, in_parts=self._most is not None)
+        self._chance = self._chance_of(engine, inputs, targets)
         return engine
 
+    def _chance_of(self, engine: Engine, inputs: Any, targets: Any) -> Chance | None:
+        """Say who shares the random numbers of the model, if that matters, and refuse what cannot be run in parts."""
+        how = self.model, self._loss, inputs, targets
+        if self._steering is not None and chance_in_evaluation(*how) not in (Chance.NONE, Chance.PER_RECORD):
+            raise ValueError(
+                "model must not draw random numbers in evaluation mode that records share: with steering, losses of "
+                "groups are released, and computed in parts"
+            )
+        if self._most is None:
+            return None
+        if self._asked_engine is None and not isinstance(engine, BookKeeping):
+            return Chance.PER_RECORD  # the others are chosen only if they draw for every record
+        chance = chance_of(type(engine), *how, autocast=self._autocast)
+        refuse_in_parts(chance)
+        return chance
+
     def _built(self) -> list[Any]:
-        """Return what tells the model from one that was changed: modules, their modes and hooks, what is trained."""
+        """Return what tells the model from one that was changed: modules, their modes and hooks, what is trained.
+
+        Types of trained parameters are part of it: `model.bfloat16()` between steps leaves the parameter objects as
+        they are.
+        """
         parts: list[Any] = self._trainable()
+        parts += [parameter.dtype for parameter in parts]
         for module in self.model.modules():
             parts += [module, type(module), module.training, vars(module).get("forward")]
             for hooks in (module._forward_hooks, module._forward_pre_hooks, module._backward_hooks):
@@ -294,7 +354,7 @@ def _require_fitting(model: nn.Module, optimizer: Optimizer, schedule: LRSchedul
             f"optimizer must update every trainable parameter of the model, and does not update {idle[0]!r}: give it "
             "model.parameters(), or freeze what is not trained with requires_grad_(False)"
         )
-    coarse = [name for name, p in model.named_parameters() if p.requires_grad and p.dtype not in PRECISIONS]
+    coarse = [name for name, p in model.named_parameters() if p.requires_grad and p.dtype not in WIDE]
     if coarse:
         raise TypeError(
             f"model must have parameters in float32 or float64, and {coarse[0]!r} is not: sums in half precision lose "

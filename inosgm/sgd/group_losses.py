@@ -9,6 +9,7 @@ from inosgm._validate import Array
 from inosgm.contributions import Cells, Contributions
 from inosgm.cost import LedgerHook
 from inosgm.mechanism import INOSGM
+from inosgm.owners import labels_at
 from inosgm.plan import Plan
 
 LossesOf = Callable[[Any, np.ndarray], np.ndarray]
@@ -42,7 +43,7 @@ class GroupLosses(INOSGM):
         note: str,
     ) -> None:
         self._losses_of, self._half = losses_of, float(plan.sensitivities[0])
-        labels = np.array(plan.labels)[owners]
+        labels = labels_at(plan.labels, owners)
         super().__init__(plan, labels, key=key, ledger=ledger, charge_steps=plan.steps, note=note)
         self._follow(plan, self._key, released)
 

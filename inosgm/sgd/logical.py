@@ -10,20 +10,39 @@ from torch import Tensor
 
 from inosgm._validate import Array
 from inosgm.sgd.gradients.base import Engine, Gradients
+from inosgm.sgd.gradients.precision import product_unit
+from inosgm.sgd.gradients.randomness import random_state, same_state
 from inosgm.sgd.randomness import seeded
 from inosgm.sgd.scores import Score, scored
 
 
 @dataclass(frozen=True)
 class Part:
-    """One physical batch: how its inputs and targets are fetched, and the seed of what is random in the model."""
+    """One physical batch.
+
+    Attributes:
+        fetch: Returns its inputs and targets.
+        seed: The seed of random numbers of its own: those of the data set, and of the model.
+        shared: If given, the seed of the model, which all parts of a logical batch have in common. The data set keeps
+            the seed of the part: with one seed, the first records of all parts would share an augmentation.
+    """
 
     fetch: Callable[[], tuple[Any, Any]]
     seed: int
+    shared: int | None = None
 
 
 HEADROOM = 128
 """How many roundings a norm may be off by: norms are taken that much longer before clipping."""
+
+
+def stretch(parameter: Tensor) -> float:
+    """Return the factor by which norms are lengthened before clipping, for gradients of a parameter's type.
+
+    Where torch may round factors of products to a coarser type, each of the two factors in the weighted sum of a
+    record is longer by one such rounding at most: four of them also cover what `HEADROOM` is for.
+    """
+    return 1 + max(HEADROOM * torch.finfo(parameter.dtype).eps, 4 * product_unit(parameter))
 
 
 class LogicalBatch:
@@ -31,22 +50,24 @@ class LogicalBatch:
 
     A batch of one part keeps its book-keeping for the weighted sum. Of several parts only norms and scores are kept,
     and each part is fetched and run a second time for the sum: memory is that of one part, whatever their number.
+    With `silent`, for a model that was seen to draw nothing, `drew` says whether it has drawn from torch's generators.
 
     **Guarantee.** Norms are never below those of the gradients that are summed, in the arithmetic of the engine: they
-    are stretched by 128 roundings of the coarsest parameter's precision (1.5e-5 for float32). A gradient that comes
-    out longer when a part is run again (a `Dataset` that augments in its own way, say) is cut to the norm of the first
-    time.
+    are stretched by 128 roundings of the coarsest parameter's precision (1.5e-5 for float32), or by 4 of the type that
+    torch was told to round products to (2e-3 for TF32, 1.6e-2 for bfloat16). A gradient that comes out longer when a
+    part is run again (a `Dataset` that augments in its own way, say) is cut to the norm of the first time.
     """
 
-    def __init__(self, engine: Engine, parts: Sequence[Part], score: Score | None) -> None:
-        self._engine, self._parts, self._score = engine, parts, score
+    def __init__(self, engine: Engine, parts: Sequence[Part], score: Score | None, *, silent: bool = False) -> None:
+        self._engine, self._parts, self._score, self._silent = engine, parts, score, silent
         self._device = engine.parameters[0].device
         self._whole: Gradients | None = None
+        self.drew = False
         # an empty batch has no parts, and no model runs
         none = torch.zeros(0, dtype=torch.float64, device=self._device)
         norms, scores = zip((none, none), *(self._measured(part) for part in parts), strict=True)
         self._sizes = [int(some.shape[0]) for some in norms[1:]]
-        self._stretch = 1 + HEADROOM * max(torch.finfo(parameter.dtype).eps for parameter in engine.parameters)
+        self._stretch = max(map(stretch, {parameter.dtype: parameter for parameter in engine.parameters}.values()))
         self._norms = torch.cat(norms) * self._stretch
         self.scores = _plain(torch.cat([some.to(torch.float64) for some in scores]))
 
@@ -62,7 +83,7 @@ class LogicalBatch:
         total = [torch.zeros_like(parameter) for parameter in self._engine.parameters]
         norms = torch.split(self._norms, self._sizes)
         for part, share, claimed in zip(self._parts, torch.split(shares, self._sizes), norms, strict=True):
-            gradients, _ = self._run(part)
+            gradients, _ = self._run(part, self._engine.gradients)
             # weights are for gradients of the norms that were claimed: what has become longer since is cut to them
             now = gradients.norms() * self._stretch
             share = torch.where(claimed.isfinite(), share * (claimed / now).clamp(max=1), 0)
@@ -70,18 +91,28 @@ class LogicalBatch:
                 whole += some
         return total
 
-    def _run(self, part: Part) -> tuple[Gradients, Any]:
+    def _run(self, part: Part, gradients: Callable[[Any, Any], Gradients]) -> tuple[Gradients, Any]:
         """Return the gradients of one part, with the same random numbers every time, and its targets."""
         with seeded(part.seed, self._device):
             inputs, targets = part.fetch()
-            return self._engine.gradients(inputs, targets), targets
+            if part.shared is None:
+                return gradients(inputs, targets), targets
+        with seeded(part.shared, self._device):
+            return gradients(inputs, targets), targets
 
     def _measured(self, part: Part) -> tuple[Tensor, Tensor]:
         """Return norms and scores of one part, and keep its book-keeping if it is the only one."""
-        gradients, targets = self._run(part)
+        gradients, targets = self._run(part, self._watched if self._silent else self._engine.gradients)
         if len(self._parts) == 1:
             self._whole = gradients
         return gradients.norms(), scored(self._score, gradients.outputs, targets, gradients.losses)
+
+    def _watched(self, inputs: Any, targets: Any) -> Gradients:
+        """Return the gradients of some records, and note whether the model has drawn."""
+        before = random_state(self._device)
+        gradients = self._engine.gradients(inputs, targets)
+        self.drew |= not same_state(before, random_state(self._device))
+        return gradients
 
 
 def _plain(values: Tensor) -> Array:

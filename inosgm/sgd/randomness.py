@@ -13,6 +13,12 @@ def seed_of_part(key: int, step: int, part: int) -> int:
     return int(seeds.generate_state(1, np.uint64)[0]) >> 1
 
 
+def seed_of_batch(key: int, step: int) -> int:
+    """Return the seed of random numbers that all records of a logical batch share, whatever parts it is run in."""
+    seeds = np.random.SeedSequence(key, spawn_key=(step, 3))
+    return int(seeds.generate_state(1, np.uint64)[0]) >> 1
+
+
 @contextmanager
 def seeded(seed: int, device: torch.device) -> Iterator[None]:
     """Let torch's global generators start from a seed, and give them back as they were."""

@@ -2,6 +2,7 @@
 
 import fcntl
 import io
+import json
 import os
 import re
 import secrets
@@ -13,11 +14,14 @@ from typing import Any, Self
 
 import torch
 
-from inosgm._files import write_durably
+from inosgm._files import sync_directory, write_durably
 from inosgm.plan import Plan
 
 RESULTS = MODEL, CURVE = ("model.pt", "curve.json")
 """What a run comes to: the last parameters, and the evaluations by step."""
+
+REVISING = "revising.json"
+"""The file that is there while a revision is made."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,6 +66,28 @@ class Checkpoint:
         return cls(**content)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Revision:
+    """A revision that was begun: whoever opens the run finishes it first, whatever was done of it already."""
+
+    number: int
+    """How often the plan was revised, this time included."""
+    step: int
+    """How many steps of the run are kept."""
+    plan: Plan
+    """The plan that is followed from there on, with the new budgets."""
+
+    def to_bytes(self) -> bytes:
+        """Return the content of the file that says so."""
+        return json.dumps({"number": self.number, "step": self.step, "plan": self.plan.to_json()}).encode()
+
+    @classmethod
+    def from_bytes(cls, content: bytes) -> Self:
+        """Read what `to_bytes` returned."""
+        values = json.loads(content)
+        return cls(number=values["number"], step=values["step"], plan=Plan.from_json(values["plan"]))
+
+
 class RunFiles:
     """The checkpoints and plans of a run, to look at, also while another process trains in it.
 
@@ -84,6 +110,11 @@ class RunFiles:
     def plan(self, revision: int) -> Plan:
         """Return the plan of a stage or of a revision."""
         return Plan.from_json((self.path / f"plan-{revision}.json").read_bytes())
+
+    def revising(self) -> Revision | None:
+        """Return the revision that was begun and not finished, if there is one."""
+        begun = self.path / REVISING
+        return Revision.from_bytes(begun.read_bytes()) if begun.exists() else None
 
     def latest(self, at_most: int | None = None) -> Checkpoint | None:
         """Return the checkpoint to go on from, or the last one of at most so many steps; None if there is none."""
@@ -151,9 +182,10 @@ class Run(RunFiles):
         return int(path.read_text())
 
     def forget_key(self) -> None:
-        """Delete the key: nobody can repeat the noise of this run any more, nor take it away."""
+        """Delete the key, durably: nobody can repeat the noise of this run any more, nor take it away."""
         (self.path / "key").unlink(missing_ok=True)
         (self.path / "place").unlink(missing_ok=True)
+        sync_directory(self.path / "key")
 
     def save_stages(self, plans: Sequence[Plan]) -> None:
         """Write down which plans the run is begun with."""
@@ -165,6 +197,15 @@ class Run(RunFiles):
     def save_plan(self, revision: int, plan: Plan) -> None:
         """Write down which plan a revision follows."""
         write_durably(self.path / f"plan-{revision}.json", plan.to_json().encode())
+
+    def begin_revision(self, revision: Revision) -> None:
+        """Write down that a revision is begun, all that it takes to finish it."""
+        write_durably(self.path / REVISING, revision.to_bytes())
+
+    def end_revision(self) -> None:
+        """Write down that the revision is finished."""
+        (self.path / REVISING).unlink(missing_ok=True)
+        sync_directory(self.path / REVISING)
 
     def save(self, checkpoint: Checkpoint, *, needed: bool = False) -> None:
         """Write a checkpoint, whole or not at all; one that is not needed may be left out, which is not done here."""

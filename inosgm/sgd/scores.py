@@ -6,8 +6,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from inosgm.sgd.gradients.base import Engine
+from inosgm.sgd.gradients.base import Engine, Gradients
 from inosgm.sgd.gradients.batches import made_up, rows
+from inosgm.sgd.gradients.randomness import foreign_state, random_state, same_state
 
 Score = Callable[[Any, Any, Tensor], Tensor]
 """(outputs, targets, losses) -> one number per record."""
@@ -28,8 +29,11 @@ def scored(score: Score | None, outputs: Any, targets: Any, losses: Tensor) -> T
     return scores
 
 
-def refuse_mixing_scores(score: Score, engine: Engine, inputs: Any, targets: Any) -> None:
+def refuse_mixing_scores(score: Score, engine: Engine, inputs: Any, targets: Any, *, in_parts: bool) -> None:
     """Raise if a score looks at other records than the one it scores, as far as made-up records tell.
+
+    Where a batch is run in parts, raise as well if a score draws random numbers: records of a part could share them,
+    and which records these are depends on who else was drawn.
 
     Raises:
         ValueError: saying so.
@@ -37,6 +41,12 @@ def refuse_mixing_scores(score: Score, engine: Engine, inputs: Any, targets: Any
     inputs, targets = made_up((inputs, targets), 6, torch.Generator().manual_seed(0))
     found = engine.gradients(inputs, targets)
     together = scored(score, found.outputs, targets, found.losses)
+    # twice, because another thread may draw meanwhile
+    if in_parts and all(_draws(score, found, targets, engine.device) for _ in range(2)):
+        raise ValueError(
+            "score must not draw random numbers with max_physical_batch: records of one part could share them; take "
+            "order=RandomOrder() for a random order, or leave max_physical_batch out"
+        )
     for place in range(6):
         alone = scored(score, *rows((found.outputs, targets, found.losses), slice(place, place + 1)))
         if not torch.allclose(alone.double(), together[place : place + 1].double(), rtol=1e-4, equal_nan=True):
@@ -44,3 +54,10 @@ def refuse_mixing_scores(score: Score, engine: Engine, inputs: Any, targets: Any
                 "score must look at one record at a time, but that of a made-up record changes with the others in the "
                 "batch: do not rank, standardise or compare within a batch"
             )
+
+
+def _draws(score: Score, found: Gradients, targets: Any, device: torch.device) -> bool:
+    """Say whether a score draws from a global generator of torch, Python or numpy."""
+    before, foreign = random_state(device), foreign_state()
+    scored(score, found.outputs, targets, found.losses)
+    return foreign != foreign_state() or not same_state(before, random_state(device))

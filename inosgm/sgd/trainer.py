@@ -21,7 +21,7 @@ from inosgm.course import Course
 from inosgm.ledger import Ledger
 from inosgm.noise import name_of_noise
 from inosgm.orders import Descending, Order
-from inosgm.owners import Owners
+from inosgm.owners import Owners, labels_at
 from inosgm.plan import AlreadySpent, Plan
 from inosgm.sgd.batches import as_data
 from inosgm.sgd.curve import LearningCurve
@@ -31,7 +31,7 @@ from inosgm.sgd.gradients import Engine
 from inosgm.sgd.metrics import Evaluation
 from inosgm.sgd.predictions import evaluated, evaluating
 from inosgm.sgd.progress import StepProgress
-from inosgm.sgd.run import Checkpoint, Run, key_of_revision
+from inosgm.sgd.run import Checkpoint, Revision, Run, key_of_revision
 from inosgm.sgd.runlog import RunLog
 from inosgm.sgd.scores import Score
 from inosgm.steering import Steering
@@ -216,7 +216,7 @@ class Trainer(Descent):
             place = log = None
             if run is not None:
                 place = stack.enter_context(run if isinstance(run, Run) else Run(run))
-                self._go_on(place)
+                self._go_on(place, data)
                 seen = self._curve.steps[-1] if self._curve.steps else -1
                 log = stack.enter_context(RunLog(place.path, after=seen))
                 if self._asked_charge_steps is None:
@@ -251,9 +251,9 @@ class Trainer(Descent):
                 if place is not None and not saved and (last or stopping or made % every == 0):
                     self._save(place)
             if place is not None and self.steps_done == self._end:
-                place.save_results(self.model.state_dict(), self._curve.to_json())
                 self._forget_private(place)
-                place.forget_key()
+                place.forget_key()  # before there are results: a directory that has some holds no secret
+                place.save_results(self.model.state_dict(), self._curve.to_json())
         return self._curve
 
     def check(self, *data: Any) -> None:
@@ -283,7 +283,7 @@ class Trainer(Descent):
         """
         records = as_data(data)
         engine = self._ready(records)
-        labels = np.array(self._plan.labels)[self._owners] if owners is None else owners
+        labels = labels_at(self._plan.labels, self._owners) if owners is None else owners
         with evaluating(self.model):
             return diagnose(
                 engine, records, labels, self._plan, private=owners is None, max_physical_batch=self._most or 256
@@ -296,6 +296,9 @@ class Trainer(Descent):
         training data, steps are repeated up to there from the checkpoint before; without, that checkpoint is where
         the run goes on. What came later is deleted from the run and no longer charged, so nobody must have used it.
         Steps that a killed run made after its last checkpoint stay paid for; with the data they are made again.
+
+        If it is killed, the next call of `revise` or `fit` with this run finishes what was begun. Asked once more for
+        budgets that the run has, before a step was made with them, it changes nothing.
 
         Args:
             owners: The same owners with the budgets that hold now. They must not be chosen by what was released.
@@ -319,19 +322,13 @@ class Trainer(Descent):
             self._switch(plan, owners, self._revision + 1, made)
             return plan
         with Run(run) as place:
-            self._go_on(place)
-            made = self._made(data)
-            try:
-                plan = self._plan.revise(made, owners)
-            except AlreadySpent as refusal:
-                self._go_back(place, refusal, data)
-                made = self._released
-                plan = self._plan.revise(made, owners)
-            revision = place.revisions()
-            place.save_plan(revision, plan)
-            self._switch(plan, owners, revision, made)
-            self._save(place)
-        return plan
+            self._go_on(place, data)
+            if self._revised and not self._released and _grants(self._plan, owners):
+                return self._plan
+            revision = self._revision_for(place, owners, data)
+            place.begin_revision(revision)
+            self._finish_revision(place, revision)
+        return revision.plan
 
     def _look(self, records: Any, held_out: Any, diagnostics: bool, log: RunLog | None, bar: StepProgress) -> None:
         """Evaluate on held-out records, and write it down."""
@@ -348,8 +345,8 @@ class Trainer(Descent):
                 log.write(self.steps_done, diagnostics=self.diagnose(*public, owners=owners))
             log.write_private(self.steps_done, diagnostics=self.diagnose(*_both(records)))
 
-    def _go_on(self, place: Run) -> None:
-        """Take everything from the latest checkpoint of a run, or begin one."""
+    def _go_on(self, place: Run, data: tuple[Any, ...]) -> None:
+        """Take everything from the latest checkpoint of a run, after finishing its revision, or begin one."""
         if self._ledger is None:
             self._ledger = self._own_ledger(place)
         latest = place.latest()
@@ -362,7 +359,15 @@ class Trainer(Descent):
             return
         if any(place.plan(stage) != plan for stage, plan in enumerate(self._course.plans)):
             raise ValueError(f"{place.path} holds a run with another plan: choose another directory, or `revise` that")
-        self._load(place, latest)
+        revision = place.revising()
+        if revision is None:
+            self._load(place, latest)
+        elif latest.revision == revision.number:  # only its end was not written down
+            self._load(place, latest)
+            place.end_revision()
+        else:
+            self._stand_at(place, revision.step, data)
+            self._finish_revision(place, revision)
 
     def _load(self, place: Run, checkpoint: Checkpoint) -> None:
         """Go on from a checkpoint."""
@@ -448,27 +453,68 @@ class Trainer(Descent):
             raise ValueError("a run needs a ledger, or a plan with budgets to make one from")
         if plan.past:
             raise ValueError("this plan counts what was done before it: give the ledger that knows about it")
-        labels = np.array(plan.labels)[self._owners]
-        epsilon, delta = (dict(zip(plan.labels, values.tolist(), strict=True)) for values in (plan.epsilon, plan.delta))
-        owners = None if path.exists() else Owners(of_record=labels, epsilon=epsilon, delta=delta)
+        owners = None if path.exists() else self._owners_granting(plan)
         return Ledger(path, owners=owners, accountant=ACCOUNTANTS[plan.accountant])
 
-    def _go_back(self, place: Run, refusal: AlreadySpent, data: tuple[Any, ...]) -> None:
-        """Go back to the last step that everybody pays for, and delete from the run what came later."""
-        before = int(sum(segment.steps.max() for segment in self._course.first.past))
-        target = refusal.last_step - before
-        checkpoint = place.latest(at_most=target) if target >= 0 else None
+    def _owners_granting(self, plan: Plan) -> Owners:
+        """Return the owners of the records with the budgets of a plan."""
+        budgets = {name: np.asarray(getattr(plan, name)).tolist() for name in ("epsilon", "delta")}
+        by_label = {name: dict(zip(plan.labels, values, strict=True)) for name, values in budgets.items()}
+        return Owners(of_record=labels_at(plan.labels, self._owners), **by_label)
+
+    def _revision_for(self, place: Run, owners: Owners, data: tuple[Any, ...]) -> Revision:
+        """Stand where a run goes on with new budgets, and say how; nothing of the run is changed.
+
+        Raises:
+            AlreadySpent: if there is no checkpoint at a step that everybody pays for.
+        """
+        number, made = place.revisions(), self._bound()
+        try:
+            plan = self._plan.revise(made, owners)
+        except AlreadySpent as refusal:
+            before = int(sum(segment.steps.max() for segment in self._course.first.past))
+            target = refusal.last_step - before
+            checkpoint = place.latest(at_most=target) if target >= 0 else None
+            if checkpoint is None:
+                raise
+            self._stand_at(place, target, data)
+            return Revision(number=number, step=self.steps_done, plan=self._plan.revise(self._released, owners))
+        self._repeat(made - self._released, data)
+        return Revision(number=number, step=self._first + made, plan=plan)
+
+    def _stand_at(self, place: Run, step: int, data: tuple[Any, ...]) -> None:
+        """Take everything from the last checkpoint up to a step, and repeat the steps from there if there are data."""
+        checkpoint = place.latest(at_most=step)
         if checkpoint is None:
-            raise refusal
+            raise ValueError(f"{place.path} holds no checkpoint of {step} steps or fewer, which its revision needs")
         self._load(place, checkpoint)
-        self._repeat(target - self.steps_done, data)
-        self._save(place)
-        place.drop_after(self.steps_done)
+        self._repeat(step - self.steps_done, data)
+
+    def _finish_revision(self, place: Run, revision: Revision) -> None:
+        """Delete what came after the steps that are kept, take back its charges, and follow the new plan.
+
+        Whatever of it was done before a process was killed may be done once more. Results of steps are deleted before
+        their charges are taken back.
+        """
+        kept = revision.step - self._first
+        place.drop_after(revision.step)
         RunLog(place.path, after=self._curve.steps[-1] if self._curve.steps else -1).close()
         if isinstance(self._ledger, Ledger) and self._secret is not None:
-            for revision in range(self._revision, place.revisions()):
-                job = name_of_noise(key_of_revision(self._secret, revision))
-                self._ledger.undo(job, self._released if revision == self._revision else 0)
+            for number in range(self._revision, revision.number):
+                job = name_of_noise(key_of_revision(self._secret, number))
+                self._ledger.undo(job, kept if number == self._revision else 0)
+        place.save_plan(revision.number, revision.plan)
+        self._switch(revision.plan, self._owners_granting(revision.plan), revision.number, kept)
+        self._save(place)
+        place.end_revision()
+
+    def _bound(self) -> int:
+        """Return how many steps of the plan were made, those after the last checkpoint included: they stay paid for."""
+        return (
+            max(self._ledger.bound(self._cost.job), self._released)
+            if isinstance(self._ledger, Ledger)
+            else self._released
+        )
 
     def _made(self, data: tuple[Any, ...]) -> int:
         """Return how many steps of the plan were made, those after the last checkpoint included.
@@ -478,9 +524,12 @@ class Trainer(Descent):
         """
         if not isinstance(self._ledger, Ledger):
             return self._released
-        made = max(self._ledger.bound(self._cost.job), self._released)
-        self._charged = self._released  # whatever happens from here on: the next step asks the ledger again
-        self._ledger.undo(self._cost.job, made)
+        with self._lock:  # no other thread releases a step meanwhile that is about to be undone
+            made = self._bound()
+            self._count.charged = self._released  # whatever happens from here on: the next step asks the ledger again
+            self._ledger.undo(self._cost.job, made)
+            if self._key is None:  # what was undone is never charged again without a key
+                self._cost = self._cost.of_new_job()
         self._repeat(made - self._released, data)
         return made
 
@@ -506,6 +555,12 @@ class Trainer(Descent):
             self._ledger.grant(owners)
         self._first, self._revision = self._first + made, revision
         self._follow(plan, None if self._secret is None else key_of_revision(self._secret, revision))
+
+
+def _grants(plan: Plan, owners: Owners) -> bool:
+    """Say whether a plan keeps exactly the budgets that owners grant."""
+    granted = ((plan.epsilon, owners.epsilon), (plan.delta, owners.delta))
+    return plan.labels == owners.labels and all(np.array_equal(np.asarray(one), other) for one, other in granted)
 
 
 def _only(plan: Any) -> Plan:

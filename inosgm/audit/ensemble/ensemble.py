@@ -17,7 +17,8 @@ from inosgm.datasets.settings import Prepared
 from inosgm.plan import Plan
 from inosgm.runs import parts
 from inosgm.sgd.batches import batch_of
-from inosgm.sgd.logical import HEADROOM
+from inosgm.sgd.gradients.precision import without_autocast
+from inosgm.sgd.logical import stretch
 from inosgm.weights import tail_weights
 
 NUMBERS = 2**19
@@ -69,7 +70,7 @@ class Ensemble:
         self._inputs = inputs.flatten(1)
         squares = self._inputs.double().square().sum(1)  # a record whose square leaves the precision is left out
         self._squares = squares.where(squares <= torch.finfo(self._inputs.dtype).max, torch.inf)
-        self._stretch = 1 + HEADROOM * torch.finfo(self._inputs.dtype).eps
+        self._stretch = stretch(self._inputs)
         self._at_once = max(1, int(NUMBERS / (self._stack.width * plan.expected_batch)))
 
     @property
@@ -133,13 +134,14 @@ class Ensemble:
         """Return the clipped, weighted sums of some models."""
         records, there = torch.from_numpy(batches.records), batches.there
         inputs = self._inputs.index_select(0, records.flatten()).view(*records.shape, -1)
-        gradients = self._stack.gradients(some, inputs, self._squares[records], self._targets[records])
-        norms = (gradients.norms() * self._stretch).numpy()
-        bounds = self._plan.sensitivities[batches.owners]
-        rho = self._weighed(some, batches, gradients.losses.double().numpy(), np.where(there, bounds, 0.0))
-        factors = np.where(there, self._clipping.factors(norms, bounds, rho), 0.0)
-        kept = torch.from_numpy(np.isfinite(norms))
-        return gradients.weighted_sums(torch.from_numpy(factors).to(inputs.dtype), kept)
+        with without_autocast(inputs.device):
+            gradients = self._stack.gradients(some, inputs, self._squares[records], self._targets[records])
+            norms = (gradients.norms() * self._stretch).numpy()
+            bounds = self._plan.sensitivities[batches.owners]
+            rho = self._weighed(some, batches, gradients.losses.double().numpy(), np.where(there, bounds, 0.0))
+            factors = np.where(there, self._clipping.factors(norms, bounds, rho), 0.0)
+            kept = torch.from_numpy(np.isfinite(norms))
+            return gradients.weighted_sums(torch.from_numpy(factors).to(inputs.dtype), kept)
 
     def _weighed(self, some: slice, batches: Batches, scores: np.ndarray, spans: np.ndarray) -> np.ndarray:
         """Return the importance weights of the batches of some models."""

@@ -6,7 +6,7 @@ from inosgm.audit.ensemble.stack import layers_of
 from inosgm.config import TrainingConfig
 from inosgm.datasets import Dataset
 from inosgm.runs.parts import Learner, learner_of
-from inosgm.sgd.descent import PRECISIONS
+from inosgm.sgd.gradients.precision import WIDE
 
 ACTIVATIONS = (
     nn.ReLU,
@@ -71,7 +71,7 @@ def _about_model(model: nn.Module, input_shape: tuple[int, ...]) -> str | None:
     parameters = list(model.parameters())
     if not all(parameter.requires_grad for parameter in parameters):
         return "a parameter is frozen"
-    if len({parameter.dtype for parameter in parameters}) > 1 or parameters[0].dtype not in PRECISIONS:
+    if len({parameter.dtype for parameter in parameters}) > 1 or parameters[0].dtype not in WIDE:
         return "parameters are neither all in float32 nor all in float64"
     return None
 

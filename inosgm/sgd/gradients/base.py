@@ -8,6 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from inosgm.sgd.gradients.precision import WIDE
+
 PerRecordLoss = Callable[[Any, Any], Tensor]
 """(outputs, targets) -> one loss per record."""
 
@@ -46,6 +48,11 @@ class Engine(ABC):
         self.parameters = tuple(parameter for parameter in model.parameters() if parameter.requires_grad)
         if not self.parameters:
             raise ValueError("model must have a parameter to train: none has requires_grad")
+        coarse = [parameter.dtype for parameter in self.parameters if parameter.dtype not in WIDE]
+        if coarse:  # a sum of gradients has the type of its parameter
+            raise TypeError(
+                f"model must have trainable parameters in float32 or float64, got {coarse[0]}: use autocast"
+            )
         self.device = self.parameters[0].device
 
     @abstractmethod

@@ -17,6 +17,7 @@ from inosgm._tree import tree_map
 from inosgm.sgd.gradients.base import Engine, Gradients, PerRecordLoss, apply
 from inosgm.sgd.gradients.layers import Rule, has_own_rule, rules_for
 from inosgm.sgd.gradients.per_record import PerRecord, like, norms_of, total
+from inosgm.sgd.gradients.precision import without_autocast
 
 
 class NotPerRecord(ValueError):
@@ -90,7 +91,8 @@ class BookKeeping(Engine):
             outputs, losses = self._forward(tape, _detached(inputs), targets)
             if losses.shape != (n,):
                 raise ValueError("loss must give one number per record")
-            norms = tape.play_back(losses)
+            with without_autocast(self.device):  # rules compute norms in the backward pass
+                norms = tape.play_back(losses)
         finally:
             tape.ends.clear()  # they hold the graph, whose hooks hold the tape
         parts = [tape.parts.get(id(parameter)) for parameter in self.parameters]
@@ -272,10 +274,11 @@ class _Kept(Gradients):
         if not math.isfinite(self._norms.sum().item()):  # 0 * nan is nan: such records must not be there at all
             kept = self._norms.isfinite().nonzero()[:, 0]
             weights, parts = weights[kept], [part and part.take(kept) for part in parts]
-        return [
-            torch.zeros_like(parameter) if part is None else like(parameter, part.weighted_sum(weights))
-            for parameter, part in zip(self.parameters, parts, strict=True)
-        ]
+        with without_autocast(weights.device):
+            return [
+                torch.zeros_like(parameter) if part is None else like(parameter, part.weighted_sum(weights))
+                for parameter, part in zip(self.parameters, parts, strict=True)
+            ]
 
 
 def _pairs(module: nn.Module, rules: Mapping[str, Rule]) -> list[tuple[int, Rule]]:

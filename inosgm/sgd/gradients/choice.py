@@ -1,6 +1,6 @@
 """Which engine for which model: the fastest one that is seen to be right."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
@@ -13,6 +13,7 @@ from inosgm._tree import tree_map
 from inosgm.sgd.gradients.base import Engine, PerRecordLoss
 from inosgm.sgd.gradients.batches import made_up, rows, size, telling_size
 from inosgm.sgd.gradients.bookkeeping import BookKeeping
+from inosgm.sgd.gradients.chance import SERVED, chance_of
 from inosgm.sgd.gradients.functional import Functional
 from inosgm.sgd.gradients.mixing import mixes_records, refuse_mixing
 from inosgm.sgd.gradients.one_by_one import OneByOne
@@ -21,7 +22,13 @@ from inosgm.sgd.gradients.trial import in_double, perturbed, quieted, trial, var
 
 
 def engine_for(
-    model: nn.Module, loss: PerRecordLoss, inputs: Any, targets: Any, *, autocast: torch.dtype | None = None
+    model: nn.Module,
+    loss: PerRecordLoss,
+    inputs: Any,
+    targets: Any,
+    *,
+    autocast: torch.dtype | None = None,
+    in_parts: bool = False,
 ) -> Engine:
     """Return the fastest engine that gives the gradients of one backward pass per record, tried on made-up records.
 
@@ -34,6 +41,8 @@ def engine_for(
         inputs: A batch, or all inputs: a tensor, or a tuple, list or dict of the model's arguments.
         targets: What the loss compares with.
         autocast: The precision of the forward pass.
+        in_parts: Whether a batch is run in parts. Then an engine must draw the random numbers of the model for every
+            record, or all of them once per forward pass: see `chance`.
 
     Returns:
         A BookKeeping, Functional or OneByOne engine.
@@ -46,7 +55,7 @@ def engine_for(
         how = mixes_records(model, loss, inputs, targets)
         if how is not None:
             raise ValueError(f"model and loss must treat records apart, but {how}")
-        kind = _fastest(model, loss, (inputs, targets), autocast)
+        kind = _fastest(model, loss, (inputs, targets), autocast, in_parts)
     except Exception as error:  # whatever model and loss raise
         error.add_note(
             "(tried on made-up records of the form of the data: floats uniform in (0, 1), whole numbers 0 or 1; a "
@@ -56,23 +65,48 @@ def engine_for(
     return kind(model, loss, autocast=autocast)
 
 
-def _fastest(model: nn.Module, loss: PerRecordLoss, like: Any, autocast: torch.dtype | None) -> type[Engine]:
+def _fastest(
+    model: nn.Module, loss: PerRecordLoss, like: Any, autocast: torch.dtype | None, in_parts: bool
+) -> type[Engine]:
+    kinds: list[type[Engine]] = [BookKeeping, Functional]
+    while True:
+        kind = _right(kinds, model, loss, like, autocast)
+        if not in_parts or _serves_parts(kind, model, loss, like, autocast):
+            return kind
+        kinds.remove(kind)
+
+
+def _right(
+    kinds: Sequence[type[Engine]], model: nn.Module, loss: PerRecordLoss, like: Any, autocast: torch.dtype | None
+) -> type[Engine]:
+    """Return the first kind of engine that is seen to be right, which OneByOne always is."""
     plain = OneByOne(model, loss)
     with trial(model):
         batch = made_up(like, telling_size(like, model.parameters()), torch.Generator().manual_seed(0))
-        kinds: tuple[type[Engine], ...] = (Functional,) if moves_records(plain, *like) else (BookKeeping, Functional)
+        moving = moves_records(plain, *like)
         with quieted(model, lambda: plain.run(*batch)) as quiet:
             with perturbed(model):
                 more = variety(model, plain.run, like, 3, 1)  # one record of each kind
             cases = [_Case(model, loss, batch, nullcontext)]
             cases += [_Case(model, loss, batch, partial(perturbed, model)) for batch in more]
             for kind in kinds:
+                if moving and kind is BookKeeping:
+                    continue
                 # other random numbers cannot be compared; a function mapped over records is right by construction
                 right = all(case.met_by(kind) for case in cases) if quiet else kind is Functional
                 if right and _runs(kind(model, loss, autocast=autocast), batch):
                     return kind
             plain.gradients(*batch)  # raises if nothing will do
     return OneByOne
+
+
+def _serves_parts(
+    kind: type[Engine], model: nn.Module, loss: PerRecordLoss, like: Any, autocast: torch.dtype | None
+) -> bool:
+    try:
+        return chance_of(kind, model, loss, *like, autocast=autocast) in SERVED
+    except Exception:  # random numbers that an engine cannot draw, such as a mask in place under torch.func
+        return False
 
 
 def _runs(engine: Engine, batch: Any) -> bool:

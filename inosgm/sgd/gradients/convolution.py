@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from inosgm.sgd.gradients.per_record import PerRecord, Rows, chunks, gram_squares, prefer_gram, volume
+from inosgm.sgd.gradients.precision import convolution_unit, product_unit
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,8 +41,9 @@ class Windows(PerRecord):
         """Use Gram matrices over the positions of the output."""
         squares = self.slopes.new_empty(self.slopes.shape[0], dtype=torch.float64)
         scratch = self.groups * self._positions * (self._width + 2 * self._positions) * 4
+        units = product_unit(self.slopes), convolution_unit(self.slopes)
         for part, windows, slopes in self._parts(scratch):
-            squares[part] = gram_squares(windows, slopes).view(-1, self.groups).sum(1)
+            squares[part] = gram_squares(windows, slopes, *units).view(-1, self.groups).sum(1)
         return (squares.sqrt_()[:, None],)
 
     def weighted_sum(self, weights: Tensor) -> Tensor:

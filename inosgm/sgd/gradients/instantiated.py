@@ -11,6 +11,7 @@ from torch import Tensor
 from inosgm._tree import tree_map
 from inosgm.sgd.gradients.base import Engine, Gradients
 from inosgm.sgd.gradients.batches import detached, rows
+from inosgm.sgd.gradients.precision import require_wide, without_autocast
 
 
 class Instantiated(Gradients):
@@ -20,6 +21,8 @@ class Instantiated(Gradients):
     """
 
     def __init__(self, per_parameter: Sequence[Tensor], losses: Tensor, outputs: Any) -> None:
+        for gradients in per_parameter:
+            require_wide(gradients)
         self._per_parameter, self.losses, self.outputs = per_parameter, losses, outputs
 
     @cached_property
@@ -41,10 +44,11 @@ class Instantiated(Gradients):
         """Return the sum of weights_k g_k, one tensor per trainable parameter; weight 0 leaves a record out."""
         if weights.shape != self._norms.shape:
             raise ValueError("weights must be one number per record of the batch")  # whose size is private
-        return [
-            (weights.to(gradients.dtype) @ _flat(gradients)).reshape(gradients.shape[1:])
-            for gradients in self._per_parameter
-        ]
+        with without_autocast(weights.device):
+            return [
+                (weights.to(gradients.dtype) @ _flat(gradients)).reshape(gradients.shape[1:])
+                for gradients in self._per_parameter
+            ]
 
 
 def no_gradients(engine: Engine, inputs: Any, targets: Any) -> Gradients:

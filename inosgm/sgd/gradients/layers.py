@@ -117,7 +117,9 @@ def _sampled(
     inputs: tuple[Tensor, ...],
     slopes: Tensor,
 ) -> PerRecord:
-    return Rows(sampler(module, list(inputs), slopes)[module.get_parameter(name)])
+    """Compute by a rule of Opacus, which adds up in whatever precision it is given."""
+    given = [wide(tensor) if tensor.is_floating_point() else tensor for tensor in inputs]
+    return Rows(sampler(module, given, wide(slopes))[module.get_parameter(name)])
 
 
 _CONVOLUTION: dict[str, Rule] = {"weight": _windows, "bias": _sum_to_channels}

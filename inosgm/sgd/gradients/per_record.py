@@ -16,6 +16,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from inosgm.sgd.gradients.precision import product_unit, require_wide
+
 CHUNK = 2**20
 """Bytes of scratch memory that a rule uses at a time: what fits a processor's cache."""
 
@@ -62,9 +64,12 @@ class PerRecord(ABC):
 
 @dataclass(frozen=True, eq=False)
 class Rows(PerRecord):
-    """Gradients held as they are: (n, ...)."""
+    """Gradients held as they are: (n, ...), in float32 or float64."""
 
     values: Tensor
+
+    def __post_init__(self) -> None:
+        require_wide(self.values)
 
     def factors(self) -> tuple[Tensor, ...]:
         """Return what is short, and the lengths of what is long while the processor still has it at hand."""
@@ -132,8 +137,9 @@ class Outer(PerRecord):
         """Use Gram matrices over the positions: no gradient is ever made."""
         n, positions, _ = self.inputs.shape
         squares = self.inputs.new_empty(n, dtype=torch.float64)
+        unit = product_unit(self.inputs)
         for part in chunks(n, 2 * positions**2 * 4):
-            squares[part] = gram_squares(wide(self.inputs[part]), wide(self.slopes[part]))
+            squares[part] = gram_squares(wide(self.inputs[part]), wide(self.slopes[part]), unit, unit)
         return (squares.sqrt_()[:, None],)
 
     def weighted_sum(self, weights: Tensor) -> Tensor:
@@ -244,18 +250,26 @@ def prefer_gram(records: int, positions: int, width: int, height: int) -> bool:
     return positions**2 * (height + width) < touch * height * width
 
 
-def gram_squares(inputs: Tensor, slopes: Tensor) -> Tensor:
-    """Return sum_{t,s} (a_t . a_s)(g_t . g_s), plus the rounding error that it may have.
+def gram_squares(inputs: Tensor, slopes: Tensor, unit: float, summed: float) -> Tensor:
+    """Return sum_{t,s} (a_t . a_s)(g_t . g_s), plus the rounding error that it and the sum of gradients may have.
 
     Where the positions of a record cancel, the sum is a small difference of large numbers. A dot product of d numbers
     is off by at most d u |a_t||a_s|, u being half a unit in the last place, so the whole sum by at most
     (d + p + 1) u (sum_t |a_t||g_t|)^2; added to the result, it keeps a record from looking shorter than it is.
+
+    Args:
+        inputs: (n, T, d).
+        slopes: (n, T, p).
+        unit: Half a unit in the last place of the products here.
+        summed: The same of the products that make the weighted sum. They are off by at most
+            (2 u + u^2) sum_t |a_t||g_t|, which is within what is added here if they are no coarser.
     """
     first, second = torch.bmm(inputs, inputs.transpose(1, 2)), torch.bmm(slopes, slopes.transpose(1, 2))
     lengths = (_diagonal(first) * _diagonal(second)).sqrt().sum(1)
     computed = (first * second).sum((1, 2), dtype=torch.float64)
     width = inputs.shape[2] + slopes.shape[2] + 1
-    return computed.clamp(min=0) + width * _half_unit(inputs) * lengths.square()
+    squares = computed.clamp(min=0) + width * unit * lengths.square()
+    return squares if summed <= unit else (squares.sqrt() + 3 * summed * lengths).square()
 
 
 def chunks(records: int, bytes_each: int) -> Iterator[slice]:
@@ -266,13 +280,6 @@ def chunks(records: int, bytes_each: int) -> Iterator[slice]:
 
 def _diagonal(grams: Tensor) -> Tensor:
     return grams.diagonal(dim1=1, dim2=2).double()
-
-
-def _half_unit(values: Tensor) -> float:
-    """Return half a unit in the last place of what products of these matrices are computed in."""
-    if values.dtype == torch.float64:
-        return 2.0**-53
-    return {"highest": 2.0**-24, "high": 2.0**-11}.get(torch.get_float32_matmul_precision(), 2.0**-8)
 
 
 def _norms(rows: Tensor) -> Tensor:

@@ -28,7 +28,7 @@ def moves_records(engine: Engine, inputs: Any, targets: Any) -> bool:
     generator = torch.Generator().manual_seed(0)
     try:
         alone = _watched(engine, made_up((inputs, targets), 1, generator))
-        return _watched(engine, made_up((inputs, targets), _prime_to(alone.lengths), generator)).moved
+        return _watched(engine, made_up((inputs, targets), prime_to(alone.lengths), generator)).moved
     except Exception:  # what cannot be watched
         return True
 
@@ -114,11 +114,11 @@ class _Looks(TorchFunctionMode):
         return function(*args, **(kwargs or {}))
 
 
-def _prime_to(lengths: set[int]) -> int:
-    """Return the first prime from 5 on that divides no length, and thus no product of them."""
+def prime_to(lengths: set[int], least: int = 5) -> int:
+    """Return the first prime from `least` on that divides no length, and thus no product of them."""
     return next(
         number
-        for number in count(5)
+        for number in count(least)
         if all(number % divisor for divisor in range(2, number)) and all(length % number for length in lengths - {0})
     )
 

@@ -1,5 +1,11 @@
-"""The state of torch's generators, by which one can tell whether anything was drawn."""
+"""The state of global generators, by which one can tell whether anything was drawn."""
 
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -16,3 +22,20 @@ def random_state(device: torch.device) -> RandomState:
 def same_state(one: RandomState, other: RandomState) -> bool:
     """Say whether nothing was drawn between two states."""
     return all(torch.equal(a, b) for a, b in zip(one, other, strict=True))
+
+
+def foreign_state() -> tuple[Any, ...]:
+    """Return the state of the global generators of Python and numpy."""
+    state: Any = np.random.get_state()  # noqa: NPY002 what others draw from
+    return random.getstate(), state[1].tobytes(), *state[2:]
+
+
+@contextmanager
+def foreign_kept() -> Iterator[None]:
+    """Give the global generators of Python and numpy back as they were."""
+    of_python, of_numpy = random.getstate(), np.random.get_state()  # noqa: NPY002
+    try:
+        yield
+    finally:
+        random.setstate(of_python)
+        np.random.set_state(of_numpy)  # noqa: NPY002
