@@ -172,12 +172,38 @@ def test_killed_writers_leave_nothing_that_is_seen(local):
     assert {local.read(beat) for beat in beats} == {b"old"}
     drafts = set(files_of(local)) - set(beats)
     assert len(drafts) == 3
-    local.probe()
+    local.sweep(lambda name: False)
     assert drafts < set(files_of(local))  # for all one knows their writers live
-    for draft in drafts:
+    local.sweep(lambda name: name.startswith("link/"))
+    left = {draft for draft in drafts if not draft.startswith("link/")}
+    assert set(files_of(local)) == {*left, *beats}
+    for draft in left:
         os.utime(f"{local.uri}/{draft}", (0, 0))
-    local.probe()
+    local.sweep(lambda name: False)
     assert files_of(local) == beats
+
+
+def test_the_second_name_of_a_record_is_swept_at_once(local):
+    """A writer that was killed after the link left the draft, which is the record under another name."""
+    local.create("unlink/beat", b"old")
+    work("die", local, "unlink")
+    assert len(files_of(local)) == 3
+    local.sweep(lambda name: False)
+    assert files_of(local) == ["unlink/beat", "unlink/result.json"]
+    assert local.read("unlink/result.json") == b"done"
+
+
+def test_a_sweep_leaves_what_is_being_tried_out(local, monkeypatch):
+    """Two commands may open one store at once: one proves that records are created exclusively, the other sweeps."""
+    read = local.read
+
+    def swept_meanwhile(name):
+        local.sweep(lambda name: True)
+        return read(name)
+
+    monkeypatch.setattr(local, "read", swept_meanwhile)
+    local.probe()
+    assert files_of(local) == []
 
 
 def test_writers_killed_anywhere_leave_whole_records(local):

@@ -11,6 +11,7 @@ from inosgm import Ledger, runs
 from inosgm.config import TrainingConfig
 from inosgm.datasets import load
 from inosgm.sgd.curve import LearningCurve
+from inosgm.sgd.run import Run
 
 CONFIGS = Path(__file__).parents[1] / "examples" / "configs"
 BASE = {
@@ -110,6 +111,22 @@ def test_runs_that_share_a_ledger_spend_one_budget(tmp_path):
     spent = Ledger(tmp_path / "ledger").spent()
     assert spent["malignant"] <= 1
     assert spent["benign"] <= 5
+
+
+def test_a_revision_comes_after_the_one_that_was_killed(tmp_path, monkeypatch):
+    made = config(run=str(tmp_path / "run"), plan={"steps": 12}, training={"checkpoint_every": 2})
+    runs.train(made, steps=6)
+
+    def die(*_):
+        raise SystemExit
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Run, "save_plan", die)
+        with pytest.raises(SystemExit):
+            runs.revise(made, {"malignant": 2.0})
+    revised = runs.revise(made, {"benign": 6.0})
+    assert dict(zip(revised.plan.labels, revised.plan.epsilon, strict=True)) == {"benign": 6.0, "malignant": 2.0}
+    assert runs.train(made).steps_done == 12
 
 
 def test_budgets_of_a_run_can_be_revised(tmp_path):

@@ -6,6 +6,7 @@ from inosgm import _validate
 from inosgm.cost import LedgerHook
 from inosgm.ipate.teachers import Teachers
 from inosgm.mechanism import INOSGM
+from inosgm.owners import labels_at
 
 
 class NoisyVotes(INOSGM):
@@ -49,7 +50,7 @@ class NoisyVotes(INOSGM):
         self._teachers, self._classes = teachers, _validate.count("classes", classes, least=1)
         numbers = np.arange(teachers.count)
         may = (teachers.first <= numbers[:, None]) & (numbers[:, None] < teachers.first + teachers.among)
-        owners = np.array(teachers.plan.labels)[may.argmax(axis=1)]
+        owners = labels_at(teachers.plan.labels, may.argmax(axis=1))
         super().__init__(teachers.plan, owners, key=key, ledger=ledger, note=note)
 
     def contributions(self, batch: tuple[np.ndarray, np.ndarray]) -> np.ndarray:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
 from inosgm._files import sync_directory
-from inosgm.jobs._record_rules import DRAFT, checked, prove_exclusive, unfit
+from inosgm.jobs._record_rules import DRAFT, TRIAL, checked, prove_exclusive, unfit
 
 DAY = 86400.0
 ADVICE = {
@@ -26,7 +26,7 @@ class LocalRecords:
 
     Guarantee: a record is written to a draft first, made durable, and then linked to its name, which the file system
     refuses if the name is taken. So a record is whole or not there at all, whenever a writer or the machine stops, and
-    one creator wins, on whatever machine. Drafts that stopped writers have left are removed by `probe` after a day.
+    one creator wins, on whatever machine. `sweep` removes the drafts that killed writers have left.
     """
 
     def __init__(self, path: str) -> None:
@@ -61,9 +61,11 @@ class LocalRecords:
             return sorted(name for name in self._walk(folder) if not _file(name).startswith("."))
 
     def remove(self, name: str) -> None:
-        """Delete a file."""
+        """Delete a file, durably: it may be a secret."""
+        path = self._path(name)
         with self._explained(name), suppress(FileNotFoundError):
-            os.unlink(self._path(name))
+            os.unlink(path)
+            sync_directory(path)
 
     def clear(self, under: str) -> None:
         """Delete drafts."""
@@ -73,17 +75,32 @@ class LocalRecords:
                     with suppress(FileNotFoundError):
                         os.unlink(f"{self.uri}/{name}")
 
-    def probe(self) -> None:
-        """Create records twice, in turn and at once; then remove what writers that stopped have left long ago."""
-        prove_exclusive(self)
+    def sweep(self, over: Callable[[str], bool]) -> None:
+        """Delete the drafts that no living writer needs.
+
+        A draft with a second link has become a record: its writer has nothing left to do but to delete it. A draft that
+        is `over` belongs to nothing that anybody still writes. Any other draft may have a living writer, who would have
+        to write it again; it is deleted after a day, by the clock of the file system.
+        """
         with self._explained(""):
-            self._sweep()
+            hidden = [name for name in self._walk("") if _file(name).startswith((DRAFT, TRIAL))]
+            now = self._clock() if hidden else 0.0
+            for name in hidden:
+                path = f"{self.uri}/{name}"
+                with suppress(FileNotFoundError):
+                    found, draft = os.stat(path), _file(name).startswith(DRAFT)
+                    if (draft and (found.st_nlink > 1 or over(name))) or now - found.st_mtime > DAY:
+                        os.unlink(path)
+
+    def probe(self) -> None:
+        """Create records twice, in turn and at once."""
+        prove_exclusive(self)
 
     def _path(self, name: str) -> str:
         return f"{self.uri}/{checked(name)}"
 
     def _write(self, name: str, content: bytes, secret: bool, place: Callable[[str, str], None]) -> None:
-        """Write a draft and place it; write another if it was swept: this process slept for a day, or came too late."""
+        """Write a draft and place it; write another if it was swept: its job is over, or this process slept a day."""
         path = self._path(name)
         with self._explained(name):
             while True:
@@ -147,15 +164,15 @@ class LocalRecords:
             elif not entry.name.startswith("."):
                 yield from self._walk(f"{folder}{entry.name}/")
 
-    def _sweep(self) -> None:
-        """Remove drafts of more than a day, by the clock of the file system; a writer that lives writes another."""
-        draft = self._draft(f"{self.uri}/{DRAFT}", b"", True)
-        now = os.stat(draft).st_mtime
-        os.unlink(draft)
-        for path in [f"{self.uri}/{name}" for name in self._walk("") if _file(name).startswith(DRAFT)]:
-            with suppress(FileNotFoundError):
-                if now - os.stat(path).st_mtime > DAY:
-                    os.unlink(path)
+    def _clock(self) -> float:
+        """Return the time by the clock of the file system."""
+        trial = f"{self.uri}/{TRIAL}{secrets.token_hex(8)}"
+        descriptor = os.open(trial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        try:
+            return os.fstat(descriptor).st_mtime
+        finally:
+            os.close(descriptor)
+            os.unlink(trial)
 
     @contextmanager
     def _explained(self, name: str) -> Iterator[None]:

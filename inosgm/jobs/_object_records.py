@@ -3,7 +3,7 @@
 import errno
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import Any
 
@@ -91,6 +91,9 @@ class ObjectRecords:
 
     def clear(self, under: str) -> None:
         """Do nothing: an object is there whole, or not at all."""
+
+    def sweep(self, over: Callable[[str], bool]) -> None:
+        """Do nothing, likewise."""
 
     def probe(self) -> None:
         """Create records twice, in turn and at once."""

@@ -7,10 +7,11 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Protocol
 
-DRAFT = ".draft-"
-"""How the names begin of what is not a record yet, or only a trial. Names that begin with a dot are never listed."""
+DRAFT, TRIAL = ".draft-", ".trial-"
+"""How the names begin of what is not a record yet, and of what `prove_exclusive` creates, which is no draft: nobody may
+sweep it meanwhile. Names that begin with a dot are never listed."""
 
-PART = re.compile(r"(\.draft-)?\w[\w.=+-]*", re.ASCII)
+PART = re.compile(r"(\.trial-)?\w[\w.=+-]*", re.ASCII)
 ROUNDS, CREATORS = 3, 4
 
 
@@ -39,7 +40,7 @@ def checked(name: str) -> str:
 
 def prove_exclusive(records: Creating) -> None:
     """Raise if a record can be created twice, in turn or at once, or be seen in part; leave nothing behind."""
-    name = f"{DRAFT}{secrets.token_hex(8)}"
+    name = f"{TRIAL}{secrets.token_hex(8)}"
     try:
         records.create(name, b"first")
         with suppress(FileExistsError):

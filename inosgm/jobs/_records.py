@@ -1,6 +1,7 @@
 """Records of bytes by name, each created once and seen whole or not at all."""
 
 import os
+from collections.abc import Callable
 from typing import Protocol
 from urllib.parse import unquote
 
@@ -26,13 +27,20 @@ class Records(Protocol):
         """Return the names of all records below a path, in order."""
 
     def remove(self, name: str) -> None:
-        """Delete a record, if there is one."""
+        """Delete a record, durably, if there is one."""
 
     def clear(self, under: str) -> None:
         """Delete what writers that were killed have left below a path, and no record; one that lives writes again."""
 
+    def sweep(self, over: Callable[[str], bool]) -> None:
+        """Delete what writers that were killed have left anywhere, and nothing that a living one needs.
+
+        Args:
+            over: Says of a name whether nobody writes there any more, such as in the folder of a job that is done.
+        """
+
     def probe(self) -> None:
-        """Raise if records cannot be made here, or are not created exclusively; clear away what was left long ago."""
+        """Raise if records cannot be made here, or are not created exclusively."""
 
 
 def records_at(uri: str | os.PathLike[str]) -> Records:

@@ -22,6 +22,7 @@ class JobState:
         charged: Whether it has its row in the ledger.
         passing: Whether there is a key or a checkpoint.
         arrays: How many attempts have written arrays.
+        forgotten: Whether the arrays of its result were used and deleted.
     """
 
     attempts: dict[int, str] = field(default_factory=dict)
@@ -30,11 +31,12 @@ class JobState:
     charged: bool = False
     passing: bool = False
     arrays: int = 0
+    forgotten: bool = False
 
     @property
     def leftovers(self) -> bool:
         """Whether there is anything that goes when a job is done."""
-        return self.passing or self.arrays > 1
+        return self.passing or self.arrays > (0 if self.forgotten else 1)
 
     @property
     def last(self) -> int:
@@ -75,6 +77,8 @@ def states_of(names: Iterable[str]) -> dict[str, JobState]:
             state.done = True
         elif record == "key":
             state.passing = True
+        elif record == "forgotten.json":
+            state.forgotten = True
         elif record.startswith("failed-"):
             state.given_up = max(state.given_up, int(record[7:-5]))
     for job in charged & found.keys():

@@ -1,5 +1,6 @@
 """The store: jobs, their ledger rows, attempts and results, as records that are made once."""
 
+import errno
 import io
 import json
 import os
@@ -51,11 +52,13 @@ class Store:
     assumes that the file system, or the object store, creates records exclusively; one that was seen not to is refused.
 
     Names of records are public: ids of jobs, numbers of attempts. Fingerprints of data are keyed with a secret of the
-    store, so that nobody can test guesses about records with them. `salt` and `jobs/*/key` are secrets; the key of a
-    job is deleted with its result. Checkpoints and tracebacks are not results: nobody must see them.
+    store, so that nobody can test guesses about records with them. `salt` and `jobs/*/key` are secrets. Checkpoints and
+    tracebacks are not results: nobody must see them. The key, the checkpoints and the tracebacks of a job are deleted
+    when it is done, with all drafts of them; what a killed process has left of a job that is done is deleted by
+    `sweep`, when the store is next written to.
 
     Args:
-        uri: A path, or a URI that fsspec knows. Opening it writes nothing.
+        uri: A path, or a URI that fsspec knows. Making this object writes nothing.
         lease: Seconds of silence after which a worker on another machine is taken for dead. A store that exists has its
             own.
 
@@ -98,6 +101,22 @@ class Store:
     def probe(self) -> None:
         """Raise if nothing can be written here, or if records are not created exclusively."""
         self._records.probe()
+
+    def sweep(self) -> None:
+        """Delete the secrets of jobs that are done which killed processes have left; the first writing call does it.
+
+        A store that this user may not write to is left as it is.
+        """
+        try:
+            states = self.states()
+            for job, state in states.items():
+                if state.done and state.leftovers:
+                    self.tidy(job)
+            done = {job for job, state in states.items() if state.done}
+            self._records.sweep(lambda name: name.startswith("jobs/") and name.split("/")[1] in done)
+        except OSError as error:
+            if error.errno not in (errno.EROFS, errno.EACCES, errno.EPERM):
+                raise
 
     def require_shared(self) -> None:
         """Raise if other processes cannot see it."""
@@ -219,7 +238,10 @@ class Store:
             names = [noise, *(f"{noise}/{place}" for place in range(1, len(costs)))]
             try:
                 ledger.charge(
-                    *(replace(cost, job=name, fingerprint=job) for name, cost in zip(names, costs, strict=True))
+                    *(
+                        replace(cost, job=name, fingerprint=job, repeatable=True)  # every attempt has the job's key
+                        for name, cost in zip(names, costs, strict=True)
+                    )
                 )
             except JobMismatch as refusal:
                 raise JobMismatch(
@@ -362,18 +384,32 @@ class Store:
     def tidy(self, job: str) -> None:
         """Delete the key of a job that is done, and whatever attempts have left beside its result.
 
-        Where the result is damaged everything stays as it is.
+        The key goes last: as long as it is there, everybody sees that there is something to delete. Where the result is
+        damaged everything stays as it is.
         """
         try:
             kept = f"jobs/{job}/attempts/{self._sealed(f'jobs/{job}/result.json')['attempt']}/arrays.npz"
         except StoreDamaged:
             return
+        self._strip(job, "" if self._forgotten(job) else kept)
+        self._records.remove(f"jobs/{job}/key")
+
+    def _strip(self, job: str, kept: str) -> None:
+        """Delete checkpoints, arrays but for one record, tracebacks, and the drafts of all records of a job."""
         for name in self._records.names(f"jobs/{job}/attempts"):
             record = name.rpartition("/")[2]
             if record.startswith("checkpoint-") or (record == "arrays.npz" and name != kept):
                 self._records.remove(name)
-        self._records.clear(f"jobs/{job}/attempts")  # what was being written when its writer was killed
-        self._records.remove(f"jobs/{job}/key")
+            elif record == "failed.json":
+                self._hide(name)
+        self._records.clear(f"jobs/{job}")  # what was being written when its writer was killed
+
+    def _hide(self, name: str) -> None:
+        """Delete the traceback of an attempt that failed, which may show data, and keep the type of the error."""
+        with suppress(StoreDamaged):
+            failure = Failure(**self._sealed(name))
+            if failure.traceback:
+                self._records.replace(name, seal(asdict(replace(failure, traceback=""))), secret=True)
 
     def forget(self, job: str) -> None:
         """Delete the arrays of a result that was used, and keep the rest: the job is done, and nobody does it again.
@@ -384,12 +420,16 @@ class Store:
             FileNotFoundError: if there is no result.
         """
         self._sealed(f"jobs/{job}/result.json")
+        self.discard(job)
+
+    def discard(self, job: str) -> None:
+        """Delete what attempts at a job have left that nobody needs any more, the arrays of its result included.
+
+        Without a result it keeps its key: an attempt that is being made comes to its end, and deletes its own arrays.
+        """
         with suppress(FileExistsError):
             self._create(f"jobs/{job}/forgotten.json", {})
-        for name in self._records.names(f"jobs/{job}/attempts"):
-            if name.rpartition("/")[2] == "arrays.npz":
-                self._records.remove(name)
-        self._records.clear(f"jobs/{job}/attempts")
+        self._strip(job, "")
 
     def done(self, job: str) -> bool:
         """Say whether a job has a result."""
@@ -482,6 +522,7 @@ class Store:
         if known["format"] != FORMAT:
             raise ValueError(f"{self.uri} is a store of format {known['format']}, this version knows {FORMAT}")
         self._made = True
+        self.sweep()
 
     def _create(self, name: str, values: dict[str, Any], *, secret: bool = False) -> None:
         """Make a record; one that is there and says the same is ours: an answer got lost, and we were asked again."""

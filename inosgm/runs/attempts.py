@@ -6,12 +6,12 @@ import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from time import monotonic
 from typing import Any, Self
 
 import torch
 
+from inosgm._scratch import scratch_directory
 from inosgm.jobs import Attempt
 from inosgm.sgd.run import Checkpoint, Run
 
@@ -44,7 +44,7 @@ class AttemptRun(Run):
     @contextmanager
     def of(cls, attempt: Attempt, pause: float) -> Iterator[Self]:
         """Make a run in a folder that is deleted afterwards."""
-        with TemporaryDirectory(prefix="inosgm-job-") as folder:
+        with scratch_directory("job") as folder:
             yield cls(folder, attempt, pause)
 
     def latest(self, at_most: int | None = None) -> Checkpoint | None:

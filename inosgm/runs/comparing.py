@@ -4,12 +4,12 @@ import json
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 
 from inosgm import _validate
+from inosgm._scratch import scratch_directory
 from inosgm.config import TrainingConfig, differences
 from inosgm.jobs import Executor, SerialExecutor, Store
 from inosgm.runs.comparison import COMPARISON, Comparison, best_of, holds_comparison
@@ -219,21 +219,25 @@ def compare(
     work: dict[str, Any] = {"attempts": attempts, "progress": progress}
     if store is not None:
         return ComparisonStudy(configs, methods, store=store, **options).run(executor, **work)
-    with TemporaryDirectory(prefix="inosgm-compare-") as place:
+    with scratch_directory("compare") as place:
         return ComparisonStudy(configs, methods, store=place, **options).run(executor, **work)
 
 
 def fitting(config: TrainingConfig) -> tuple[list[str], dict[str, str]]:
-    """Return the methods that a configuration has what it takes for, and why it has not for the others.
+    """Return the methods that a configuration has what it takes for, and why others are not among them.
+
+    A method whose guarantee is not that of all others (`Method.warning`) is never among them: it has to be named.
 
     Raises:
         FileNotFoundError: for data that is not there.
     """
     names, reasons = [], dict[str, str]()
     budgets = np.unique(prepared(config, read(config)).owners.epsilon).size
-    for name in METHODS:
+    for name, method in METHODS.items():
         try:
             methods_of(config, [name])
+            if method.warning:
+                raise ValueError(f"{method.warning}; it runs only if it is named")
             if name == "leave-out" and budgets == 1:
                 raise ValueError("all owners grant the same, so nobody is the strictest")
         except ValueError as error:

@@ -20,7 +20,7 @@ from inosgm.course import Course
 from inosgm.datasets import Dataset
 from inosgm.datasets.settings import SETTINGS, Prepared, split
 from inosgm.ledger import Ledger
-from inosgm.owners import Owners
+from inosgm.owners import Owners, labels_at
 from inosgm.rounds import member_weights
 from inosgm.runs.source import Source
 from inosgm.sgd import models
@@ -78,9 +78,10 @@ def _chosen(config: TrainingConfig, source: Source) -> Prepared:
             _require_as_many(owners.csv, made, dataset.y, "training")
             if owners.held_out is not None:
                 rows = source.table(owners.held_out)
-                held_out = Owners.from_csv(rows, epsilon=1.0, delta=0.5, records=None)  # only labels count
+                only_labels: dict[str, Any] = {"epsilon": 1.0, "delta": 0.5, "records": None}
+                held_out = Owners.from_csv(rows, **only_labels, rows_in_order=True)
                 _require_as_many(owners.held_out, held_out, dataset.y_test, "held-out")
-                groups = np.array(held_out.labels)[held_out.of_record]
+                groups = labels_at(held_out.labels, held_out.of_record)
         else:
             made, groups = _drawn(owners, dataset, seed)
     return Prepared(dataset=dataset, owners=made, groups=groups)
@@ -109,8 +110,9 @@ def _by_class(epsilon: Any, classes: tuple[str, ...]) -> dict[str, float]:
 
 
 def _from_file(owners: FileOwners, rows: TextIO) -> Owners:
-    budgets = {"epsilon": owners.epsilon, "delta": owners.delta}
-    return Owners.from_csv(rows, records=None, **{k: v for k, v in budgets.items() if v is not None})  # type: ignore[arg-type]
+    given = {"epsilon": owners.epsilon, "delta": owners.delta}
+    budgets: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    return Owners.from_csv(rows, records=None, rows_in_order=True, **budgets)  # that is what `csv` means there
 
 
 def _require_as_many(path: str, owners: Owners, records: np.ndarray, which: str) -> None:
@@ -123,7 +125,7 @@ def _require_as_many(path: str, owners: Owners, records: np.ndarray, which: str)
 def _drawn(owners: SplitOwners, dataset: Dataset, seed: int) -> tuple[Owners, np.ndarray]:
     """Draw who gets which record; held-out records belong to nobody and are looked at by class."""
     drawn = split(owners.fractions, owners.epsilon, len(dataset.y), seed)
-    of_record = np.array(drawn.labels)[drawn.of_record]
+    of_record = labels_at(drawn.labels, drawn.of_record)
     made = Owners(of_record=of_record, epsilon=drawn.epsilon, delta=owners.delta)
     return made, np.array([f"class {dataset.classes[label]}" for label in dataset.y_test.tolist()])
 

@@ -12,7 +12,7 @@ from inosgm import _labels
 from inosgm.config import TrainingConfig
 from inosgm.config.learning import BASE
 from inosgm.course import Course
-from inosgm.owners import Owners
+from inosgm.owners import Owners, labels_at
 from inosgm.plan import Plan
 from inosgm.runs import directory, parts
 from inosgm.runs.building import Training, assembled, build
@@ -202,8 +202,11 @@ def revise(
     if config.plan.method not in BASE:
         raise ValueError(f"plan.method: a run of {config.plan.method} cannot be revised: begin a new one")
     checkpoint, plan = _latest(config)
+    made, begun = checkpoint.step - checkpoint.first, RunFiles(str(config.run)).revising()
+    if begun is not None:  # which the trainer finishes first
+        made, plan = 0, begun.plan
     training = build(config)
-    labels = np.array(training.owners.labels)[training.owners.of_record]
+    labels = labels_at(training.owners.labels, training.owners.of_record)
     budgets = {}
     for name, changes in (("epsilon", epsilon), ("delta", delta or {})):
         now = dict(zip(plan.labels, np.asarray(getattr(plan, name)).tolist(), strict=True))
@@ -214,7 +217,7 @@ def revise(
         budgets[name] = {**now, **{meant[label]: value for label, value in changes.items()}}
     owners = Owners(of_record=labels, **budgets)
     if not back:
-        plan.revise(checkpoint.step - checkpoint.first, owners)  # raises AlreadySpent
+        plan.revise(made, owners)  # raises AlreadySpent
     training.trainer.revise(owners, training.dataset.x, training.dataset.y, run=config.run)
     return training
 
