@@ -37,7 +37,10 @@ def tree_digest(tree: Any, key: int) -> str:
 
 
 def require_floating(tree: Any) -> None:
-    """Raise unless every leaf is an array of floating-point numbers, to which noise can be added."""
+    """Raise unless every leaf is an array of floating-point numbers, to which noise can be added.
+
+    Sums in half precision are refused: one record can move a rounded sum by many sensitivities.
+    """
     for leaf in tree_leaves(tree):
         if array_api_compat.is_torch_array(leaf):
             floating = leaf.is_floating_point()
@@ -45,3 +48,5 @@ def require_floating(tree: Any) -> None:
             floating = type(leaf) is np.ndarray and leaf.dtype.kind == "f"  # not masked: noise must reach everything
         if not floating:
             raise TypeError(f"weighted_sum must give arrays of floating-point numbers, got {type(leaf).__name__}")
+        if leaf.dtype.itemsize < 4:
+            raise TypeError(f"weighted_sum must add up in float32 or float64, got {leaf.dtype}")

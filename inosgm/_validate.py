@@ -1,6 +1,7 @@
 """Checks that name the argument and say what to do. Values are shown where they are public, and only there."""
 
 import math
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,6 +10,8 @@ import numpy as np
 
 Array = Any
 """A numpy array or a torch tensor."""
+
+NUMBERS = (int, float, np.number)
 
 TINY, HUGE = 1e-50, 1e50
 """Sensitivities and tail lengths lie between them, so that no product of a few of them leaves float64."""
@@ -55,15 +58,39 @@ def floats(name: str, values: Any, like: Array | None = None) -> tuple[Any, Arra
 
 
 def numeric(name: str, values: Any) -> np.ndarray:
-    """Return values as a numpy array of real numbers, missing ones of a pandas table as NaN."""
+    """Return values as a numpy array of real numbers, missing ones of a pandas table as NaN.
+
+    Values may be records: what is said about them does not show how long a text among them is.
+    """
     if values is None:
         raise TypeError(f"{name} must be numbers, got None: is a `return` missing?")
     if hasattr(values, "to_numpy") and getattr(getattr(values, "dtype", None), "kind", "") in tuple("biuf"):
         return np.asarray(values.to_numpy(dtype=np.float64, na_value=np.nan))
+    if isinstance(values, list | tuple) and _holds_text(values):  # numpy would make room for the longest, N times
+        raise TypeError(f"{name} must be numbers, got text")
     array = np.asarray(values)
+    if array.dtype == object and array.size and all(isinstance(value, NUMBERS) for value in array.flat):
+        array = np.array([_saturated(value) for value in array.flat]).reshape(array.shape)
     if array.dtype.kind not in "biuf":
-        raise TypeError(f"{name} must be numbers, got values of type {array.dtype}")
+        raise TypeError(f"{name} must be numbers, got {kind_of(array.dtype)}")
     return array
+
+
+def kind_of(dtype: np.dtype[Any]) -> str:
+    """Say what an array holds, without the width of text, which is the length of somebody's."""
+    return "text" if dtype.kind in "UST" else f"values of type {dtype.name}"
+
+
+def _holds_text(values: Sequence[Any]) -> bool:
+    return any(isinstance(one, str | bytes) or (isinstance(one, list | tuple) and _holds_text(one)) for one in values)
+
+
+def _saturated(value: float) -> float:
+    """Return a number as float64, the largest one if it is a whole number beyond."""
+    try:
+        return float(value)
+    except OverflowError:
+        return sys.float_info.max if value > 0 else -sys.float_info.max
 
 
 def vector(name: str, values: Any) -> np.ndarray:

@@ -35,7 +35,8 @@ class Owners:
     Attributes:
         labels: The distinct labels, sorted; `epsilon[i]`, `delta[i]` and `sizes[i]` belong to `labels[i]`.
         sizes: Number of records of each owner.
-        of_record: Position in `labels` of the owner of each record.
+        of_record: Position in `labels` of the owner of each record; an error where owners were read from a file, or
+            given by numbers of records, and nobody has stated that the data are in that order (`rows_in_order`).
 
     Raises:
         ValueError: naming the owner or position and what to change.
@@ -52,6 +53,8 @@ class Owners:
     delta: np.ndarray
     _turns: np.ndarray
     """Whose records come first, second and so on, where only sizes were given."""
+    _unstated: np.ndarray
+    """Whose records would come first, second and so on, if it were stated that the data are in the order of a file."""
 
     def __init__(self, *, of_record: Any, epsilon: Any, delta: Any) -> None:
         labels, index = _index_labels("of_record", of_record)
@@ -82,11 +85,14 @@ class Owners:
         epsilon: str | float | Mapping[Any, float] = "epsilon",
         delta: str | float | Mapping[Any, float] = "delta",
         records: str | None = "records",
+        rows_in_order: bool = False,
     ) -> Self:
         """Read owners from a table: a pandas or pyarrow table, or a mapping from names to columns.
 
         A row is a record, in the order of the data. If the table has the column `records`, a row is an owner
-        instead, with that many records, numbered owner by owner.
+        instead, with that many records. Such numbers do not say whose a row of the data is: either a column of the
+        data names owners, or `rows_in_order` states that the records of the first owner come first, then those of the
+        second, and so on. Without either, plans and ledgers can be made, and nothing that looks at records.
 
         Args:
             table: The table.
@@ -94,6 +100,7 @@ class Owners:
             epsilon: The column that holds the budgets; a number or a mapping from label says them directly.
             delta: In the same forms.
             records: The column that counts the records of an owner; None says that every row is a record.
+            rows_in_order: States that the data are sorted like the table, where the table counts records.
 
         Raises:
             ValueError: for a column that is missing, an owner whose rows disagree, an impossible number.
@@ -125,13 +132,14 @@ class Owners:
             else column
             for argument, column in (("epsilon", epsilon), ("delta", delta))
         }
+        owners = cls.__new__(cls)
         if counted:
-            owners = cls.__new__(cls)
             counts = _counts(str(records), table[records], index.size)
-            owners._grant(labels, counts[np.argsort(index)], **budgets, _turns=index)
-            return owners
-        named = np.asarray(labels, dtype=object)[index] if isinstance(labels[0], str) else np.asarray(labels)[index]
-        return cls(of_record=named, **budgets)
+            order = "_turns" if rows_in_order or len(labels) == 1 else "_unstated"  # all rows are of the only owner
+            owners._grant(labels, counts[np.argsort(index)], **budgets, **{order: index})
+        else:
+            owners._grant(labels, np.bincount(index, minlength=len(labels)), **budgets, of_record=index)
+        return owners
 
     @classmethod
     def from_csv(
@@ -142,6 +150,7 @@ class Owners:
         epsilon: str | float | Mapping[Any, float] = "epsilon",
         delta: str | float | Mapping[Any, float] = "delta",
         records: str | None = "records",
+        rows_in_order: bool = False,
     ) -> Self:
         """Read owners from a CSV file whose first line names the columns, in UTF-8, separated by commas.
 
@@ -150,6 +159,9 @@ class Owners:
         Rows and arguments mean what they mean in `from_table`: by default the file has the columns `owner`,
         `epsilon` and `delta` and a row per record, or also `records` and a row per owner. Labels become whole
         numbers where every one of them is written like one (7, not 07), and stay text otherwise.
+
+        The file lies beside the data and may be sorted in another way, so `rows_in_order` must state that it is not,
+        also where it has a row per record, unless a column of the data names owners.
 
         Raises:
             ValueError: naming the file and what is wrong in it.
@@ -161,16 +173,46 @@ class Owners:
             columns = {name: values if name == owner else _parse(name, values) for name, values in columns.items()}
             if owner in columns:
                 columns[owner] = _whole_numbers(columns[owner])
-            return cls.from_table(columns, owner=owner, epsilon=epsilon, delta=delta, records=records)
+            how: dict[str, Any] = {"epsilon": epsilon, "delta": delta, "records": records}
+            owners = cls.from_table(columns, owner=owner, **how, rows_in_order=rows_in_order)
+            return owners if rows_in_order else owners._without_order()
         except (ValueError, TypeError) as error:
             name = path if isinstance(path, str | PathLike) else path.name
             why = "it must be text in UTF-8" if isinstance(error, UnicodeDecodeError) else _by_row(str(error))
             raise ValueError(f"{name} does not describe owners: {why}") from None
 
+    def _without_order(self) -> Self:
+        """Return the same owners, of whom it is not stated whose a row of the data is."""
+        if "of_record" not in self.__dict__ or len(self.labels) == 1:
+            return self
+        other = copy(self)
+        object.__setattr__(other, "_unstated", other.__dict__.pop("of_record"))
+        return other
+
+    def _order(self) -> np.ndarray:
+        """Return whose records come first, second and so on, where only sizes were given.
+
+        Raises:
+            ValueError: if it is not stated that the data are in this order.
+        """
+        if "_unstated" not in self.__dict__:
+            return self._turns
+        labels = [repr(self.labels[place]) for place in self._unstated[:2].tolist()]
+        words = ("the first row belongs to ", ", the second to ")
+        if self._unstated.size < self.n_records:
+            words = (f"the first {self.sizes[self._unstated[0]]} rows belong to ", ", those after them to ")
+        meaning = "".join(word + label for word, label in zip(words, labels, strict=True))
+        raise ValueError(
+            "owners do not say whose each row of the data is: name the column of the data that does (owner=, --owner), "
+            "or state that rows are in the order of the owners (rows_in_order=True, --rows-in-order): "
+            f"{meaning}, and so on"
+        )
+
     @cached_property
     def of_record(self) -> np.ndarray:
         """Position in `labels` of the owner of each record; made when first asked for, where only sizes were given."""
-        of_record = np.repeat(self._turns, self.sizes[self._turns])
+        turns = self._order()
+        of_record = np.repeat(turns, self.sizes[turns])
         of_record.setflags(write=False)
         return of_record
 
@@ -178,7 +220,7 @@ class Owners:
         """Return `of_record[start:stop]`, without all the others where only sizes were given."""
         if "of_record" in self.__dict__:
             return self.of_record[start:stop]
-        return self._turns[np.searchsorted(self._ends, np.arange(start, stop), side="right")]
+        return self._order()[np.searchsorted(self._ends, np.arange(start, stop), side="right")]
 
     @cached_property
     def places(self) -> Mapping[str, int]:
@@ -188,7 +230,7 @@ class Owners:
     @cached_property
     def _ends(self) -> np.ndarray:
         """The number of records up to and with each owner, where only sizes were given."""
-        return np.cumsum(self.sizes[self._turns])
+        return np.cumsum(self.sizes[self._order()])
 
     @property
     def n_records(self) -> int:
@@ -234,9 +276,9 @@ class Owners:
         return (
             isinstance(other, Owners)
             and self.labels == other.labels
-            and all(
-                np.array_equal(getattr(self, name), getattr(other, name)) for name in ("epsilon", "delta", "of_record")
-            )
+            and all(np.array_equal(getattr(self, name), getattr(other, name)) for name in ("epsilon", "delta", "sizes"))
+            and ("_unstated" in self.__dict__) == ("_unstated" in other.__dict__)
+            and ("_unstated" in self.__dict__ or np.array_equal(self.of_record, other.of_record))
         )
 
     def __hash__(self) -> int:
@@ -245,6 +287,13 @@ class Owners:
     def __repr__(self) -> str:
         counts = f"{len(self.labels)} owners, {self.n_records} records, {len(self.budgets)} budgets"
         return f"<Owners: {counts}, epsilon {self.epsilon.min():g} to {self.epsilon.max():g}>"
+
+
+def labels_at(labels: Sequence[Label], places: np.ndarray) -> np.ndarray:
+    """Return the label at each place; whole numbers beyond int64 as objects, since float64 would make some equal."""
+    exact = isinstance(labels[0], str) or all(-(1 << 63) <= label < 1 << 63 for label in labels)  # type: ignore[operator]
+    distinct: np.ndarray = np.array(labels, dtype=None if exact else object)
+    return np.asarray(distinct[places])
 
 
 def _index_labels(name: str, values: Any) -> tuple[tuple[Label, ...], np.ndarray]:

@@ -167,12 +167,28 @@ def test_a_fragment_that_comes_late_leaves_nothing(tmp_path, place):
 
 
 def test_partial_sums_that_were_left_go_with_the_next_call(tmp_path, place, monkeypatch):
-    monkeypatch.setattr(Store, "forget", lambda store, job: None)
+    monkeypatch.setattr(Store, "discard", lambda store, job: None)
     run(UpperTail, table_of(place), tmp_path / "s")
     assert partials(tmp_path / "s")
     monkeypatch.undo()
     run(UpperTail, table_of(place), tmp_path / "s")
     assert not partials(tmp_path / "s")
+
+
+def test_partial_sums_of_fragments_that_were_cut_otherwise_go_with_the_release(tmp_path, place, monkeypatch):
+    """A worker dies between arrays and result of its job; the same call, with larger fragments, needs neither."""
+
+    def dies(store, job, attempt, result):
+        store._records.replace(f"jobs/{job}/attempts/{attempt}/arrays.npz", b"records")
+        raise SystemExit
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Store, "commit", dies)
+        with pytest.raises(SystemExit):
+            run(UpperTail, table_of(place), tmp_path / "s")
+    assert list((tmp_path / "s").rglob("arrays.npz"))
+    assert same(run(UpperTail, table_of(place, megabytes=1), tmp_path / "s"), at_once(UpperTail))
+    assert not list((tmp_path / "s").rglob("arrays.npz"))
 
 
 def test_somebody_else_may_have_released_meanwhile(tmp_path, place):

@@ -77,7 +77,8 @@ def test_files_follow_each_other_by_name(tmp_path):
 def test_owners_by_size_are_found_without_an_entry_per_record(rows):
     labels, sizes = zip(*rows, strict=True)
     grants = {label: 1.0 + label for label in labels}
-    lean = Owners.from_table({"owner": labels, "records": sizes, "epsilon": list(grants.values())}, delta=1e-5)
+    table = {"owner": labels, "records": sizes, "epsilon": list(grants.values())}
+    lean = Owners.from_table(table, delta=1e-5, rows_in_order=True)
     each = Owners(of_record=np.repeat(labels, sizes), epsilon=grants, delta=1e-5)
     ends = sorted((sum(sizes) // 3, sum(sizes) * 2 // 3))
     found = [lean.of_range(*between) for between in ((0, ends[0]), (ends[0], ends[1]), (ends[1], sum(sizes)))]
@@ -90,7 +91,7 @@ def test_owners_by_size_are_found_without_an_entry_per_record(rows):
 
 def test_a_billion_records_of_three_owners_take_no_memory():
     table = {"owner": ["a", "b", "c"], "records": [10**9, 5, 7], "epsilon": [1, 2, 3]}
-    owners = Owners.from_table(table, delta=1e-5)
+    owners = Owners.from_table(table, delta=1e-5, rows_in_order=True)
     assert owners.n_records == 10**9 + 12
     assert owners.of_range(10**9 - 2, 10**9 + 7).tolist() == [0, 0, 1, 1, 1, 1, 1, 2, 2]
 

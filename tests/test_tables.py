@@ -274,7 +274,9 @@ class TestRefusals:
         place = tmp_path / "x.csv"
         place.write_text("wage,clinic\n1,a\n777\n2,b\n")
         owners = Owners(of_record=list("aab"), epsilon=1.0, delta=1e-5)
-        assert self.refusal(place, owners=owners) == f"row 1 of {place} has 1 fields, the first line names 2 columns"
+        assert self.refusal(place, owners=owners) == (
+            f"row 1 of {place} must have as many fields as the first line names columns, 2, got another number"
+        )
         place.write_text("wage,wage,clinic\n1,2,a\n")
         assert "names the column 'wage' twice" in self.refusal(place)
         place.write_text('wage,note\n1,a\n2,b"777\n3,a\n4,b\n')

@@ -66,6 +66,7 @@ ADULT_WORDS = {
 """The words of each column as the description of the data lists them; "?" says that one is missing."""
 
 
+@np.errstate(all="ignore")  # a warning would tell everybody about a record
 def within(values: np.ndarray, ranges: np.ndarray) -> np.ndarray:
     """Map each column's range to [-1, 1], and bound what lies far outside by -3 and 3.
 
@@ -96,7 +97,7 @@ def adult(root: Path) -> Dataset:
     table, *more = paths = located("adult", root)
     if not more:
         columns = _columns(table, read(table).decode(), (*ADULT_COLUMNS, "income", "split"))
-        test = np.array(columns["split"]) == "test"
+        test = np.array([part == "test" for part in columns["split"]])
     else:
         header = ",".join((*ADULT_COLUMNS, "income"))
         texts = ["\n".join([header, *_official(path)]) for path in paths]

@@ -46,7 +46,7 @@ class Numbers:
 
 
 class Labels:
-    """Text or whole numbers, as they are."""
+    """Whole numbers as Arrow has them, exactly; text as objects, each distinct one once, however long it is."""
 
     arrow = pa.string()
 
@@ -54,14 +54,19 @@ class Labels:
         """Return a column as labels."""
         require_complete(name, column, where)
         encoded = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
-        distinct = encoded.dictionary.to_pylist()
-        if not all(isinstance(label, str | int) for label in distinct):
+        kind, is_a = encoded.type.value_type, pa.types
+        if is_a.is_integer(kind):
+            whole: np.ndarray = decoded(column).to_numpy(zero_copy_only=False)
+            return whole
+        if not any(check(kind) for check in (is_a.is_string, is_a.is_large_string, is_a.is_string_view)):
             raise BadTable(f"column {name!r} must hold labels, text or whole numbers, got {column.type} at {where(0)}")
-        found = np.array(distinct) if distinct else np.empty(0, dtype=str)
-        indices: np.ndarray = encoded.indices.to_numpy(zero_copy_only=False)
-        if found.dtype.kind == "U" and "" in distinct:
-            raise BadTable(f"column {name!r} has a missing value at {where(_first(found[indices] == ''))}")
-        return found[indices] if distinct else found
+        distinct = encoded.dictionary.to_pylist()
+        found = np.fromiter(distinct, dtype=object, count=len(distinct))
+        labels: np.ndarray = found[encoded.indices.to_numpy(zero_copy_only=False)]
+        if not all(distinct):
+            missing = np.fromiter((not label for label in labels), dtype=bool, count=labels.size)
+            raise BadTable(f"column {name!r} has a missing value at {where(_first(missing))}")
+        return labels
 
 
 NUMBERS, LABELS = Numbers(), Labels()

@@ -2,7 +2,8 @@
 
 import csv
 import io
-from collections.abc import Iterator, Mapping
+import sys
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ HEAD = 1 << 20
 """How much of a file is looked at for the names of its columns and its first row."""
 
 BLOCK = 4 << 20
-"""How much is parsed at once."""
+"""How many bytes are parsed at once, where no line is longer."""
 
 LONGEST = 64 << 20
 """No line is longer, unless a quotation mark is missing."""
@@ -54,7 +55,11 @@ def csv_fragments(file: File, first_id: int, size: int) -> list[Fragment]:
 
 
 def csv_batches(file: File, fragment: Fragment, wanted: Mapping[str, pa.DataType]) -> Iterator[pa.RecordBatch]:
-    """Read columns of a fragment.
+    """Read columns of a fragment, a block of whole lines at a time.
+
+    Arrow parses copies in memory of its own, never a Python file or Python bytes. A thread of Arrow that releases a
+    Python object waits for the interpreter; if the interpreter is being finalized, it ends that thread inside a C++
+    destructor, and the process dies with exit code 134 after it has printed its whole answer.
 
     Args:
         file: The file.
@@ -66,41 +71,67 @@ def csv_batches(file: File, fragment: Fragment, wanted: Mapping[str, pa.DataType
         name: pa.bool_() if kind == pa.float64() and first[names.index(name)].lower() in BOOLEANS else kind
         for name, kind in wanted.items()
     }
-    read = pacsv.ReadOptions(column_names=names, block_size=BLOCK, use_threads=False)
+    read = pacsv.ReadOptions(column_names=names, block_size=BLOCK + LONGEST, use_threads=False)  # no block is larger
     parse = pacsv.ParseOptions(newlines_in_values=fragment.quoted)
     convert = pacsv.ConvertOptions(
-        include_columns=list(wanted), column_types=types, null_values=[""], strings_can_be_null=True
+        include_columns=list(types), column_types=types, null_values=[""], strings_can_be_null=True
     )
     try:
-        with file.open() as stream:
-            stream.seek(fragment.start)
-            if file.packed:
-                source = pa.PythonFile(stream, mode="r")
-            else:
-                source = pa.BufferReader(stream.read(fragment.stop - fragment.start))
-            with pacsv.open_csv(source, read, parse, convert) as batches:
-                yield from batches
+        cut = _counted if fragment.quoted else _ended
+        for block, _ in _blocks(file, BLOCK, cut, fragment.start, fragment.stop):
+            yield from pacsv.read_csv(in_arrow_memory(block), read, parse, convert).to_batches()
     except pa.ArrowInvalid:  # its words show records
         raise _explained(file, fragment, names, types) from None
+
+
+def in_arrow_memory(block: bytes) -> pa.Buffer:
+    """Return a copy of bytes that belongs to Arrow alone."""
+    copy = pa.allocate_buffer(len(block))
+    memoryview(copy).cast("B")[:] = block
+    return copy
 
 
 def _lines(file: File, size: int) -> Iterator[tuple[int, int, bool]]:
     """Yield, block by block, where its last line ends, how many lines it has that are not empty, and whether there are
     quotation marks; a line end with an odd number of them before it is part of a field.
     """
-    position, rest = 0, b""
+    position = 0
+    for block, lines in _blocks(file, size, _counted):
+        position += len(block)
+        yield position, lines, b'"' in block
+
+
+def _blocks(
+    file: File, size: int, cut: Callable[[bytes], tuple[int, int]], start: int = 0, stop: int | None = None
+) -> Iterator[tuple[bytes, int]]:
+    """Yield blocks of whole lines of a range of bytes, and how many lines each has.
+
+    Args:
+        file: The file.
+        size: How many bytes are read at a time.
+        cut: Returns how many whole lines a block has, and where the last one ends.
+        start: The first byte.
+        stop: The byte after the last one; None for all.
+    """
+    rest, left = b"", sys.maxsize if stop is None else stop - start
     with file.open() as stream:
-        while read := stream.read(size):
+        stream.seek(start)
+        while read := stream.read(min(size, left)):
+            left -= len(read)
             block = rest + read
-            lines, end = _counted(block)
-            position += end
+            lines, end = cut(block)
             if end:
-                yield position, lines, b'"' in block[:end]
+                yield block[:end], lines
             rest = block[end:]
             if len(rest) > LONGEST:
                 raise BadTable(f"{file.path} has no line end within {LONGEST >> 20} MB: is a quotation mark missing?")
     if rest.strip():
-        yield position + len(rest), 1, b'"' in rest
+        yield rest, 1
+
+
+def _ended(block: bytes) -> tuple[int, int]:
+    """Return where the last line of a block ends that has no quotation marks; nobody asks how many there are."""
+    return 0, block.rfind(b"\n") + 1
 
 
 def _counted(block: bytes) -> tuple[int, int]:
@@ -123,14 +154,24 @@ def _head(file: File) -> tuple[list[str], list[str]]:
     with file.open() as stream:
         text = stream.read(HEAD).decode("utf-8-sig", errors="replace")
     rows = (row for row in csv.reader(io.StringIO(text, newline="")) if row)
-    names = [name.strip() for name in next(rows, [])]
+    names = [name.strip() for name in _next(rows)]
     if not names:
         raise BadTable(f"{file.path} is empty: its first line must name the columns")
     twice = {name for name in names if names.count(name) > 1}
+    if twice and any(map(is_number, names)):  # the first record, perhaps
+        raise BadTable(f"{file.path} must name its columns in its first line, each once, got a number there")
     if twice:
         raise BadTable(f"{file.path} names the column {min(twice)!r} twice")
-    first = [*next(rows, []), *([""] * len(names))]
+    first = [*_next(rows), *([""] * len(names))]
     return names, [field.strip() for field in first[: len(names)]]
+
+
+def _next(rows: Iterator[list[str]]) -> list[str]:
+    """Return the next row; nothing if there is none, or if one of its fields is too long for Python's reader."""
+    try:
+        return next(rows, [])
+    except csv.Error:
+        return []
 
 
 def _end_of_header(file: File) -> int:
@@ -149,9 +190,12 @@ def _explained(file: File, fragment: Fragment, names: list[str], types: Mapping[
         text = stream.read(fragment.stop - fragment.start).decode(errors="replace")
     places = [(names.index(name), name, kind) for name, kind in types.items() if kind != pa.string()]
     rows = (row for row in csv.reader(io.StringIO(text, newline="")) if row)
-    for position, row in enumerate(rows):
+    for position, row in enumerate(iter(lambda: _next(rows), [])):
         if len(row) != len(names):
-            return BadTable(f"{fragment.at(position)} has {len(row)} fields, the first line names {len(names)} columns")
+            return BadTable(
+                f"{fragment.at(position)} must have as many fields as the first line names columns, {len(names)}, got "
+                "another number"
+            )
         for place, name, kind in places:
             if not _readable(row[place], kind):
                 what = "numbers" if kind == pa.float64() else "true and false, as its first row does"
@@ -162,8 +206,13 @@ def _explained(file: File, fragment: Fragment, names: list[str], types: Mapping[
 def _readable(field: str, kind: pa.DataType) -> bool:
     if kind == pa.bool_():
         return field.strip().lower() in (*BOOLEANS, "0", "1", "")
+    return not field or is_number(field)
+
+
+def is_number(field: str) -> bool:
+    """Say whether a text is that of a number."""
     try:
-        float(field or 0)
+        float(field)
     except ValueError:
         return False
     return "_" not in field  # which Python reads

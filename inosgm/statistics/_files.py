@@ -1,6 +1,8 @@
 """Files of tables: on a disk, or wherever fsspec reaches."""
 
+import gzip
 import os
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -47,8 +49,11 @@ class File:
             opened: Any = files.open(name, "rb", compression="gzip" if self.packed else None)
         except OSError as error:
             raise Unreadable(f"{self.path} cannot be read here: {error.strerror or type(error).__name__}") from None
-        with opened:
-            yield opened
+        try:
+            with opened:
+                yield opened
+        except (EOFError, gzip.BadGzipFile, zlib.error):  # whose words may hold a checksum of records
+            raise BadTable(f"{self.path} must be a whole gzip file, and is not: copy it again") from None
 
     def token(self) -> str:
         """Return what changes with the file: its size, and when it was written or what its store calls this version."""

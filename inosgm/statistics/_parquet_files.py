@@ -45,6 +45,6 @@ def parquet_batches(file: File, fragment: Fragment, columns: Iterable[str], rows
 
 def _opened(file: File, stream: object) -> pq.ParquetFile:
     try:
-        return pq.ParquetFile(stream)
+        return pq.ParquetFile(stream, pre_buffer=False)  # or else threads of Arrow read it: see `csv_batches`
     except pa.ArrowException as error:
         raise BadTable(f"{file.path} is not a Parquet file that can be read ({type(error).__name__})") from None

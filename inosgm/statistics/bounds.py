@@ -34,6 +34,8 @@ class Bounds:
             raise ValueError(f"bounds must be two numbers, the smaller one first, got {bounds!r}") from None
         if not low < high:
             raise ValueError(f"bounds must be the smaller number first, then the larger one, got {low:g} and {high:g}")
+        if not high / 2 - low / 2 > 0:
+            raise ValueError(f"bounds must be further apart than the smallest float64, got {low:g} and {high:g}")
         return cls(low, high)
 
     @property
@@ -52,8 +54,12 @@ class Bounds:
 
 
 def numbers(values: Any) -> np.ndarray:
-    """Return a column of numbers, or several, as float64."""
-    return _validate.numeric("values", values).astype(np.float64, copy=False)
+    """Return a column of numbers, or several, as float64; finite ones stay finite."""
+    array = _validate.numeric("values", values)
+    if array.dtype.itemsize > 8:  # extended precision, which has larger numbers
+        most = np.finfo(np.float64).max
+        array = np.where(np.isfinite(array), np.clip(array, -most, most), array)
+    return array.astype(np.float64, copy=False)
 
 
 def require_numbers(values: Any, name: str = "values", columns: int | None = None) -> None:

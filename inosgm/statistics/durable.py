@@ -152,32 +152,29 @@ class _Asking:
         """Answer a stage, or go on with it."""
         spec = self._spec(number, stage, plan)
         values = self._released(number, plan.steps)
-        if len(values) == plan.steps:
-            estimate = stage.statistic(plan, **stage.parameters).after(values).estimate()
-        else:
+        if len(values) < plan.steps:
             job = self.store.add(spec, self.keys[number])
-            books = _Books(self.store, job, plan, self.ledger)
-            statistic = stage.statistic(plan, key=self.store.key(job), ledger=books, **stage.parameters)
-            statistic.after(values)
-            while statistic.released < plan.steps:
-                self._release(number, spec, statistic)
-            estimate = statistic.estimate()
+            key, books = self.store.key(job), _Books(self.store, job, plan, self.ledger)
+            while len(values) < plan.steps:
+                statistic = stage.statistic(plan, key=key, ledger=books, **stage.parameters).after(values)
+                values.append(self._release(number, spec, statistic))
+        estimate = stage.statistic(plan, **stage.parameters).after(values).estimate()
         self._finish(spec.id, estimate, plan.steps)
         return estimate
 
-    def _release(self, number: int, spec: JobSpec, statistic: Statistic) -> None:
-        """Release the next round, unless somebody else has just done it."""
+    def _release(self, number: int, spec: JobSpec, statistic: Statistic) -> np.ndarray:
+        """Return the released sum of the next round: release it, unless somebody else has just done it."""
         name = f"released-{number}-{statistic.released}.json"
         task = RoundTask(self.store, spec, statistic, self.table, self.owners)
         try:
             total = self._sum(task)
         except LookupError:  # forgotten, so somebody has released it
-            statistic.after([np.asarray(self.store.claimed(name)["value"])])
-            return
-        value = np.asarray(statistic.release(total).value)
-        known = self.store.claim(name, {"value": value.tolist()})
-        statistic.observe(np.asarray(known["value"], dtype=np.float64))
-        self._forget(spec.id, statistic.released)
+            known = self.store.claimed(name)
+        else:
+            value = np.asarray(statistic.release(total).value)
+            known = self.store.claim(name, {"value": value.tolist()})
+            self._forget(spec.id, statistic.released)
+        return np.asarray(known["value"], dtype=np.float64)
 
     def _sum(self, task: RoundTask) -> OrderedSum:
         """Return the whole sum of a round, of parts that jobs make. NOT PRIVATE."""
@@ -233,12 +230,16 @@ class _Asking:
         self._forget(job, rounds)
 
     def _forget(self, stage: str, rounds: int) -> None:
-        """Delete the partial sums of rounds that are released, and no others: somebody may be at the next round."""
+        """Delete the partial sums of rounds that are released, and no others: somebody may be at the next round.
+
+        A job without a result was not needed: the table was cut into other fragments then. Its attempts may have left
+        sums all the same.
+        """
         for job, state in self.store.states().items():
-            if state.done and state.arrays:
+            if state.arrays or not (state.done or state.forgotten):
                 about = self.store.spec(job).configuration
                 if about.get("stage") == stage and about["round"] < rounds:
-                    self.store.forget(job)
+                    self.store.discard(job)
 
 
 class _Books:

@@ -1,6 +1,7 @@
 """How many records fall into public bins, or belong to public groups."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ from inosgm import _validate
 from inosgm.contributions import Cells
 from inosgm.owners import Label, Owners
 from inosgm.plan import Plan
+from inosgm.statistics._in_memory import column_of, is_whole
 from inosgm.statistics.asking import ask, single
 from inosgm.statistics.bounds import numbers, require_numbers
 from inosgm.statistics.estimate import Estimate
@@ -106,7 +108,7 @@ class Histogram(_Counts):
         **options: Any,
     ) -> None:
         self.edges, self.stratified = _validate.vector("edges", edges), stratified
-        if self.edges.size < 2 or not (np.diff(self.edges) > 0).all():
+        if self.edges.size < 2 or not (self.edges[1:] > self.edges[:-1]).all():
             raise ValueError(
                 f"edges must be two or more numbers that ascend, got {_validate.some(self.edges.tolist())}"
             )
@@ -174,21 +176,23 @@ class GroupCounts(_Counts):
         **options: Any,
     ) -> None:
         self.categories, self.other, self.stratified = _names(categories), other, stratified
-        names = [str(name) for name in self.categories.tolist()]
+        names = [str(name) for name in self.categories]
         if other is not None and (not isinstance(other, str) or other in names):
             raise ValueError(f"other must be text, and no name of a category, got {other!r}")
         self._names = [*names, *([] if other is None else [other])]
-        self._ascending = np.argsort(self.categories)
+        self._places = {name: place for place, name in enumerate(self.categories)}
         self._size = len(self._names)
         super().__init__(plan, owners, bins=self._size, by_owner=stratified, **options)
 
     def check(self, batch: Any) -> None:
         """Raise for labels that are missing, of another kind, or no category while there is no cell for others."""
-        cells = self._cells_of(batch)
-        unknown = cells == self.categories.size
-        if self.other is None and unknown.any():
+        if self.other is not None:
+            _require_labels(column_of(batch), text=isinstance(self.categories[0], str))
+            return
+        unknown = self._cells_of(batch) == len(self.categories)
+        if unknown.any():
             raise ValueError(
-                f"values must be categories ({_validate.some(self.categories.tolist())}), got another one at position "
+                f"values must be categories ({_validate.some(self.categories)}), got another one at position "
                 f"{int(np.argmax(unknown))}: name all categories, or count the others together"
             )
 
@@ -204,14 +208,26 @@ class GroupCounts(_Counts):
 
     def _cells_of(self, batch: Any) -> np.ndarray:
         """Return the position of each record's category; of others, the number of categories."""
-        labels = _labels(batch, text=self.categories.dtype.kind == "U")
-        ordered = self.categories[self._ascending]
-        places = np.minimum(np.searchsorted(ordered, labels), ordered.size - 1)
-        return np.where(ordered[places] == labels, self._ascending[places], ordered.size)
+        column = column_of(batch)
+        _require_labels(column, text=isinstance(self.categories[0], str))
+        if column.dtype.kind in "iu":
+            return _found(column, self._places)
+        return np.fromiter(map(self._places.get, column.tolist(), repeat(len(self._places))), np.int64, column.size)
 
 
-def _names(categories: Any) -> np.ndarray:
-    """Return names that differ, as an array.
+def _found(column: np.ndarray, places: Mapping[Label, int]) -> np.ndarray:
+    """Return the place of each whole number, or the number of places, all compared in the type of the column."""
+    limits = np.iinfo(column.dtype)
+    known = sorted(int(name) for name in places if limits.min <= int(name) <= limits.max)
+    if not known:
+        return np.full(column.size, len(places), dtype=np.int64)
+    ordered = np.array(known, dtype=column.dtype)
+    nearest = np.minimum(np.searchsorted(ordered, column), ordered.size - 1)
+    return np.where(ordered[nearest] == column, np.array([places[name] for name in known])[nearest], len(places))
+
+
+def _names(categories: Any) -> tuple[Label, ...]:
+    """Return names that differ.
 
     Raises:
         TypeError: for anything but text, or whole numbers.
@@ -219,42 +235,36 @@ def _names(categories: Any) -> np.ndarray:
     """
     if isinstance(categories, str) or not len(categories):
         raise ValueError(f"categories must be a list of names, got {categories!r}")
-    names = list(categories)
-    kinds = {str if isinstance(name, str) else int if _is_whole(name) else None for name in names}
+    names = [int(name) if is_whole(type(name)) else name for name in categories]
+    kinds = {str if isinstance(name, str) else int if is_whole(type(name)) else None for name in names}
     if None in kinds or len(kinds) > 1:
         raise TypeError(f"categories must be all text or all whole numbers, got {_validate.some(names)}")
     if len(set(names)) < len(names):
         raise ValueError(f"categories must differ, got {_validate.some(names)}")
-    return np.array(names)
+    return tuple(names)
 
 
-def _is_whole(value: Any) -> bool:
-    return isinstance(value, int | np.integer) and not isinstance(value, bool)
-
-
-def _labels(values: Any, *, text: bool) -> np.ndarray:
-    """Return a column of labels as text, or as whole numbers.
+def _require_labels(column: np.ndarray, *, text: bool) -> None:
+    """Raise unless a column holds labels that are all text, or all whole numbers.
 
     Raises:
-        TypeError: for labels of another kind.
-        ValueError: for missing ones, and for anything but one label per record.
+        TypeError: for a column of another kind.
+        ValueError: for missing labels, single ones of another kind, and anything but one label per record.
     """
-    array = np.asarray(values)
-    if array.ndim != 1:
-        raise ValueError(f"values must be one label per record, got shape {array.shape}")
-    if not array.size:
-        return np.empty(0, dtype=np.str_ if text else np.int64)
-    if array.dtype.kind in ("UT" if text else "iu"):
-        return array.astype(np.str_, copy=False) if text else array
-    if array.dtype == object:
-        bad = np.array([not (isinstance(value, str) if text else _is_whole(value)) for value in array.tolist()])
-        if not bad.any():
-            return array.astype(np.str_ if text else np.int64)
+    if column.ndim != 1:
+        raise ValueError(f"values must be one label per record, got shape {column.shape}")
+    if not column.size or column.dtype.kind in ("UT" if text else "iu"):
+        return
+    if column.dtype != object:
+        what, got = "text" if text else "whole numbers", _validate.kind_of(column.dtype)
+        raise TypeError(f"values must be {what}, as the categories are, got {got}")
+    wanted = {kind: issubclass(kind, str) if text else is_whole(kind) for kind in set(map(type, column))}
+    if not all(wanted.values()):
+        bad = next(place for place, label in enumerate(column) if not wanted[type(label)])
         raise ValueError(
             "values must be labels of the kind of the categories, got a missing or another one at position "
-            f"{int(np.argmax(bad))}: fill it in, or leave such records out"
+            f"{bad}: fill it in, or leave such records out"
         )
-    raise TypeError(f"values must be {'text' if text else 'whole numbers'}, as the categories are, got {array.dtype}")
 
 
 def private_histogram(

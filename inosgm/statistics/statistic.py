@@ -131,10 +131,26 @@ class Statistic(Streaming):
         self.learned(value)
 
     def after(self, values: Sequence[np.ndarray]) -> Self:
-        """Go on after rounds that were released elsewhere, by this statistic with this plan and key."""
+        """Go on after rounds that were released elsewhere, by this statistic with this plan and key.
+
+        Args:
+            values: The released sums, from the first round on.
+
+        Raises:
+            RuntimeError: for a statistic that has released or observed a round itself: a round that is released twice
+                would be charged once.
+            ValueError: for more values than the plan has steps.
+        """
+        if self._count.released or self.observed:
+            raise RuntimeError(
+                f"after needs a new statistic, and this one has released {self._count.released} rounds and observed "
+                f"{len(self.observed)}: make another one with the same plan and parameters"
+            )
+        if len(values) > self._plan.steps:
+            raise ValueError(f"values must be those of at most {self._plan.steps} rounds, got {len(values)}")
         for value in values:
             self.observe(np.asarray(value, dtype=np.float64))
-        self._released = self._charged = len(self.observed)
+        self._count.released = self._count.charged = len(values)
         return self
 
     @cached_property

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple, Protocol, Self
 
 import numpy as np
@@ -10,9 +11,11 @@ import pyarrow as pa
 from inosgm import _validate
 from inosgm.owners import Owners
 from inosgm.statistics._columns import LABELS, NUMBERS, Form, positions, require_finite
-from inosgm.statistics._csv_files import csv_batches, csv_columns, csv_fragments
+from inosgm.statistics._csv_files import csv_batches, csv_columns, csv_fragments, is_number
 from inosgm.statistics._files import File, files_at
+from inosgm.statistics._in_memory import column_of
 from inosgm.statistics._parquet_files import parquet_batches, parquet_columns, parquet_fragments
+from inosgm.statistics.bounds import numbers
 from inosgm.statistics.fragments import MEGABYTES, BadTable, Fragment, Unreadable
 
 __all__ = ["LABELS", "NUMBERS", "BadTable", "Batch", "Fragment", "Table", "Unreadable"]
@@ -97,11 +100,14 @@ class Table:
         return cls(source, source.cut(size), owner)
 
     def check(self, owners: Owners) -> None:
-        """Raise if there are other numbers of rows than of records that the owners have.
+        """Raise if the number of rows is not that of the owners' records, or if nothing says whose a row is.
 
         Raises:
             BadTable: saying how many.
+            ValueError: for a table without a column of owners, and owners who do not state the order of rows.
         """
+        if self.owner is None:
+            owners.of_range(0, 0)
         if self.rows != owners.n_records:
             raise BadTable(
                 f"the table must have a row per record of its owners, got {self.rows} rows for {owners.n_records} "
@@ -162,14 +168,15 @@ class _Arrays:
     """Rows of an array."""
 
     def __init__(self, data: Any) -> None:
-        values = np.asarray(data.detach().cpu() if hasattr(data, "detach") else data)
+        values = column_of(data)
         if values.ndim not in (1, 2):
             raise TypeError(f"data must be a vector or a matrix with a row per record, got shape {values.shape}")
-        if values.dtype.kind == "O" and all(isinstance(value, str) for value in values.flat):
-            values = values.astype(str)
-        if values.dtype.kind not in "biufUT":
-            raise TypeError(f"data must be numbers, or text for labels, got values of type {values.dtype}")
-        self._values = values
+        self._text = all(isinstance(value, str) for value in values.flat) if values.dtype == object else False
+        if values.dtype == object and not self._text:
+            _validate.numeric("data", values)
+        elif values.dtype.kind not in "biufUTO":
+            raise TypeError(f"data must be numbers, or text for labels, got {_validate.kind_of(values.dtype)}")
+        self._values, self._text = values, self._text or values.dtype.kind in "UT"
 
     def cut(self, size: int) -> list[Fragment]:
         """Return ranges of rows."""
@@ -180,16 +187,19 @@ class _Arrays:
         for start in range(fragment.start, fragment.stop, ROWS):
             values = self._values[start : min(start + ROWS, fragment.stop)]
             if form is NUMBERS:
-                if values.dtype.kind in "UT":
+                if self._text:
                     raise BadTable(f"data must be numbers, got text at position {start}")
-                values = values.astype(np.float64, copy=False)
+                values = numbers(values)
                 require_finite("data", values, fragment.after(start - fragment.start))
             yield values, None
 
     def parts(self, fragments: Iterable[Fragment]) -> Iterator[Any]:
         """Yield all values."""
         yield repr((self._values.dtype.str, self._values.shape)).encode()
-        yield np.ascontiguousarray(self._values).view(np.uint8)
+        if self._values.dtype == object:
+            yield from (str(value).encode() for value in self._values.flat)
+        else:
+            yield np.ascontiguousarray(self._values).view(np.uint8)
 
 
 class _Memory:
@@ -306,6 +316,8 @@ def _require_columns(place: str, present: Sequence[Any], wanted: Sequence[str]) 
     """Raise for the first column that is not there."""
     for name in wanted:
         if name not in present:
+            if any(isinstance(other, str) and is_number(other) for other in present):  # a record, perhaps
+                raise BadTable(f"{place} has no column {name!r}: does its first line name the columns?")
             shown = _validate.some(list(present)) or "none"
             raise BadTable(f"{place} has no column {name!r}, its columns are {shown}: all files of a table need it")
 
@@ -314,7 +326,10 @@ def _arrow(name: str, values: Any) -> pa.ChunkedArray:
     """Return a column of any library."""
     if isinstance(values, pa.ChunkedArray | pa.Array):
         return values
+    for kind in (None, pa.uint64()):  # which arrow does not think of where it finds whole numbers
+        with suppress(pa.ArrowInvalid, pa.ArrowTypeError, TypeError, OverflowError):  # whose words show values
+            return pa.array(values, type=kind, from_pandas=True)
     try:
-        return pa.array(values, from_pandas=True)
-    except (pa.ArrowInvalid, pa.ArrowTypeError, TypeError):
+        return pa.array(_validate.numeric(name, values), type=pa.float64())  # whole numbers of any size
+    except TypeError:
         raise BadTable(f"column {name!r} must hold values of one kind, got several, or something else") from None
