@@ -1,5 +1,5 @@
 """Run the command line as `python -m inosgm`."""
 
-from inosgm.cli import main
+from inosgm.cli import program
 
-main()
+program()

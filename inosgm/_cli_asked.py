@@ -3,6 +3,7 @@
 import csv
 import json
 import os
+import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from inosgm._cli_options import Voice
+from inosgm._cli_options import Voice, refuse
 
 if TYPE_CHECKING:
     from inosgm._cli_watched import Watched
@@ -33,6 +34,7 @@ class Asked:
         parameters: Of the question.
         owners: The CSV of the owners.
         owner: The column of the table that names the owner of every row.
+        rows_in_order: Whether it is stated that rows belong to owners in the order of the CSV.
         delta: One delta for all owners.
         ledger: The file that is charged.
         share: Which part of every owner's epsilon it may cost.
@@ -52,6 +54,7 @@ class Asked:
     owners: Path
     voice: Voice
     owner: str | None = None
+    rows_in_order: bool = False
     delta: float | None = None
     ledger: Path | None = None
     share: float = 1.0
@@ -72,6 +75,8 @@ def answer(asked: Asked, executor: "Executor") -> None:
     from inosgm._refusals import BudgetExceeded
 
     _require_places(asked)
+    if asked.owner is not None:
+        refuse("does not go with --owner, which says whose each row is", rows_in_order=asked.rows_in_order or None)
     _validate.number("share", asked.share, above=0, most=1)
     table = Watched.of(asked.table, asked.columns, asked.owner)
     granting, owners = _owners(asked, table)
@@ -185,6 +190,8 @@ def _spelled(parameters: Mapping[str, Any], table: "Watched", owners: "Owners") 
 def _require_places(asked: Asked) -> None:
     """Raise for an output that cannot be written, or would overwrite what is read."""
     if asked.output is None:
+        if sys.stdout is None:
+            raise ValueError("stdout is closed, so nobody would see the answer: open it, or name a file with --output")
         return
     for name, other in (("table", asked.table), ("--owners", asked.owners), ("--ledger", asked.ledger)):
         if other is not None and asked.output.resolve() == Path(other).resolve():
@@ -198,12 +205,8 @@ def _owners(asked: Asked, table: "Watched") -> tuple["Owners", "Owners"]:
     from inosgm.owners import Owners
 
     delta = "delta" if asked.delta is None else asked.delta
-    granting = Owners.from_csv(asked.owners, delta=delta)
+    granting = Owners.from_csv(asked.owners, delta=delta, rows_in_order=asked.rows_in_order)
     counted = "records" in _header(asked.owners)
-    if table.owner is None and counted:
-        asked.voice.tell(
-            f"no --owner: rows of the table are taken in the order of {asked.owners}, {_in_order(granting)}"
-        )
     if table.owner is None or counted:
         return granting, granting
     if granting.n_records > len(granting.labels):
@@ -212,15 +215,6 @@ def _owners(asked: Asked, table: "Watched") -> tuple["Owners", "Owners"]:
         f"{asked.owners} has no column records: counting the rows of every owner, which are taken as public"
     )
     return granting, _counted(asked, table, granting)
-
-
-def _in_order(owners: "Owners") -> str:
-    """Say whose the first rows of a table are."""
-    first = int(owners.of_range(0, 1)[0])
-    number = int(owners.sizes[first])
-    then = owners.of_range(number, number + 1)[:1].tolist() if number < owners.n_records else []
-    more = "".join(f", those after them of {owners.labels[place]}" for place in then)
-    return f"the first {number} are of {owners.labels[first]}{more}"
 
 
 def _counted(asked: Asked, table: "Watched", granting: "Owners") -> "Owners":
@@ -305,7 +299,10 @@ def _show(asked: Asked, estimate: "Estimate") -> None:
 
     about = {"question": asked.question, "table": asked.table, "columns": list(asked.columns), "share": asked.share}
     values = {**about, "parameters": dict(asked.parameters), **estimate.to_dict()}
-    asked.voice.result(lambda: shown(estimate, asked.columns), lambda: values)
     if asked.output is not None:
         write_durably(asked.output, json.dumps(values).encode() + b"\n")
+    kept = "the same command shows the result" if asked.store is not None else ""
+    kept = kept if asked.output is None else f"the result is in {asked.output}"
+    asked.voice.result(lambda: shown(estimate, asked.columns), lambda: values, kept=kept)
+    if asked.output is not None:
         asked.voice.tell(f"written to {asked.output}")

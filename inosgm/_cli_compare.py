@@ -43,8 +43,8 @@ MethodsOption = Annotated[
     str | None,
     typer.Option(
         "--methods",
-        help=f"Which, with commas, of {NAMES}; or all. Of one file else the first three. azb-weak breaks budgets, and "
-        "asc-published is in another unit of privacy.",
+        help=f"Which, with commas, of {NAMES}; or all. Of one file else the first three. All are without azb-weak, "
+        "which breaks budgets, and asc-published, which is in another unit of privacy: name them, too (all,azb-weak).",
     ),
 ]
 TuneOption = Annotated[
@@ -122,19 +122,22 @@ def _named(
 
 
 def _chosen(methods: str | None, configs: "dict[str, TrainingConfig]", voice: Voice) -> list[str]:
-    """Return the methods that are asked for; of all, those that the files have what it takes for, and say which not."""
+    """Return the methods that are asked for; `all` are those that the files have what it takes for. Say which not."""
     from inosgm.runs.comparing import fitting
     from inosgm.runs.methods import USUAL
 
     if methods is None:
         return list(USUAL)
-    if methods != "all":
-        return [name.strip() for name in methods.split(",") if name.strip()]
+    named = [name.strip() for name in methods.split(",") if name.strip()]
+    if "all" not in named:
+        return named
     config, *_ = configs.values()
     names, reasons = fitting(config)
+    more = [name for name in named if name != "all" and name not in names]
     for name, reason in reasons.items():
-        voice.tell(f"without {name}: {reason}")
-    return names
+        if name not in more:
+            voice.tell(f"without {name}: {reason}")
+    return [*names, *more]
 
 
 def _failed(found: "Comparison") -> list[str]:

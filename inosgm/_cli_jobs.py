@@ -24,11 +24,13 @@ def status(
     quiet: QuietOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Say which jobs of a store are done, running, failed and left; reads the store alone."""
+    """Say which jobs of a store are done, running, failed and left; secrets that jobs that are done have left go."""
     from inosgm.jobs import Store
     from inosgm.jobs.status import status as look
 
-    found = look(Store(store))
+    place = Store(store)
+    place.sweep()
+    found = look(place)
     Voice(as_json=as_json, quiet=quiet).result(lambda: found.report(tracebacks=tracebacks), found.to_dict)
 
 
@@ -54,6 +56,7 @@ def summary(
     voice, place = Voice(as_json=as_json, quiet=quiet), Store(store)
     if not place.exists():
         raise FileNotFoundError(f"there is no store at {place.uri}")
+    place.sweep()
     if holds_sweep(place):
         if figure is not None:
             raise ValueError(

@@ -30,10 +30,11 @@ def grant(
     file: Annotated[Path, typer.Argument(help="The ledger.")],
     owners: Annotated[Path, typer.Argument(help="CSV with the columns owner, epsilon and delta, a row per owner.")],
     delta: DeltaOption = None,
+    add_owners: Annotated[bool, typer.Option("--add-owners", help="Add owners that the ledger does not know.")] = False,
     quiet: QuietOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Write new budgets of some owners into a ledger, or of new owners; what was spent stays spent.
+    """Write new budgets of some owners into a ledger; what was spent stays spent.
 
     A run keeps to its plan: give its owners new budgets with `inosgm revise`.
     """
@@ -48,7 +49,8 @@ def grant(
     known = ledger.labels
     meant = _labels.recognised(read.labels, known)
     numbers = {"epsilon": read.epsilon, "delta": read.delta}
-    ledger.grant(Owners.from_table({"owner": [meant[label] for label in read.labels], **numbers}))
+    granting = Owners.from_table({"owner": [meant[label] for label in read.labels], **numbers})
+    ledger.grant(granting, add_owners=add_owners)
     voice = Voice(as_json=as_json, quiet=quiet)
     new = [label for label in meant.values() if label not in set(known)]
     if new:

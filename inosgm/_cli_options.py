@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -83,9 +84,33 @@ class Voice:
         if not self.quiet:
             typer.echo(line, err=self.as_json)
 
-    def result(self, text: Callable[[], str], values: Callable[[], Mapping[str, Any]]) -> None:
-        """Say the result, for people or for machines: only one of both is made."""
-        typer.echo(json.dumps(_finite(values()), allow_nan=False) if self.as_json else text())
+    def result(
+        self,
+        text: Callable[[], str],
+        values: Callable[[], Mapping[str, Any]],
+        *,
+        kept: str = "the same command shows the result",
+    ) -> None:
+        """Say the result, for people or for machines: only one of both is made.
+
+        Where stdout cannot be written to (its reader has ended, its disk is full), the command ends with 1.
+
+        Args:
+            text: Makes the result for people.
+            values: Makes the result for machines.
+            kept: How to see the result later. A result that is kept nowhere, and was paid for, goes to stderr if stdout
+                does not take it.
+        """
+        told = json.dumps(_finite(values()), allow_nan=False) if self.as_json else text()
+        try:
+            typer.echo(told)
+        except OSError as error:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # or else the end of Python writes once more, and fails
+            if kept and isinstance(error, BrokenPipeError):  # `| head` has all that it wants
+                raise typer.Exit(1) from None
+            instead = kept or f"the result, which was paid for, is\n{told}"
+            typer.echo(f"error: stdout cannot be written to ({(error.strerror or '').lower()}): {instead}", err=True)
+            raise typer.Exit(1) from None
 
 
 def _finite(value: Any) -> Any:

@@ -1,6 +1,5 @@
 """The command that runs commands written in a YAML file."""
 
-import re
 import shlex
 from pathlib import Path
 from typing import Annotated
@@ -8,6 +7,7 @@ from typing import Annotated
 import typer
 
 from inosgm._cli_options import QuietOption, Voice
+from inosgm._supervised import without_key
 
 
 def run(
@@ -27,11 +27,6 @@ def run(
     contexts = [one.command.make_context(one.path[-1], list(one.words), parent=root) for one in written]
     voice = Voice(as_json=True, quiet=quiet)  # this goes to stderr, what commands say to stdout
     for one, inner in zip(written, contexts, strict=True):
-        voice.tell(f"$ {shlex.join(['inosgm', *one.path, *map(_without_key, one.words)])}")
+        voice.tell(f"$ {shlex.join(['inosgm', *one.path, *map(without_key, one.words)])}")
         with inner:
             one.command.invoke(inner)
-
-
-def _without_key(word: str) -> str:
-    """Return a word of a command line as logs may have it."""
-    return re.sub(r"^(--key=|--set=key=).*", r"\1...", word)

@@ -41,11 +41,17 @@ COMMON: dict[str, Any] = {
     "owners": Annotated[
         Path,
         typer.Option(
-            help="CSV with the columns owner, epsilon, delta: a row per record, in the order of the table, or "
-            "per owner with a column records. With --owner, a row per owner, if need be without records."
+            help="CSV with the columns owner, epsilon, delta: with --owner, a row per owner, if need be with a column "
+            "records; with --rows-in-order, a row per record, or per owner with a column records."
         ),
     ],
     "owner": Annotated[str | None, typer.Option(help="The column of the table that names the owner of every row.")],
+    "rows_in_order": Annotated[
+        bool,
+        typer.Option(
+            "--rows-in-order", help="State that rows of the table belong to owners in the order of the CSV of --owners."
+        ),
+    ],
     "delta": DeltaOption,
     "ledger": Annotated[Path | None, typer.Option(help="The ledger that is charged; it is made if there is none.")],
     "share": Annotated[float, typer.Option(help="Which part of every owner's epsilon this may cost.")],
@@ -63,7 +69,8 @@ COMMON: dict[str, Any] = {
     "max_concurrent": ConcurrentOption,
     "attempts": AttemptsOption,
 }
-DEFAULTS = {"share": 1.0, "method": Method.scale, "as_json": False, "quiet": False, "stratified": False}
+FLAGS = ("as_json", "quiet", "stratified", "rows_in_order")
+DEFAULTS = {"share": 1.0, "method": Method.scale, **dict.fromkeys(FLAGS, False)}
 
 COLUMN = Annotated[list[str], typer.Option("--column", "--columns", metavar="NAME ...", help="What is asked about.")]
 OPTIONS: dict[str, Any] = {

@@ -39,4 +39,8 @@ class BudgetExceeded(Exception):
 
 
 class JobMismatch(ValueError):
-    """A job that was charged before, with another cost or on other data: no noise may be used twice."""
+    """A charge that contradicts an earlier one; nothing was charged and nothing may be released.
+
+    The job was charged with another cost or on other data, the step cannot be repeated and was charged before, or the
+    coins of the batch were used before.
+    """

@@ -2,6 +2,7 @@
 
 import os
 import sys
+import traceback
 from typing import Annotated, Any
 
 import typer
@@ -23,9 +24,13 @@ from inosgm import (
     _cli_sweep,
     _cli_training,
 )
+from inosgm._supervised import RAY_GONE, RayGone, resuming, supervised
 
 DEBUG = "INOSGM_DEBUG"
 """The variable that makes every command show tracebacks, as `--debug` does."""
+
+ON_RAY = ("demo", "run")
+"""Commands that may use Ray without an option that says so."""
 
 CODES = """\b
 Exit codes:
@@ -33,6 +38,7 @@ Exit codes:
   1  something failed: a run given up, a sensitivity exceeded, a thing missing
   2  a mistake in what was asked: a word, a file, a budget
   3  an audit contradicts a promise
+  4  Ray died, or did not start: nothing is lost, the same command resumes
 130  interrupted: the same command goes on
 """
 
@@ -48,6 +54,15 @@ class Contents(TyperGroup):
 app = typer.Typer(cls=Contents, no_args_is_help=True, pretty_exceptions_enable=False, epilog=CODES)
 
 
+def program(commands: typer.Typer = app) -> None:
+    """Run a command line as a program of its own: one that may use Ray is watched, because Ray may end it."""
+    words = sys.argv[1:]
+    if commands is not app or any(word.startswith("--address") or word in ON_RAY for word in words):
+        supervised(lambda: main(commands))
+    else:
+        main(commands)
+
+
 def main(commands: typer.Typer = app) -> None:
     """Run a command line; a user's mistake ends in one line and exit code 2, not in a traceback."""
     try:
@@ -55,6 +70,11 @@ def main(commands: typer.Typer = app) -> None:
     except Exception as error:
         from inosgm._refusals import BudgetExceeded
 
+        if isinstance(error, RayGone) or type(error).__module__.startswith("ray."):
+            if os.environ.get(DEBUG):
+                traceback.print_exception(error)
+            typer.echo(resuming(str(error).partition("\n")[0]), err=True)
+            sys.exit(RAY_GONE)
         mistakes = (ValueError, TypeError, OSError, ArithmeticError, MemoryError, RuntimeError, IndexError, ImportError)
         if os.environ.get(DEBUG) or not isinstance(error, (*mistakes, BudgetExceeded)):
             raise
@@ -65,6 +85,8 @@ def main(commands: typer.Typer = app) -> None:
 
 def _plain(error: Exception) -> str:
     """Return what went wrong; of what the system says itself, the file first and no number."""
+    if isinstance(error, MemoryError):  # its own words say how much was asked for, which may be about one record
+        return "there was not enough memory; --debug says where"
     if isinstance(error, OSError) and error.errno and error.strerror == os.strerror(error.errno):
         return f"{error.filename or 'a file'}: {error.strerror[0].lower()}{error.strerror[1:]}"
     return str(error)

@@ -3,7 +3,6 @@
 import os
 import platform
 import re
-import socket
 import sys
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -17,6 +16,8 @@ from typing import Any
 import inosgm
 
 PYTHON = (3, 11)
+SHORT = 2.0
+"""Seconds within which a Ray must take a connection to be reported as there."""
 
 
 class State(StrEnum):
@@ -135,17 +136,20 @@ def _ray() -> Iterator[Finding]:
     named = os.environ.get("RAY_ADDRESS")
     named = None if named in ("", "auto", "local") else named
     try:
-        from ray._private.services import find_bootstrap_address
+        from ray_jobs.connection import found, listens
     except ImportError as error:
         yield Finding(part="ray", name="ray", state=State.bad, about=f"cannot be imported: {error}")
         return
-    address = named or find_bootstrap_address(None)
+    try:
+        address = found("auto")
+    except ConnectionError:
+        address = None
     if address is None:
         about = "none runs here: --address local starts one for as long as a command takes"
         yield Finding(part="ray", name="cluster", state=State.absent, about=about)
         return
-    where = f"RAY_ADDRESS={named}" if named else str(address)
-    if _listens(address):
+    where = f"RAY_ADDRESS={named}" if named else address
+    if listens(address, SHORT):
         yield Finding(part="ray", name="cluster", state=State.good, about=f"{where} answers: --address auto uses it")
     elif named:
         about = f"{where} does not answer: start it, or unset RAY_ADDRESS"
@@ -153,15 +157,6 @@ def _ray() -> Iterator[Finding]:
     else:
         about = f"the last one, {where}, is gone: --address local starts one for as long as a command takes"
         yield Finding(part="ray", name="cluster", state=State.absent, about=about)
-
-
-def _listens(address: str) -> bool:
-    host, _, port = address.rpartition("://")[2].rpartition(":")
-    try:
-        socket.create_connection((host.strip("[]"), int(port)), timeout=2).close()
-    except (OSError, ValueError):
-        return False
-    return True
 
 
 def _data(root: Path | None) -> Iterator[Finding]:

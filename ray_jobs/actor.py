@@ -6,6 +6,7 @@ from typing import Any
 import ray
 
 from inosgm.jobs import Report, Store, StoreDamaged, Task, work
+from ray_jobs.nodes import opened
 
 
 class TrainerActor:
@@ -19,7 +20,8 @@ class TrainerActor:
     """
 
     def __init__(self, uri: str) -> None:
-        self._store = Store(uri)
+        self._uri = uri
+        self._store: Store | None = None
         self._task: Task | None = None
         self._last: Report | None = None
 
@@ -31,7 +33,12 @@ class TrainerActor:
 
         Returns:
             What `attempt` returned last.
+
+        Raises:
+            StoreOutOfReach: where the store cannot be used; in `__init__` it would end the worker, again and again.
         """
+        if self._store is None:
+            self._store = opened(self._uri)
         if self._task is None:
             (self._task,) = ray.get(task)
         return self._last
@@ -45,7 +52,7 @@ class TrainerActor:
         Raises:
             FileNotFoundError: where the store cannot be seen.
         """
-        if self._task is None:
+        if self._task is None or self._store is None:
             return None
         with suppress(StoreDamaged):  # which the report will say
             self._store.spec(job)  # or else it is another place than the one where the job is

@@ -1,6 +1,5 @@
 """A crew of actors that a cluster lends."""
 
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from time import monotonic
@@ -10,20 +9,16 @@ import ray
 from ray.exceptions import ActorDiedError, RayError, RayTaskError, TaskCancelledError
 
 from inosgm.jobs import Report, Store, Task, interrupts
-from inosgm.jobs.processes import THREADS
 from ray_jobs.actor import TrainerActor
 from ray_jobs.capacity import Request
 from ray_jobs.metrics import JobMetrics
+from ray_jobs.nodes import check_nodes, environment, first_words, living
 
 LOOK = 2.0
 """Seconds between two looks at the nodes of the cluster."""
 
 SILENT = 10
 """So many greetings per worker may fail, with no answer from anybody in between, before the crew is given up."""
-
-
-MISSING = re.compile(r"No module named '[\w.]+'|Can't get attribute '[\w.]+'")
-"""What may be shown of an error of Python: names of modules, not of data."""
 
 
 @dataclass(eq=False)
@@ -69,7 +64,7 @@ class RayCrew:
         self._metrics = JobMetrics()
         self._jobs: int | None = None
         self._look_at = 0.0
-        self._silent = 0
+        self._silent, self._first_trouble = 0, ""
 
     def idle(self) -> int:
         """Return how many have answered and wait."""
@@ -122,10 +117,10 @@ class RayCrew:
             return []
         except RayTaskError as error:
             self._check(error, worker)
-            return self._lost(worker, gone=False)
+            return self._lost(worker, error, gone=False)
         except RayError as error:
-            return self._lost(worker, gone=isinstance(error, ActorDiedError))
-        self._silent = 0
+            return self._lost(worker, error, gone=isinstance(error, ActorDiedError))
+        self._silent, self._first_trouble = 0, ""
         worker.known = True
         doing, worker.doing = worker.doing, None
         if doing is None:
@@ -140,14 +135,16 @@ class RayCrew:
         worker.known = False
         worker.asked = worker.actor.hello.remote([self._reference])
 
-    def _lost(self, worker: _Worker, *, gone: bool) -> Sequence[Report]:
+    def _lost(self, worker: _Worker, error: RayError, *, gone: bool) -> Sequence[Report]:
         """Report what a worker was doing that does not answer; greet it once more, unless Ray has given it up."""
         if worker.doing is None:
             self._silent += 1
+            self._first_trouble = self._first_trouble or first_words(error)
             if self._silent > SILENT * len(self._workers):
                 raise RuntimeError(
-                    f"the last {self._silent} workers that Ray started ended before they had answered: the logs of "
-                    "Ray's session (worker-*.err) say why; is there memory for the task on every node?"
+                    f"the last {self._silent} workers that Ray started ended before they had answered, the first with "
+                    f"{self._first_trouble}: the logs of Ray's session (worker-*.err) say more; is there memory for "
+                    "the task on every node?"
                 )
         doing, worker.doing = worker.doing, None
         if gone:
@@ -159,10 +156,9 @@ class RayCrew:
     def _check(self, error: RayTaskError, worker: _Worker) -> None:
         """Raise if a worker cannot work, so that all jobs would fail; texts of errors may show data: none is shown."""
         if worker.doing is None:
-            found = MISSING.search(str(error))
             raise RuntimeError(
-                f"a worker cannot load the task ({found[0] if found else type(error.cause).__name__}): all nodes of "
-                "the cluster need the same packages, and the modules that the task is made of"
+                f"a worker cannot load the task ({first_words(error)}): all nodes of the cluster need the same "
+                "packages, the store, and the modules that the task is made of"
             ) from None
         if isinstance(error.cause, FileNotFoundError):
             raise RuntimeError(
@@ -176,6 +172,7 @@ class RayCrew:
             return
         self._look_at = monotonic() + LOOK
         if self._jobs is None:
+            check_nodes(self._request, self._store)
             self._jobs = sum(not state.done for state in self._store.states().values())
         room = self._most if self._most is not None else sum(map(self._request.held_by, living()))
         room = min(room, self._jobs)
@@ -186,14 +183,3 @@ class RayCrew:
         while len(self._workers) < room:
             self._workers.append(_Worker(self._make.remote(self._store.uri)))
             self._greet(self._workers[-1])
-
-
-def environment(request: Request) -> dict[str, str]:
-    """Return what libraries read before they are imported: how many threads, and no GPU where none was asked for."""
-    threads = dict.fromkeys(THREADS, str(request.threads))
-    return threads if request.num_gpus else threads | {"CUDA_VISIBLE_DEVICES": ""}
-
-
-def living() -> list[dict[str, float]]:
-    """Return what the nodes of the cluster have that are alive."""
-    return [node["Resources"] for node in ray.nodes() if node["Alive"]]  # type: ignore[no-untyped-call]

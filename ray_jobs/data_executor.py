@@ -11,15 +11,19 @@ from typing import Any
 import ray
 from ray.data import DataContext, TaskPoolStrategy
 from ray.data import from_items as dataset_of
+from ray.exceptions import RayError
 
 from inosgm import _validate
 from inosgm.jobs import Crew, Executor, Report, Store, StoreDamaged, Task, work
 from ray_jobs.capacity import Request
 from ray_jobs.connection import connect
-from ray_jobs.crew import environment, living
+from ray_jobs.nodes import StoreOutOfReach, check_nodes, environment, first_words, living, opened
 
 ROUNDS = 3
 """So many datasets in a row may end without a single report before the crew is given up."""
+
+OUT_OF_REACH = "StoreOutOfReach: "
+"""How a report begins that says why a worker cannot use the store."""
 
 PATIENCE = 30.0
 """Seconds to wait, at the end, for the fragment that is being read."""
@@ -84,10 +88,13 @@ class DatasetCrew:
         self._said: SimpleQueue[dict[str, Any] | None] = SimpleQueue()
         self._enough = Event()
         self._thread: Thread | None = None
-        self._silent, self._trouble = 0, ""
+        self._silent, self._trouble, self._checked = 0, "", False
 
     def idle(self) -> int:
         """Return whether more attempts may be collected."""
+        if not self._checked:
+            check_nodes(self._request, self._store)
+            self._checked = True
         return self._thread is None
 
     def start(self, job: str, attempt: int) -> None:
@@ -142,7 +149,7 @@ class DatasetCrew:
                     if self._enough.is_set():
                         break
         except Exception as error:  # its words may show data; what has become of the jobs is in the store
-            self._said.put({"error": type(error).__name__})
+            self._said.put({"error": first_words(error) if isinstance(error, RayError) else type(error).__name__})
         finally:
             self._said.put(None)
 
@@ -153,12 +160,14 @@ class DatasetCrew:
                 f"a worker does not see the store {self._store.uri}: use a path that all nodes of the cluster share, "
                 "or an object store"
             )
+        if row["error"].startswith(OUT_OF_REACH):
+            raise RuntimeError(f"a worker cannot do the work: {row['error'].removeprefix(OUT_OF_REACH)}")
         if row["error"]:
-            self._trouble = row["error"]
+            self._trouble = self._trouble or row["error"]
             return []
         said = Report(**{name: row[name] for name in ("job", "attempt", "status", "seconds", "about")})
         self._doing.discard((said.job, said.attempt))
-        self._silent = 0
+        self._silent, self._trouble = 0, ""
         return [said]
 
     def _over(self) -> list[Report]:
@@ -201,13 +210,14 @@ def attempted(batch: Mapping[str, Any], reference: Any, uri: str) -> dict[str, l
         uri: Where the store is.
     """
     job, number = str(batch["job"][0]), int(batch["attempt"][0])
-    store = Store(uri)
     try:
+        store = opened(uri)
         with suppress(StoreDamaged):  # which the report will say
             store.spec(job)  # or else it is another place than the one where the job is
         report, error = work.attempt(store, ray.get(reference), job, number, _never), ""
     except Exception as failure:
-        report, error = Report(job=job, attempt=number, status="taken"), type(failure).__name__
+        about = f"{OUT_OF_REACH}{failure}" if isinstance(failure, StoreOutOfReach) else type(failure).__name__
+        report, error = Report(job=job, attempt=number, status="taken"), about
     return {name: [value] for name, value in (asdict(report) | {"error": error}).items()}
 
 

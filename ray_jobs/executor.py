@@ -8,7 +8,8 @@ from inosgm import _validate
 from inosgm.jobs import Crew, Executor, Store, Task
 from ray_jobs.capacity import Request
 from ray_jobs.connection import connect
-from ray_jobs.crew import RayCrew, living
+from ray_jobs.crew import RayCrew
+from ray_jobs.nodes import living
 
 
 class RayExecutor(Executor):

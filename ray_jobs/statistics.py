@@ -17,6 +17,6 @@ def workers(processes: int | None, **ray: Any) -> RayDataExecutor:
 app = commands(workers, kept)
 
 if __name__ == "__main__":
-    from inosgm.cli import main as run
+    from inosgm.cli import program as run
 
     run(app)

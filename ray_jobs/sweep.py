@@ -94,6 +94,6 @@ app = typer.Typer(add_completion=False)
 app.command()(command(_workers, kept))
 
 if __name__ == "__main__":
-    from inosgm.cli import main as run
+    from inosgm.cli import program as run
 
     run(app)

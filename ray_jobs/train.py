@@ -48,6 +48,6 @@ def main(
 
 
 if __name__ == "__main__":
-    from inosgm.cli import main as run
+    from inosgm.cli import program as run
 
     run(app)

@@ -20,8 +20,8 @@ from inosgm.jobs.progress import JobProgress
 from inosgm.runs.standings import STOPPED, Metric, stopped_early
 from inosgm.runs.task import TrainingTask
 from ray_jobs.connection import connect
-from ray_jobs.crew import living
 from ray_jobs.executor import RayExecutor
+from ray_jobs.nodes import check_nodes, living
 from ray_jobs.searchers import Given, NotKept
 from ray_jobs.trials import JobTrial, Told
 
@@ -159,12 +159,13 @@ def tuned(
 
     Raises:
         Interrupted: after Ctrl-C, when everything that was running has saved how far it had got.
-        RuntimeError: if Tune gave up a trial whose job was not.
+        RuntimeError: if Tune gave up a trial whose job was not, and for nodes that cannot work.
     """
     leave = connect(executor.address)
     try:
         request = executor.request
         request.check(living())
+        check_nodes(request, store)
         room = sum(map(request.held_by, living()))
         with (
             interrupts.deferred(),

@@ -78,7 +78,11 @@ def test_ledger_command(tmp_path):
 def test_grants_from_a_file_find_owners_by_how_they_are_written(tmp_path):
     ledger = Ledger(tmp_path / "ledger", owners=Owners(of_record=["0", "1"], epsilon=3.0, delta=1e-5))
     (tmp_path / "new.csv").write_text("owner,epsilon,delta\n0,5,1e-5\n7,2,1e-6\n")
-    result = CliRunner().invoke(app, ["ledger", "grant", str(tmp_path / "ledger"), str(tmp_path / "new.csv")])
+    command = ["ledger", "grant", str(tmp_path / "ledger"), str(tmp_path / "new.csv")]
+    refusal = CliRunner().invoke(app, [*command, "--quiet"])  # fails on 76c85f1, which told it without --quiet only
+    assert "got '7': correct the label, or add them with add_owners=True (--add-owners)" in str(refusal.exception)
+    assert ledger.remaining() == {"0": 3.0, "1": 3.0}
+    result = CliRunner().invoke(app, [*command, "--add-owners"])
     assert "new in the ledger: '7'" in result.output
     assert ledger.remaining() == {"0": 5.0, "1": 3.0, "7": 2.0}
 

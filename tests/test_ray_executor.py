@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import ray
 from job_tasks import Walk, added, outcome_of, specs
+from ray._private import services
 from ray.util.state import list_actors, list_tasks
 from ray_worker import Meeting, Spoil, Tells, mapping_of, wait_until
 
@@ -200,7 +201,7 @@ def test_where_no_ray_answers_it_is_said(store, monkeypatch, address, variable):
 @pytest.mark.parametrize(("last", "used"), [(None, None), ("127.0.0.1:1", "local"), ("here", None)])
 def test_a_ray_that_is_gone_is_not_waited_for(monkeypatch, embedded_ray, last, used):
     monkeypatch.setattr(
-        connection, "find_bootstrap_address", lambda _: embedded_ray["address"] if last == "here" else last
+        services, "find_bootstrap_address", lambda _: embedded_ray["address"] if last == "here" else last
     )
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     assert connection._reached(None) == used

@@ -192,7 +192,7 @@ def test_owners_in_every_form_are_the_same_owners(here, tmp_path):
     found = [
         invoke(*asked, "--owners", *words)
         for words in (
-            ["rows.csv"],
+            ["rows.csv", "--rows-in-order"],
             ["sizes.csv", "--owner", "firm"],
             ["more.csv", "--owner", "firm"],
         )
@@ -202,7 +202,7 @@ def test_owners_in_every_form_are_the_same_owners(here, tmp_path):
         "more.csv has no column records: counting the rows of every owner, which are taken as public" in found[2].stdout
     )
     assert "1 of 3 owners have no row in the table, and pay nothing" in found[2].stdout
-    uniform = invoke(*asked, "--owners", "rows.csv", "--method", "uniform", "--json")
+    uniform = invoke(*asked, "--owners", "rows.csv", "--rows-in-order", "--method", "uniform", "--json")
     assert {row["epsilon"] < 1.001 for row in json.loads(uniform.stdout)["cost"]} == {True}
 
 
@@ -246,7 +246,8 @@ def test_mistakes_charge_nothing(words, said, here):
 
 def test_rows_without_owners_and_other_sizes_charge_nothing(here, tmp_path):
     (tmp_path / "few.csv").write_text("owner,epsilon,delta,records\nacme,1,1e-5,5\n")
-    assert "must have a row per record" in str(refused(*MEAN[:7], "--owners", "few.csv", "--ledger", "ledger"))
+    few = ["--owners", "few.csv", "--rows-in-order", "--ledger", "ledger"]
+    assert "must have a row per record" in str(refused(*MEAN[:7], *few))
     (tmp_path / "off.csv").write_text(f"owner,epsilon,delta,records\nacme,1,1e-5,1\nbolt,1,1e-5,{RECORDS - 1}\n")
     off = ["--owners", "off.csv", "--owner", "firm", "--ledger", "ledger"]
     assert "records" in str(refused(*MEAN[:7], *off))
@@ -259,10 +260,24 @@ def test_a_mistake_of_the_command_ends_in_one_line(here, program):
     assert program("stats", *MEAN[:4], "--bounds", 9, 1, *OWNERS, "--quiet") == (2, "", told)
 
 
-def test_rows_that_are_taken_in_order_are_said_to_be(here, tmp_path):
-    (tmp_path / "sizes.csv").write_text("owner,epsilon,delta,records\nbolt,8,1e-5,200\nacme,1,1e-5,100\n")
-    told = invoke(*MEAN[:7], "--owners", "sizes.csv").stdout
-    assert "taken in the order of sizes.csv, the first 200 are of bolt, those after them of acme\n" in told
+@pytest.mark.parametrize("form", ["a row per owner", "a row per record"])
+@pytest.mark.parametrize("quiet", [[], ["--quiet"], ["--json"]])
+def test_rows_are_not_taken_in_order_unless_that_is_stated(here, tmp_path, form, quiet):
+    """Fails on 76c85f1, which took the first 200 rows for those of bolt, and said so unless --quiet was given."""
+    text = "owner,epsilon,delta,records\nbolt,8,1e-5,200\nacme,1,1e-5,100\n"
+    if form == "a row per record":
+        text = "owner,epsilon,delta\n" + "bolt,8,1e-5\n" * 200 + "acme,1,1e-5\n" * 100
+    (tmp_path / "sizes.csv").write_text(text)
+    asked = [*MEAN[:7], "--owners", "sizes.csv", "--ledger", "ledger", *quiet]
+    first = "the first 200 rows belong to 'bolt', those after them to 'acme', and so on"
+    each = "the first row belongs to 'bolt', the second to 'bolt', and so on"
+    told = str(refused(*asked))
+    assert "name the column of the data that does (owner=, --owner)" in told
+    assert told.endswith(f"--rows-in-order): {first if form == 'a row per owner' else each}")
+    assert not os.path.exists("ledger")
+    assert "--rows-in-order does not go with --owner" in str(refused(*asked, "--owner", "firm", "--rows-in-order"))
+    invoke(*asked, "--rows-in-order")
+    assert len(Ledger("ledger").history()) == 1
 
 
 def test_an_answer_is_printed_and_written(here, tmp_path):

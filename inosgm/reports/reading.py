@@ -96,7 +96,9 @@ class _Found:
         elif _is_run(path):
             self.trained.append(_run(path, self.private))
         elif _is_store(place):
-            self._store(Store(place), place)
+            store = Store(place)
+            store.sweep()
+            self._store(store, place)
         elif path.is_dir():
             return False
         else:
