@@ -170,10 +170,10 @@ class Descent(INOSGM):
 
     def _losses_of(self, data: Any, positions: np.ndarray) -> np.ndarray:
         """Return the losses of some records, by the model in evaluation mode."""
-        found = [np.zeros(0)]
+        like, found = self._like(), [np.zeros(0)]
         with evaluating(self.model), torch.no_grad():
             for some in parts_of(positions, self._most or 1024):
-                inputs, targets = self._fetched(data, some, self._pick)
+                inputs, targets = self._fetched(data, some, like, self._pick)
                 found.append(as_numpy(self._loss(apply(self.model, inputs), targets)).astype(np.float64))
         return np.concatenate(found)
 
@@ -188,14 +188,14 @@ class Descent(INOSGM):
 
     def _logical(self, data: Any, positions: np.ndarray, step: int) -> LogicalBatch:
         """Return the batch of a step, run in parts."""
-        engine = self._ready(data)
+        engine, like = self._ready(data), self._like()
         self._hold_still()
         key = self._key_of_chance()
         # Without parts, all records share what a forward pass draws once, whoever else was drawn: it stays as it is.
         shared = seed_of_batch(key, step) if self._chance is Chance.SHARED else None
         pick = picked if self._most is None else self._pick
         parts = [
-            Part(partial(self._fetched, data, some, pick), seed_of_part(key, step, number), shared)
+            Part(partial(self._fetched, data, some, like, pick), seed_of_part(key, step, number), shared)
             for number, some in enumerate(parts_of(positions, self._most))
         ]
         return LogicalBatch(engine, parts, self._score, silent=self._chance is Chance.NONE)
@@ -242,9 +242,9 @@ class Descent(INOSGM):
         """Raise for a target that is no class, before the loss does, which would show it."""
         require_classes(self._asked_loss, self._loss, targets, self._example)
 
-    def _fetched(self, data: Any, positions: np.ndarray, pick: Callable[[Any, list[int]], list[Any]]) -> Any:
+    def _fetched(self, data: Any, positions: np.ndarray, like: Tensor, pick: Any) -> tuple[Any, Any]:
         """Return inputs and targets of some records; targets of columns were looked at before, all of them."""
-        inputs, targets = batch_of(data, positions, self._like(), pick)
+        inputs, targets = batch_of(data, positions, like, pick)
         if not isinstance(data, tuple):
             self._require_classes(targets)
         return inputs, targets
