@@ -290,7 +290,6 @@ class Trainer(Descent):
             owners: The owner of each record, for held-out records.
         """
         records = as_data(data)
-        private = owners is None or share_records(self._trained_on, data)
         engine = self._ready(records)
         labels = labels_at(self._plan.labels, self._owners) if owners is None else owners
         with evaluating(self.model):
@@ -299,7 +298,7 @@ class Trainer(Descent):
                 records,
                 labels,
                 self._plan,
-                private=private,
+                private=owners is None or share_records(self._trained_on, data),
                 max_physical_batch=self._most or 256,
                 check=self._require_classes,
             )
