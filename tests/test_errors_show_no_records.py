@@ -2,7 +2,7 @@
 
 The attacks succeed on 09c50e1: torch's own message showed the target that is no class where records come from a data
 set, or the loss is a function of one's own; others showed how long a record of a batch is, how many records a batch
-has, and what a file of records holds.
+has, and what a file of records holds. Only the four cases of torch's losses for classes with columns passed there.
 """
 
 import traceback
