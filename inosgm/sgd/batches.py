@@ -105,7 +105,10 @@ def _collated(records: list[Any]) -> tuple[Any, Any]:
     """Return the records of a data set as columns."""
     if not records or not isinstance(records[0], tuple | list) or len(records[0]) != 2:
         raise TypeError("a Dataset must give pairs of inputs and target")
-    inputs, targets = default_collate(records)
+    try:
+        inputs, targets = default_collate(records)
+    except RuntimeError:  # torch's message says which record of the batch is how long
+        raise ValueError("a Dataset must give records of one shape: pad or crop them") from None
     return inputs, targets
 
 

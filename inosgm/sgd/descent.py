@@ -173,7 +173,7 @@ class Descent(INOSGM):
         like, found = self._like(), [np.zeros(0)]
         with evaluating(self.model), torch.no_grad():
             for some in parts_of(positions, self._most or 1024):
-                inputs, targets = batch_of(data, some, like, self._pick)
+                inputs, targets = self._fetched(data, some, like, self._pick)
                 found.append(as_numpy(self._loss(apply(self.model, inputs), targets)).astype(np.float64))
         return np.concatenate(found)
 
@@ -195,7 +195,7 @@ class Descent(INOSGM):
         shared = seed_of_batch(key, step) if self._chance is Chance.SHARED else None
         pick = picked if self._most is None else self._pick
         parts = [
-            Part(partial(batch_of, data, some, like, pick), seed_of_part(key, step, number), shared)
+            Part(partial(self._fetched, data, some, like, pick), seed_of_part(key, step, number), shared)
             for number, some in enumerate(parts_of(positions, self._most))
         ]
         return LogicalBatch(engine, parts, self._score, silent=self._chance is Chance.NONE)
@@ -235,8 +235,19 @@ class Descent(INOSGM):
             self._probed = None
         super()._check(data)
         if isinstance(data, tuple) and data[1] is not self._targets:
-            require_classes(self._asked_loss, data[1], self._example)
+            self._require_classes(data[1])
             self._targets = data[1]
+
+    def _require_classes(self, targets: Any) -> None:
+        """Raise for a target that is no class, before the loss does, which would show it."""
+        require_classes(self._asked_loss, self._loss, targets, self._example)
+
+    def _fetched(self, data: Any, positions: np.ndarray, like: Tensor, pick: Any) -> tuple[Any, Any]:
+        """Return inputs and targets of some records; targets of columns were looked at before, all of them."""
+        inputs, targets = batch_of(data, positions, like, pick)
+        if not isinstance(data, tuple):
+            self._require_classes(targets)
+        return inputs, targets
 
     def _probe(self, data: Any) -> None:
         self._engine = None
