@@ -5,6 +5,7 @@ that `spelled` can write as JSON. None of them looks at a clock, at the operatin
 """
 
 import contextlib
+import inspect
 import io
 import json
 import runpy
@@ -547,6 +548,7 @@ def configurations():
         "blend": {"plan.method": "blend", "plan.weight": 0.5, "clipping": {"kind": "automatic"}},
         "split": {"owners": {"fractions": [0.25, 0.75], "epsilon": [1, 2], "delta": 1e-4}, "data.subset": 200},
         "rounds": {"plan.method": "thresholds", "plan.rounds": {"count": 2, "waste": "adaptive"}},
+        "restart": {"plan.method": "thresholds", "plan.rounds": {"count": 2, "restart": True, "weight": 0.2}},
         "step": {"tail": {"kind": "step", "levels": [0.7, 0.2], "fraction": 0.3}, "schedule": {"name": "StepLR"}},
         "beta": {"tail": {"kind": "beta", "alpha": 2, "beta": 1, "fraction": 0.3}, "training.max_physical_batch": 8},
         "setting": {"data.name": "mnist5k", "owners": {"setting": "M5"}, "model.name": "mnist_cnn"},
@@ -619,14 +621,14 @@ def owners_of_tables():
     return {name: [one.labels, one.epsilon, one.delta, one.sizes, one.of_record] for name, one in found.items()}
 
 
-def _synthetic(name, classes, categories=()):
+def _synthetic(name, classes, categories=(), shape=(2,)):
     generator = np.random.default_rng(classes)
     y = np.arange(4 * classes) % classes
     return Dataset(
         name=name,
-        x=generator.normal(size=(y.size, 2)).astype(np.float32),
+        x=generator.normal(size=(y.size, *shape)).astype(np.float32),
         y=y,
-        x_test=generator.normal(size=(classes, 2)).astype(np.float32),
+        x_test=generator.normal(size=(classes, *shape)).astype(np.float32),
         y_test=np.arange(classes),
         classes=tuple(f"class {i}" for i in range(classes)),
         categories=categories,
@@ -656,6 +658,53 @@ def fish_and_vehicles(root):
 
 def hundred_classes(root):
     return _synthetic("hundred", 100)
+
+
+def digits(root):
+    return _synthetic("digits", 3, shape=(1, 28, 28))
+
+
+def pictures(root):
+    return _synthetic("pictures", 3, shape=(3, 32, 32))
+
+
+def words(root):
+    data = _synthetic("words", 3, shape=(6,))
+    return replace(data, x=np.abs(data.x * 9).astype(np.int64), x_test=np.abs(data.x_test * 9).astype(np.int64))
+
+
+MODELS = {
+    "logistic_regression": ("three_classes", {}),
+    "mlp": ("three_classes", {}),
+    "mnist_cnn": ("digits", {}),
+    "cifar_cnn": ("pictures", {}),
+    "char_lstm": ("words", {"vocabulary": 60}),
+}
+
+
+def models():
+    """The parameters that models begin with, by the names that checkpoints and results have for them."""
+    return {name: begun_with(name, *about) for name, about in MODELS.items()}
+
+
+def large_model():
+    """The same for a model that takes seconds to look at."""
+    return begun_with("resnet18", "pictures", {})
+
+
+def begun_with(name, data, options):
+    """Return shapes and norms of the parameters that a model begins with."""
+    config = TrainingConfig.from_dict(
+        {
+            **LEARNING,
+            "data": {"name": f"nets.workloads:{data}"},
+            "owners": {"by": "class", "epsilon": 2, "delta": 1e-4},
+            "model": {"name": name, "options": options},
+            "plan": {**LEARNING["plan"], "steps": 1, "expected_batch": 2},
+        }
+    )
+    state = inosgm.train(config, steps=0).training.trainer.model.state_dict()
+    return {name: [list(value.shape), value.double().abs().sum()] for name, value in state.items()}
 
 
 SETTINGS = {
@@ -745,7 +794,16 @@ def names_in_files():
             repr(inosgm.ChosenGroup(group, every=3, temperature=0.5)),
         ],
         "questions": {name: sorted(procedure.parameters) for name, procedure in PROCEDURES.items()},
+        "keys of statistics": sorted(_key_names(Statistic)),
     }
+
+
+def _key_names(kind):
+    """Yield what stands for the statistics of the package in their keys; before there were names, that was the path."""
+    for one in kind.__subclasses__():
+        if one.__module__.startswith("inosgm.") and not inspect.isabstract(one):
+            yield getattr(one, "key_name", f"{one.__module__}.{one.__qualname__}")
+        yield from _key_names(one)
 
 
 EXACT = {
@@ -861,14 +919,15 @@ def runs():
     """Runs from configurations: one, many seeds, several methods, teachers and their student."""
     found = {}
     with tempfile.TemporaryDirectory() as folder:
-        for name in ("plain", "mlp", "asc", "split", "rounds", "beta"):
+        for name in ("plain", "mlp", "asc", "split", "rounds", "restart", "beta"):
             result = inosgm.train(configurations()[name])
-            found[name] = [result.to_dict(), json.loads(result.curve.to_json())]
+            state = result.training.trainer.model.state_dict()
+            found[name] = [result.to_dict(), {name: value.double().sum() for name, value in state.items()}]
         config = TrainingConfig.from_dict({**LEARNING, "run": str(Path(folder) / "run")})
         inosgm.train(config, steps=2)
         inosgm.revise(config, {"benign": 6.0, "malignant": 2.5})
         revised = inosgm.train(config)
-        found["revised"] = [revised.to_dict(), json.loads(revised.curve.to_json()), revised.plan.noise_scale]
+        found["revised"] = [revised.to_dict(), revised.plan.noise_scale]
         for name in ("plain", "votes"):
             store = Store(f"memory:/{folder}/{name}")
             inosgm.train_seeds(configurations()[name], 2, store=store, progress=False)
@@ -938,7 +997,16 @@ def shared_randomness():
     return found
 
 
-CLOSE = {"trainers": trainers, "runs": runs, "shadow models": shadows, "shared randomness": shared_randomness}
+CLOSE = {
+    "trainers": trainers,
+    "runs": runs,
+    "models": models,
+    "shadow models": shadows,
+    "shared randomness": shared_randomness,
+}
+
+SLOW = {"large model": large_model}
+"""What only `bits.py` looks at."""
 
 SINCE = {
     "shared randomness": "a mask that records share is drawn once for a logical batch since d5254b2",
