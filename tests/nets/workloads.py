@@ -827,11 +827,11 @@ EXACT = {
 }
 
 
-def classified():
-    """Return records of three classes, and the parameters that models begin with."""
-    generator = np.random.default_rng(8)
-    y = np.arange(sum(SIZES)) % 3
-    x = generator.normal(size=(sum(SIZES), 4)) + 0.8 * np.eye(3, 4)[y]
+def classified(count, seed):
+    """Return records of three classes."""
+    generator = np.random.default_rng(seed)
+    y = np.arange(count) % 3
+    x = generator.normal(size=(count, 4)) + 0.8 * np.eye(3, 4)[y]
     return x.astype(np.float32), y
 
 
@@ -851,7 +851,7 @@ def trained(plan, *, hidden=0, dropout=0.0, optimizer="SGD", lr=0.5, decay=None,
     import torch
     from torch import nn
 
-    x, y = classified()
+    x, y = classified(sum(SIZES), seed=8)
     layers = [nn.Linear(4, 3)]
     if hidden:
         chance = [nn.Dropout(dropout)] if dropout else []
@@ -861,7 +861,7 @@ def trained(plan, *, hidden=0, dropout=0.0, optimizer="SGD", lr=0.5, decay=None,
     if decay is not None:
         options["schedule"] = torch.optim.lr_scheduler.StepLR(steps, decay, 0.5)
     trainer = inosgm.Trainer(plan, model, nn.CrossEntropyLoss(), steps, owners=OWNERS, key=KEY, **options)
-    held_out = (x[::5] + np.float32(0.01), y[::5], np.asarray(OWNERS.labels)[OWNERS.of_record[::5]])
+    held_out = (*classified(36, seed=10), np.repeat(OWNERS.labels, 12))
     curve = trainer.fit(x, y, held_out=held_out, evaluate_every=99, progress=False, run=run)
     return {
         "parameters": list(model.state_dict().values()),
@@ -985,7 +985,7 @@ def shared_randomness():
             mask = torch.bernoulli(torch.full((1, 4), 0.6)) if self.training else torch.full((1, 4), 0.6)
             return self.linear(x * mask)
 
-    x, y = classified()
+    x, y = classified(sum(SIZES), seed=8)
     plan = inosgm.plan_sample(OWNERS, accountant=RDP(), **{**PLANS, "steps": 4})
     found = []
     for most in (None, 7):
