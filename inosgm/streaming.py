@@ -273,7 +273,7 @@ class OrderedSum:
                 "from bytes, or copied after records were added. Let the mechanism release it, or merge it into the "
                 "sum that it is a part of, and release that"
             )
-        if not self._claim.sole and not isinstance(ledger, CoinLedger):
+        if not self._claim.sole and not (isinstance(ledger, CoinLedger) and ledger.durable):
             raise RuntimeError(
                 "the coins of this sum may be used once, and other sums may have the same: its secret was given, it "
                 "was unpickled, or the process that made it has forked. Release it with ledger=Ledger(path), which "

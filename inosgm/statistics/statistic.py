@@ -159,16 +159,17 @@ class Statistic(Streaming):
                 would be charged once.
             ValueError: for more values than the plan has steps.
         """
-        if self._count.released or self.observed:
-            raise RuntimeError(
-                f"after needs a new statistic, and this one has released {self._count.released} rounds and observed "
-                f"{len(self.observed)}: make another one with the same plan and parameters"
-            )
         if len(values) > self._plan.steps:
             raise ValueError(f"values must be those of at most {self._plan.steps} rounds, got {len(values)}")
+        with self._lock:  # another thread releases before, which is seen here, or the rounds after these
+            if self._count.released or self.observed:
+                raise RuntimeError(
+                    f"after needs a new statistic, and this one has released {self._count.released} rounds and "
+                    f"observed {len(self.observed)}: make another one with the same plan and parameters"
+                )
+            self._count.released = self._count.charged = len(values)
         for value in values:
             self.observe(np.asarray(value, dtype=np.float64))
-        self._count.released = self._count.charged = len(values)
         return self
 
     @cached_property
