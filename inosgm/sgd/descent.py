@@ -21,12 +21,22 @@ from inosgm.mechanism import INOSGM, Release
 from inosgm.noise import choices, key_beside
 from inosgm.owners import Owners
 from inosgm.plan import Plan
-from inosgm.sgd.batches import PickedApart, as_data, batch_of, picked
-from inosgm.sgd.gradients import BookKeeping, Engine, engine_for, fix_in_place, mixes_records, refuse_mixing
+from inosgm.sgd.batches import PickedApart, as_data, batch_of
+from inosgm.sgd.gradients import (
+    BookKeeping,
+    Engine,
+    Functional,
+    OneByOne,
+    engine_for,
+    fix_in_place,
+    mixes_records,
+    refuse_mixing,
+)
 from inosgm.sgd.gradients.base import apply
 from inosgm.sgd.gradients.batches import form
 from inosgm.sgd.gradients.chance import Chance, chance_in_evaluation, chance_of, refuse_in_parts
 from inosgm.sgd.gradients.precision import WIDE
+from inosgm.sgd.gradients.tally import Tally
 from inosgm.sgd.group_losses import GroupLosses
 from inosgm.sgd.logical import LogicalBatch, Part, parts_of
 from inosgm.sgd.losses import per_record
@@ -81,8 +91,9 @@ class Descent(INOSGM):
         self._asked_loss, self._seen, self._targets, self._example = loss, list[Any](), None, None
         self._engine: Engine | None = None
         self._chance: Chance | None = None
+        self._tally: Tally | None = None
         self._still: ExitStack | None = None
-        self._pick = PickedApart()
+        self._pick, self._pick_whole = PickedApart(), PickedApart(in_parts=False)
         self._tail_for = None if isinstance(tail, Tail) or not callable(tail) else tail
         self._asked_charge_steps = charge_steps
         super().__init__(
@@ -179,11 +190,11 @@ class Descent(INOSGM):
 
     def _measured(self, data: Any, positions: np.ndarray, step: int) -> tuple[Contributions, Array]:
         batch = self._logical(data, positions, step)
-        if batch.drew:  # a model that was silent when it was tried: choose the engine anew
+        if batch.drew:  # a model that drew nothing, or other numbers, when it was tried: choose the engine anew
             self._engine = None
             batch = self._logical(data, positions, step)
             if batch.drew:
-                raise ValueError("model draws random numbers with some records only: leave max_physical_batch out")
+                raise ValueError("model draws other random numbers with some records: leave max_physical_batch out")
         return batch, batch.scores
 
     def _logical(self, data: Any, positions: np.ndarray, step: int) -> LogicalBatch:
@@ -193,12 +204,15 @@ class Descent(INOSGM):
         key = self._key_of_chance()
         # Without parts, all records share what a forward pass draws once, whoever else was drawn: it stays as it is.
         shared = seed_of_batch(key, step) if self._chance is Chance.SHARED else None
-        pick = picked if self._most is None else self._pick
+        pick = self._pick_whole if self._most is None else self._pick
         parts = [
             Part(partial(self._fetched, data, some, like, pick), seed_of_part(key, step, number), shared)
             for number, some in enumerate(parts_of(positions, self._most))
         ]
-        return LogicalBatch(engine, parts, self._score, silent=self._chance is Chance.NONE)
+        # Parts of less than a full one are alone in their batch, or have the same model as the full one before.
+        full = self._most is not None and positions.size >= self._most and self._still is None
+        tally = self._tally if full else None
+        return LogicalBatch(engine, parts, self._score, silent=self._chance is Chance.NONE, tally=tally)
 
     def _key_of_chance(self) -> int:
         """Return what random numbers of the model are drawn with: a fresh key, or one key while sums are compared."""
@@ -285,6 +299,9 @@ class Descent(INOSGM):
         if self._score is not None:
             refuse_mixing_scores(self._score, engine, inputs, targets, in_parts=self._most is not None)
         self._chance = self._chance_of(engine, inputs, targets)
+        self._tally = None
+        if self._most is not None and self._chance is not Chance.NONE and not isinstance(engine, Functional | OneByOne):
+            self._tally = Tally(self.model, engine, inputs, targets, self._most)
         return engine
 
     def _chance_of(self, engine: Engine, inputs: Any, targets: Any) -> Chance | None:
