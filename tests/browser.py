@@ -7,6 +7,8 @@ import shutil
 import subprocess
 from pathlib import Path
 
+from processes import Process
+
 CHROMIUM = os.environ.get("INOSGM_CHROMIUM") or shutil.which("chromium")
 
 QUIET = ["--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking", "--disable-sync"]
@@ -25,31 +27,29 @@ class Browser:
                 os.dup2(end, number)
 
         options = ["--headless", "--no-sandbox", "--disable-component-update", *QUIET, f"--user-data-dir={profile}"]
-        self._process = subprocess.Popen(
-            [CHROMIUM, *options, "--remote-debugging-pipe", "about:blank"],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            preexec_fn=ends,
-            close_fds=False,
-        )
+        nothing = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
+        command = [CHROMIUM, *options, "--remote-debugging-pipe", "about:blank"]
+        self._process = Process(command, **nothing, preexec_fn=ends, close_fds=False)
         for end in (to_browser, from_browser):
             os.close(end)
         self._commands, self._answers = os.fdopen(commands, "wb"), os.fdopen(answers, "rb")
         self._number, self._left, self._session = 0, b"", None
         self.events = []
-        target = next(one for one in self.send("Target.getTargets")["targetInfos"] if one["type"] == "page")
-        attached = self.send("Target.attachToTarget", targetId=target["targetId"], flatten=True)
-        self._session = attached["sessionId"]
-        for domain in ("Page", "Runtime", "Log", "Network"):
-            self.send(f"{domain}.enable")
+        try:
+            target = next(one for one in self.send("Target.getTargets")["targetInfos"] if one["type"] == "page")
+            attached = self.send("Target.attachToTarget", targetId=target["targetId"], flatten=True)
+            self._session = attached["sessionId"]
+            for domain in ("Page", "Runtime", "Log", "Network"):
+                self.send(f"{domain}.enable")
+        except BaseException:
+            self.__exit__()
+            raise
 
     def __enter__(self):
         return self
 
     def __exit__(self, *_):
-        self._process.terminate()
-        self._process.wait()
+        self._process.end()
         self._commands.close()
         self._answers.close()
 

@@ -4,9 +4,7 @@ import json
 import os
 import re
 import signal
-import subprocess
 import sys
-import time
 
 import pytest
 import torch
@@ -29,6 +27,15 @@ key: 5
 """
 
 
+KILLED = """
+from training_worker import killed_at
+from inosgm.cli import main
+killed_at("inosgm.sgd.descent:Descent.step", 25)
+main()
+"""
+"""A command whose process is killed before its 25th step."""
+
+
 @pytest.fixture
 def here(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
@@ -40,11 +47,6 @@ def invoke(*arguments):
     result = CliRunner().invoke(app, [str(argument) for argument in arguments], catch_exceptions=False)
     assert result.exit_code == 0, result.output
     return result.stdout
-
-
-def command(*arguments):
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"}
-    return {"args": [sys.executable, "-m", "inosgm", *map(str, arguments)], "env": environment, "text": True}
 
 
 def test_train_evaluate_and_train_again(here):
@@ -100,7 +102,7 @@ def test_missing_data_says_where_to_put_it(here):
     assert not (here / "runs").exists()
 
 
-def test_a_killed_run_goes_on_and_ends_as_if_it_had_not_been_killed(here):
+def test_a_killed_run_goes_on_and_ends_as_if_it_had_not_been_killed(here, start):
     changes = [
         "--set",
         "plan.steps=100",
@@ -111,12 +113,9 @@ def test_a_killed_run_goes_on_and_ends_as_if_it_had_not_been_killed(here):
     ]
     invoke("train", "run.yaml", *changes, "--run", "undisturbed", "--quiet")
     arguments = ["train", "run.yaml", *changes, "--run", "killed", "--quiet"]
-    process = subprocess.Popen(**command(*arguments), stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-    while process.poll() is None and not (here / "killed/checkpoint-0-20.pt").exists():
-        time.sleep(0.002)
-    process.send_signal(signal.SIGKILL)
-    output, _ = process.communicate()
-    assert process.returncode == -signal.SIGKILL, output
+    code, _, err = start("-c", KILLED, *arguments, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}).ended()
+    assert code == -signal.SIGKILL, err
+    assert (here / "killed/checkpoint-0-20.pt").exists()
     assert not (here / "killed/model.pt").exists()
     told = invoke(*arguments[:-1])
     assert re.search(r"\ngoing on from step \d+0 of the run in killed\nafter 100 steps\n", told)

@@ -309,7 +309,7 @@ def test_killed_between_the_rows_of_a_charge_and_tried_again(tmp_path):
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     for rows in (1, 2):
         command = [sys.executable, str(WORKER), "die_between_rows", str(path)]
-        found = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=100, check=False)
+        found = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
         assert found.returncode == -signal.SIGKILL
         assert found.stdout == ""  # nobody was told that anything may be released
         assert len(Ledger(path, accountant=Unsampled()).history()) == rows

@@ -54,7 +54,7 @@ def test_killed_again_and_again_a_run_ends_as_if_it_had_not_been(tmp_path):
         str(tmp_path / "killed"),
         *(str(part) for point in POINTS for part in point),
     ]
-    ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+    ended = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert not ended.returncode, ended.stderr
     again = fit(tmp_path / "killed")
     assert torch.equal(weights(whole), weights(again))

@@ -1,6 +1,7 @@
 import errno
 import json
 import os
+import re
 import stat
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from inosgm.jobs._record_rules import CREATORS
 from inosgm.jobs._records import records_at
 
 WORKER = Path(__file__).with_name("records_worker.py")
@@ -24,7 +26,7 @@ NAMES = ["store.json", "jobs/a/spec.json", "jobs/a/attempts/1/beat", "jobs/b/spe
 def work(command, records, *arguments):
     """Run the worker to its end and return what it said, line by line."""
     words = [sys.executable, str(WORKER), command, records.uri, *arguments]
-    done = subprocess.run(words, stdout=subprocess.PIPE, text=True, check=True, timeout=120)
+    done = subprocess.run(words, stdout=subprocess.PIPE, text=True, check=True)
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
@@ -385,6 +387,10 @@ def test_a_read_only_file_system_can_be_read(mount):
 # Objects
 
 
+RACED = re.compile(r"-\d+$")
+"""How the names of records end that several threads create at once, to try a store out."""
+
+
 class Inherits(fsspec.AbstractFileSystem):
     protocol = "inherits"
 
@@ -412,24 +418,34 @@ class Forgets(Pretends):
 
 class AsksFirst(Pretends):
     protocol = "asksfirst"
+    gate = threading.Barrier(CREATORS)
 
     def pipe_file(self, path, value, mode="overwrite", **kwargs):
         if mode == "create" and self.exists(path):
             raise FileExistsError(path)
-        time.sleep(0.01)
+        if RACED.search(path):
+            self.gate.wait()  # all have asked before the first puts
         self.put(path, value)
 
 
 class ShowsHalves(Pretends):
     protocol = "showshalves"
+    seen = threading.Event()
 
     def pipe_file(self, path, value, mode="overwrite", **kwargs):
         with self.lock:
             if mode == "create" and self.exists(path):
                 raise FileExistsError(path)
             self.put(path, value[: len(value) // 2])
-        time.sleep(0.02)
+        if RACED.search(path):
+            self.seen.wait()
         self.put(path, value)
+
+    def cat_file(self, path, *arguments, **more):
+        try:
+            return super().cat_file(path, *arguments, **more)
+        finally:
+            self.seen.set()
 
 
 class Answers(Pretends):

@@ -2,14 +2,12 @@
 
 import os
 import signal
-import subprocess
 import sys
 import textwrap
-import time
-from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from patience import lives, wait_until
 
 from inosgm._supervised import RAY_GONE, resuming, without_key
 
@@ -28,39 +26,26 @@ NOTHING_LOST = "; nothing is lost, and the same command resumes: "
 
 
 @pytest.fixture
-def begin(tmp_path):
-    """Starts programs whose work is a text, supervised; none is left running."""
-    with ExitStack() as ends:
+def begin(tmp_path, start):
+    """Starts programs whose work is a text, supervised."""
 
-        def begun(body, *words, **how):
-            path = tmp_path / "command"
-            path.write_text(START + textwrap.indent(textwrap.dedent(body), "    ") + "\nsupervised(work)\n")
-            streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-            process = subprocess.Popen([sys.executable, str(path), *words], cwd=tmp_path, **streams, **how)
-            ends.enter_context(process)
-            ends.callback(process.kill)
-            return process
+    def begun(body, *words):
+        path = tmp_path / "command"
+        path.write_text(START + textwrap.indent(textwrap.dedent(body), "    ") + "\nsupervised(work)\n")
+        return start(path, *words, cwd=tmp_path)
 
-        yield begun
+    return begun
 
 
 @pytest.fixture
 def run(begin):
     """Runs a program to its end: exit code, stdout and stderr."""
-
-    def ended(body, *words):
-        process = begin(body, *words)
-        out, err = process.communicate()
-        return process.returncode, out, err
-
-    return ended
+    return lambda body, *words: begin(body, *words).ended()
 
 
 def there(path, process):
     """Wait until a file is there, as long as the program lives."""
-    while not path.exists():
-        assert process.poll() is None, process.communicate()
-        time.sleep(0.02)
+    wait_until(path.exists, process)
     return path.read_text()
 
 
@@ -169,7 +154,7 @@ sys.exit(130)
 
 def test_a_signal_reaches_the_work_once(tmp_path, begin):
     """A terminal, or `timeout`, sends it to the whole group."""
-    process = begin(WAITS, start_new_session=True)
+    process = begin(WAITS)
     there(tmp_path / "worker", process)
     os.killpg(process.pid, signal.SIGINT)
     assert process.communicate() == ("", "")
@@ -188,12 +173,9 @@ def test_a_command_that_is_terminated_ends_as_ever(tmp_path, begin):
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux ends a process with its parent")
 def test_whoever_kills_a_command_kills_its_work(tmp_path, begin):
     process = begin(WAITS)
-    worker = Path("/proc") / there(tmp_path / "worker", process)
+    worker = there(tmp_path / "worker", process)
     process.kill()
-    process.wait()
-    while worker.exists() and ") Z " not in (worker / "stat").read_text():
-        time.sleep(0.02)  # for ever, if it is not killed
-    process.communicate()
+    wait_until(lambda: not lives(worker))  # for ever, if it is not killed
 
 
 def test_a_key_is_not_shown(monkeypatch):
