@@ -319,7 +319,8 @@ class Ledger:
         saw is not undone by it. Of a plan in which records pay for themselves any step may have used up everything:
         undo all of it, or nothing. The noise of the steps stays bound to the sums that it was added to, coins stay
         used, and steps of a job without a key are never charged again: they need a new job. A mechanism that has paid
-        for these steps in advance must not release them. A job without such steps is left as it is.
+        for these steps in advance pays for them anew under such a job, or is refused if it has a key. A job without
+        such steps is left as it is.
         """
         step = _validate.count("step", step)
         with self._journal.turn, self._books(write=True):

@@ -57,7 +57,7 @@ class OrderedSum:
         cells: Into how many sums records are sorted; each record adds to one of them.
         secret: With sample rates below 1, 16 bytes that all parts of one sum share and nobody else knows; drawn from
             the operating system if not given. Parts of one sum are copies of an empty one. A sum whose secret is given
-            needs a ledger to be released, since another sum may have the same secret.
+            needs a ledger in a file to be released, since another sum may have the same secret.
 
     Raises:
         ValueError: for sensitivities, rates or a tail that fixed point cannot hold.
@@ -240,12 +240,12 @@ class OrderedSum:
                 for the same sum is a retry, which has the same value.
             ledger: Is told the cost before the value exists, and may refuse it. With sample rates below 1, a sum whose
                 coins others may have (its secret was given, it was unpickled, or its process has forked) needs a
-                `Ledger`.
+                `Ledger` in a file, which others see.
             note: What the ledger says about it, for people.
 
         Raises:
             JobMismatch: if the ledger knows the coins from another release.
-            RuntimeError: if the coins were used in this process, or others may have used them and no ledger tells.
+            RuntimeError: if the coins were used in this process, or others may have used them and no file tells.
             ValueError: without a plan of one step, and if owners have other numbers of records than the plan says.
         """
         if self.plan is None or self.plan.steps != 1:

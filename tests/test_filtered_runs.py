@@ -148,8 +148,12 @@ class MemoryAttempt:
     """Attempts at a job whose checkpoints are kept in memory, and which stop after some steps each."""
 
     def __init__(self, task, spec, steps=100):
-        self.number, self.key, self.ledger = 1, 5, Paid(task.cost(spec))
+        self.number, self.key, self._paid = 1, 5, task.cost(spec)
         self.saved, self._steps = None, steps
+
+    @property
+    def ledger(self):
+        return Paid(self._paid)  # a new one for every attempt
 
     def stopping(self):
         self._left -= 1

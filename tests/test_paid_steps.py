@@ -141,7 +141,7 @@ class Interrupted:
 
     @property
     def ledger(self):
-        return Paid(self._paid)
+        return Paid(self._paid)  # a new one for every attempt
 
     def stopping(self):
         return True

@@ -31,8 +31,12 @@ class MemoryAttempt:
     """Attempts at a job whose checkpoints are kept in memory, and which are asked to stop after some steps."""
 
     def __init__(self, task, spec, stops=()):
-        self.number, self.key, self.ledger = 1, 5, Paid(task.cost(spec))
+        self.number, self.key, self._paid = 1, 5, task.cost(spec)
         self.saved, self.stopping = {}, lambda: MADE[0] in stops
+
+    @property
+    def ledger(self):
+        return Paid(self._paid)  # a new one for every attempt
 
     def latest(self):
         return self.saved[max(self.saved)] if self.saved else None

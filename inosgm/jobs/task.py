@@ -41,7 +41,8 @@ class Attempt(Protocol):
 
     @property
     def ledger(self) -> LedgerHook:
-        """Lets through what was charged for the job, and nothing else; noise must have a key, such as the job's."""
+        """Lets through what was charged for the job, each step once, and nothing else; noise must have a key, such as
+        the job's."""
 
     def stopping(self) -> bool:
         """Say whether the job should save and raise `Stopped`. Cheap: ask after every step."""
