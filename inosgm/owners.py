@@ -290,9 +290,13 @@ class Owners:
 
 
 def labels_at(labels: Sequence[Label], places: np.ndarray) -> np.ndarray:
-    """Return the label at each place; whole numbers beyond int64 as objects, since float64 would make some equal."""
-    exact = isinstance(labels[0], str) or all(-(1 << 63) <= label < 1 << 63 for label in labels)  # type: ignore[operator]
-    distinct: np.ndarray = np.array(labels, dtype=None if exact else object)
+    """Return the label at each place: int64 if that holds all labels, objects otherwise.
+
+    In float64, some whole numbers would be equal. An array of text has room for the longest label at every place, and
+    leaves out zero bytes at the end of a label.
+    """
+    whole = all(not isinstance(label, str) and -(1 << 63) <= label < 1 << 63 for label in labels)
+    distinct: np.ndarray = np.array(labels, dtype=np.int64 if whole else object)
     return np.asarray(distinct[places])
 
 
@@ -474,12 +478,12 @@ def _parse(name: str, values: list[str]) -> list[float]:
         raise
 
 
-def _whole_numbers(values: list[str]) -> list[str] | np.ndarray:
-    """Return labels as whole numbers if all are written as such, without loss; empty ones are refused."""
+def _whole_numbers(values: list[str]) -> list[str] | list[int]:
+    """Return labels as whole numbers, of any size, if all are written as such; empty ones are refused."""
     if "" in values:
         raise ValueError(f"every row must name its owner, got an empty label at position {values.index('')}")
     try:
-        whole = np.array(list(map(int, values)), dtype=np.int64)
-    except (ValueError, OverflowError):
+        whole = list(map(int, values))
+    except ValueError:
         return values
-    return whole if list(map(str, whole.tolist())) == values else values
+    return whole if list(map(str, whole)) == values else values

@@ -32,7 +32,8 @@ def records_in(data: Any) -> int:
         if len(lengths) != 1:
             raise ValueError(f"the columns of data must be equally long, got lengths {sorted(lengths)}")
         return lengths.pop()
-    if not hasattr(data, "__len__") or not hasattr(data, "__getitem__"):
+    # a text among columns is one record of a tuple that was meant as a list: its length must not be shown
+    if isinstance(data, str | bytes) or not hasattr(data, "__len__") or not hasattr(data, "__getitem__"):
         raise TypeError(
             f"data must be an array, a table, a list, or a tuple or dict of columns, got {type(data).__name__}"
         )

@@ -29,6 +29,7 @@ from inosgm import (
 from inosgm.cli import main
 from inosgm.contributions import Cells, Dense
 from inosgm.datasets.tables import within
+from inosgm.owners import labels_at
 from inosgm.sgd.batches import as_data
 from inosgm.statistics import PROCEDURES, FederatedAverage, RobustMean, Table, TrimmedMean
 from inosgm.statistics.asking import ask, single
@@ -313,6 +314,12 @@ def test_a_text_among_numbers_does_not_show_its_length(tmp_path):
         counted(np.array(["1", "text"]), [1, 2], 2)
 
 
+def test_a_tuple_of_texts_does_not_show_their_lengths():
+    """A tuple holds columns; one that was meant as a list of labels is refused."""
+    with pytest.raises(TypeError, match="columns, got str$"):
+        counted(("rent", "own", "rent", LONG), ["rent", "own"], 4)
+
+
 @examples
 @given(st.lists(st.text(st.characters(codec="utf-8"), min_size=1), min_size=N, max_size=N))
 def test_any_text_is_counted_as_it_is(labels):
@@ -384,6 +391,17 @@ def test_owners_whose_labels_are_large_are_not_taken_for_others(labels):
     assert {label: round(row.value, 1) for label, row in found.by_owner.items()} == dict(
         zip(labels, (0.0, 1.0, 0.5), strict=True)
     )
+
+
+@pytest.mark.parametrize("labels", [("a", "a\0"), ("a", LONG), (1, 2), (-1, 2**63), (2**63, 2**63 + 1)])
+def test_labels_at_places_are_those_labels(labels):
+    """An array of text cuts zero bytes off, and has room for the longest label at every place."""
+    places = np.arange(MANY) % 2
+    found = labels_at(labels, places)
+    assert [found[0], found[1], found[MANY - 1]] == [labels[0], labels[1], labels[1]]
+    owners = Owners(of_record=found, epsilon=1.0, delta=1e-5)
+    assert owners.labels == labels
+    assert owners.sizes.tolist() == [MANY // 2] * 2
 
 
 class Total(INOSGM):

@@ -264,12 +264,20 @@ def test_csv_files(tmp_path, encoding, end):
 
 @pytest.mark.parametrize(
     ("labels", "expected"),
-    [("10 9 -1", (-1, 9, 10)), ("10 9 07", ("07", "10", "9")), ("1 2 99999999999999999999", None)],
+    [
+        ("10 9 -1", (-1, 9, 10)),
+        ("10 9 07", ("07", "10", "9")),
+        ("1 2 99999999999999999999", (1, 2, 99999999999999999999)),
+        ("9007199254740993 9007199254740992 -1", (-1, 2**53, 2**53 + 1)),
+        ("9223372036854775809 9223372036854775808 1", (1, 2**63, 2**63 + 1)),
+        ("1 2 1_0", ("1", "1_0", "2")),
+    ],
 )
 def test_csv_labels_become_numbers_only_without_loss(tmp_path, labels, expected):
     rows = "".join(f"{label},1\n" for label in labels.split())
     owners = Owners.from_csv(csv(tmp_path, "owner,epsilon\n" + rows), delta=1e-5)
-    assert owners.labels == (expected or tuple(sorted(labels.split())))
+    assert owners.labels == expected
+    assert owners == Owners(of_record=sorted(expected), epsilon=1.0, delta=1e-5)._without_order()
 
 
 @pytest.mark.parametrize(

@@ -270,6 +270,43 @@ def test_sums_of_convolutions_may_be_rounded_where_norms_are_not():
     assert (rounded.flatten(1).norm(dim=1) <= allowed).all()
 
 
+@pytest.mark.parametrize("sizes", [(1e18, 1e-23), (1e-23, 1e18)])
+def test_products_that_underflow_are_not_lost(sizes):
+    """Squares of 2e-23 are 0 in float32, so that Gram matrices said 1e-19 of a gradient of 5e-3."""
+    generator = torch.Generator().manual_seed(0)
+    inputs, slopes = (size * (1 + torch.rand(3, 4, 64, generator=generator)) for size in sizes)
+    made = per_record.Outer(inputs, slopes)
+    true = torch.bmm(slopes.double().transpose(1, 2), inputs.double()).flatten(1).norm(dim=1)
+    assert (per_record.norms_of([made.factors()]) >= true).all()
+    usual = per_record.Outer(inputs / sizes[0], slopes / sizes[1])
+    exact = torch.bmm(usual.slopes.double().transpose(1, 2), usual.inputs.double()).flatten(1).norm(dim=1)
+    assert torch.allclose(per_record.norms_of([usual.factors()]), exact, rtol=1e-5)
+
+
+def test_norms_of_rows_that_do_not_lie_together_in_memory():
+    """One large number and many small ones: added up one by one, each of them is lost to a rounding."""
+    rows = torch.full((3, 2048), 2.9e-8**0.5)
+    rows[:, 0] = 1
+    for layout in (rows, rows.t().contiguous().t()):
+        norms = per_record.norms_of([(layout,)])
+        assert (norms * (1 + 2.0**-16) >= layout.double().norm(dim=1)).all()
+
+
+@pytest.mark.parametrize("engine", [BookKeeping, Functional, OneByOne])
+@pytest.mark.parametrize("most", [None, 2])
+def test_a_weight_that_float32_holds_only_roughly(engine, most):
+    """A gradient of 4e36 and a sensitivity of 5e-9: the factor 1.25e-45 is rounded to 1.4e-45."""
+    model = nn.Linear(1, 1, bias=False)
+    sizes = {"sample_rates": [1.0], "sensitivities": [5e-9], "sizes": [3], "noise_scale": 1e-9, "steps": 1}
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+    options = {"owners": [0] * 3, "key": 1, "engine": engine, "max_physical_batch": most}
+    made = Trainer(Plan(**sizes), model, first_output, optimizer, **options)
+    data = torch.tensor([[4e36], [1.0], [0.0]]), torch.zeros(3, dtype=torch.long)
+    for positions, longest in (([0], 5e-9), ([0, 1], 1e-8), ([0, 1, 2], 1e-8)):
+        total = made._sum(data, np.array(positions), 0)[0]
+        assert abs(float(total)) <= longest * (1 + 1e-6)
+
+
 def test_certify_and_the_audit_see_a_sum_in_half_precision(monkeypatch):
     """Rules as they were: rows in bfloat16, which are summed in that and widened at the end."""
     data = similar(130)

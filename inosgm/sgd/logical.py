@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from inosgm._validate import Array
@@ -77,7 +78,10 @@ class LogicalBatch:
         none = torch.zeros(0, dtype=torch.float64, device=self._device)
         norms, scores = zip((none, none), *(self._measured(part) for part in parts), strict=True)
         self._sizes = [int(some.shape[0]) for some in norms[1:]]
-        self._stretch = max(map(stretch, {parameter.dtype: parameter for parameter in engine.parameters}.values()))
+        kinds = {parameter.dtype: parameter for parameter in engine.parameters}
+        self._stretch = max(map(stretch, kinds.values()))
+        # a weight that is no normal number is rounded to a multiple of the least one there is: it may be twice as large
+        self._least = max(torch.finfo(dtype).tiny for dtype in kinds)
         self._norms = torch.cat(norms) * self._stretch
         self.scores = _plain(torch.cat([some.to(torch.float64) for some in scores]))
 
@@ -87,7 +91,7 @@ class LogicalBatch:
 
     def weighted_sum(self, weights: Array) -> list[Tensor]:
         """Return the weighted sum of the gradients, one tensor per trainable parameter."""
-        shares = torch.as_tensor(weights, device=self._device)
+        shares = F.threshold(torch.as_tensor(weights, device=self._device), self._least, 0.0)
         if self._whole is not None:
             return self._whole.weighted_sum(shares)
         total = [torch.zeros_like(parameter) for parameter in self._engine.parameters]
@@ -97,7 +101,8 @@ class LogicalBatch:
             # weights are for gradients of the norms that were claimed: what has become longer since is cut to them
             now = gradients.norms() * self._stretch
             share = torch.where(claimed.isfinite(), share * (claimed / now).clamp(max=1), 0)
-            for whole, some in zip(total, gradients.weighted_sum(share.nan_to_num(0.0)), strict=True):
+            share = F.threshold(share.nan_to_num(0.0), self._least, 0.0)
+            for whole, some in zip(total, gradients.weighted_sum(share), strict=True):
                 whole += some
         return total
 

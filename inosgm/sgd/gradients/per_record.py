@@ -257,6 +257,10 @@ def gram_squares(inputs: Tensor, slopes: Tensor, unit: float, summed: float) -> 
     is off by at most d u |a_t||a_s|, u being half a unit in the last place, so the whole sum by at most
     (d + p + 1) u (sum_t |a_t||g_t|)^2; added to the result, it keeps a record from looking shorter than it is.
 
+    Products below the least normal number m may be lost: a dot product is off by d m, and the whole sum by at most
+    (sum_t b_t)^2 - (sum_t |a_t||g_t|)^2 with b_t^2 = (|a_t|^2 + d m) (|g_t|^2 + p m), since by Cauchy-Schwarz
+    sqrt((x + e) (y + e)) >= sqrt(x y) + e. That is added as well.
+
     Args:
         inputs: (n, T, d).
         slopes: (n, T, p).
@@ -265,10 +269,13 @@ def gram_squares(inputs: Tensor, slopes: Tensor, unit: float, summed: float) -> 
             (2 u + u^2) sum_t |a_t||g_t|, which is within what is added here if they are no coarser.
     """
     first, second = torch.bmm(inputs, inputs.transpose(1, 2)), torch.bmm(slopes, slopes.transpose(1, 2))
-    lengths = (_diagonal(first) * _diagonal(second)).sqrt().sum(1)
+    lost = torch.finfo(inputs.dtype).tiny
+    one, two = _diagonal(first), _diagonal(second)
+    kept = (one * two).sqrt().sum(1)
+    lengths = ((one + inputs.shape[2] * lost) * (two + slopes.shape[2] * lost)).sqrt().sum(1)
     computed = (first * second).sum((1, 2), dtype=torch.float64)
     width = inputs.shape[2] + slopes.shape[2] + 1
-    squares = computed.clamp(min=0) + width * unit * lengths.square()
+    squares = computed.clamp(min=0) + width * unit * lengths.square() + (lengths.square() - kept.square())
     return squares if summed <= unit else (squares.sqrt() + 3 * summed * lengths).square()
 
 
@@ -283,8 +290,13 @@ def _diagonal(grams: Tensor) -> Tensor:
 
 
 def _norms(rows: Tensor) -> Tensor:
-    """Return the norm of each row, to a few roundings: torch adds up squares one by one, so long rows go by blocks."""
+    """Return the norm of each row, to a few roundings.
+
+    torch adds up squares in several lanes if they are next to each other in memory, and one by one otherwise; long rows
+    go by blocks.
+    """
     norms: Tensor
+    rows = rows.contiguous() if rows.stride(1) > 1 else rows
     if rows.shape[1] <= BLOCK or rows.dtype == torch.float64:
         norms = torch.linalg.vector_norm(rows, dim=1)
         return norms
