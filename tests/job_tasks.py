@@ -52,7 +52,6 @@ class Walk:
         if how == "die":
             os.kill(os.getpid(), signal.SIGKILL)
 
-
     def rest(self, spec, attempt, step):
         """Do whatever is done between two steps."""
         time.sleep(self.pause)

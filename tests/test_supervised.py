@@ -4,7 +4,6 @@ import os
 import signal
 import sys
 import textwrap
-from pathlib import Path
 
 import pytest
 from patience import lives, wait_until

@@ -290,18 +290,19 @@ class Trainer(Descent):
             owners: The owner of each record, for held-out records.
         """
         records = as_data(data)
-        engine = self._ready(records)
         labels = labels_at(self._plan.labels, self._owners) if owners is None else owners
-        with evaluating(self.model):
-            return diagnose(
-                engine,
-                records,
-                labels,
-                self._plan,
-                private=owners is None or share_records(self._trained_on, data),
-                max_physical_batch=self._most or 256,
-                check=self._require_classes,
-            )
+        with self._passes:
+            engine = self._ready(records)
+            with evaluating(self.model):
+                return diagnose(
+                    engine,
+                    records,
+                    labels,
+                    self._plan,
+                    private=owners is None or share_records(self._trained_on, data),
+                    max_physical_batch=self._most or 256,
+                    check=self._require_classes,
+                )
 
     def revise(self, owners: Owners, *data: Any, run: str | os.PathLike[str] | None = None) -> Plan:
         """Go on with new budgets: a new plan for the steps that remain, after a step back if somebody has spent more.
@@ -350,7 +351,8 @@ class Trainer(Descent):
 
     def _evaluate(self, data: tuple[Any, ...], owners: Any) -> Evaluation:
         """Evaluate the model on records that are known to be held out."""
-        return evaluated(self.model, self._loss, as_data(data), owners, self._like(), self._most or 1024)
+        with self._passes:
+            return evaluated(self.model, self._loss, as_data(data), owners, self._like(), self._most or 1024)
 
     def _look(self, records: Any, held_out: Any, diagnostics: bool, log: RunLog | None, bar: StepProgress) -> None:
         """Evaluate on held-out records, and write it down."""
