@@ -253,7 +253,8 @@ def ordered_sums():
     found["cells"] = [cells.exact(), cells.to_bytes()]
     sampled = OrderedSum(plan_of((0.3, 0.5, 0.9), steps=1), LinearTail(30.0), secret=bytes(range(16)))
     sampled.update(data[:, 1:], data[:, 0], places, 0)
-    release = sampled.release(key=KEY, ledger=Ledger(owners=OWNERS, accountant=RDP()))
+    with tempfile.TemporaryDirectory() as folder:  # a secret that is given needs a ledger in a file
+        release = sampled.release(key=KEY, ledger=Ledger(Path(folder) / "ledger", owners=OWNERS, accountant=RDP()))
     found["coins"] = [sampled.exact(), sampled.to_bytes(), release.value, cost_of(release.cost)]
     return found
 
