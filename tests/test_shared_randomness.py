@@ -1,6 +1,7 @@
 """Random numbers that records share: drawn once per logical batch, whatever parts it is run in."""
 
 import random
+from collections import UserList
 
 import numpy as np
 import pytest
@@ -30,7 +31,7 @@ class Masked(nn.Module):
         super().__init__()
         self.weight, self.drop = nn.Linear(1, 1, bias=False), nn.Dropout(0.5)
         self.generator, self.numpy, self.calls = torch.Generator(), np.random.default_rng(0), 0
-        self.masks = []
+        self.masks = UserList()  # what a pass appends to a plain list of the model is taken away again
 
     def forward(self, x):
         mask = self.mask(x) if self.training else 1.0

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from inosgm.records import records_in
 from inosgm.sgd.batches import batch_of
 from inosgm.sgd.gradients.base import apply
+from inosgm.sgd.gradients.snapshot import Snapshot
 from inosgm.sgd.logical import parts_of
 from inosgm.sgd.losses import per_record
 from inosgm.sgd.predictions import as_numpy, evaluating
@@ -27,7 +28,7 @@ def confidences(model: nn.Module, loss: nn.Module, data: Any, like: Tensor) -> n
         like: A parameter of the model.
     """
     found = [np.empty(0, dtype=np.float32)]
-    with evaluating(model), torch.no_grad():
+    with Snapshot(model=model, loss=loss), evaluating(model), torch.no_grad():
         for positions in parts_of(np.arange(records_in(data)), AT_ONCE):
             inputs, targets = batch_of(data, positions, like)
             found.append(as_numpy(scores(apply(model, inputs), targets, loss)).astype(np.float32))

@@ -17,6 +17,7 @@ from torch.optim.lr_scheduler import LRScheduler
 from inosgm.jobs import Attempt, Stopped
 from inosgm.sgd.batches import batch_of
 from inosgm.sgd.gradients.base import PerRecordLoss, apply
+from inosgm.sgd.gradients.snapshot import Snapshot
 from inosgm.sgd.logical import parts_of
 from inosgm.sgd.metrics import Evaluation
 from inosgm.sgd.predictions import as_numpy, evaluated, evaluating
@@ -89,7 +90,7 @@ class Learning:
             ValueError: for a model that has no output for each class.
         """
         found = [np.empty(0, dtype=np.int64)]
-        with evaluating(self.model), torch.no_grad():
+        with Snapshot(model=self.model), evaluating(self.model), torch.no_grad():
             for part in parts_of(np.arange(len(inputs)), self.max_physical_batch or MOST):
                 records, _ = batch_of((inputs, np.zeros(len(inputs))), part, self._like())
                 outputs = as_numpy(apply(self.model, records))

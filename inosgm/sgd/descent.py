@@ -1,6 +1,7 @@
 """INO-SGM whose contributions are gradients: one step of descent."""
 
 import operator
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
@@ -27,6 +28,9 @@ from inosgm.sgd.gradients.base import apply
 from inosgm.sgd.gradients.batches import form
 from inosgm.sgd.gradients.chance import Chance, chance_in_evaluation, chance_of, refuse_in_parts
 from inosgm.sgd.gradients.precision import WIDE
+from inosgm.sgd.gradients.snapshot import Snapshot
+from inosgm.sgd.gradients.trial import trial
+from inosgm.sgd.gradients.writing import outputs_in_evaluation, refuse_writing
 from inosgm.sgd.group_losses import GroupLosses
 from inosgm.sgd.logical import LogicalBatch, Part, parts_of
 from inosgm.sgd.losses import per_record
@@ -78,11 +82,14 @@ class Descent(INOSGM):
         self._loss, self._score, self._asked_engine, self._autocast = per_record(loss), score, engine, autocast
         most = max_physical_batch
         self._most = None if most is None else _validate.count("max_physical_batch", most, least=1)
-        self._asked_loss, self._seen, self._targets, self._example = loss, list[Any](), None, None
+        self._asked_loss, self._targets, self._example = loss, None, None
+        self._modules, self._seen = list[nn.Module](), list[Any]()
         self._engine: Engine | None = None
         self._chance: Chance | None = None
         self._still: ExitStack | None = None
         self._pick = PickedApart()
+        self._snapshot = Snapshot(model=model, loss=self._loss, score=score)
+        self._passes = threading.RLock()
         self._tail_for = None if isinstance(tail, Tail) or not callable(tail) else tail
         self._asked_charge_steps = charge_steps
         super().__init__(
@@ -114,18 +121,24 @@ class Descent(INOSGM):
 
         Returns:
             What was released: one tensor per trainable parameter, a sum.
+
+        Raises:
+            ValueError: for a model, a loss or a score that changes what it holds as it runs. Nothing is released, and
+                everything that was written is undone.
         """
-        self.model.train()
-        records = as_data(data)
-        if self._steering is not None:
-            self._steer(records, self._steering)
-        release = self.release(records)
-        for parameter, total in zip(self._trainable(), release.value, strict=True):
-            parameter.grad = (total / self._now.expected_batch).to(parameter.dtype)
-        self.optimizer.step()
-        self.optimizer.zero_grad(set_to_none=True)
-        if self.schedule is not None:
-            self.schedule.step()
+        self._require_here()  # before the lock
+        with self._passes:  # an update in one thread would be taken for a write by a pass in another
+            self.model.train()
+            records = as_data(data)
+            if self._steering is not None:
+                self._steer(records, self._steering)
+            release = self.release(records)
+            for parameter, total in zip(self._ready(records).parameters, release.value, strict=True):
+                parameter.grad = (total / self._now.expected_batch).to(parameter.dtype)
+            self.optimizer.step()
+            self.optimizer.zero_grad(set_to_none=True)
+            if self.schedule is not None:
+                self.schedule.step()
         return release
 
     def _follow(self, plan: Plan, key: int | None, released: int = 0) -> None:
@@ -171,7 +184,7 @@ class Descent(INOSGM):
     def _losses_of(self, data: Any, positions: np.ndarray) -> np.ndarray:
         """Return the losses of some records, by the model in evaluation mode."""
         like, found = self._like(), [np.zeros(0)]
-        with evaluating(self.model), torch.no_grad():
+        with self._snapshot, evaluating(self.model), torch.no_grad():
             for some in parts_of(positions, self._most or 1024):
                 inputs, targets = batch_of(data, some, like, self._pick)
                 found.append(as_numpy(self._loss(apply(self.model, inputs), targets)).astype(np.float64))
@@ -198,7 +211,7 @@ class Descent(INOSGM):
             Part(partial(batch_of, data, some, like, pick), seed_of_part(key, step, number), shared)
             for number, some in enumerate(parts_of(positions, self._most))
         ]
-        return LogicalBatch(engine, parts, self._score, silent=self._chance is Chance.NONE)
+        return LogicalBatch(engine, parts, self._score, self._snapshot, silent=self._chance is Chance.NONE)
 
     def _key_of_chance(self) -> int:
         """Return what random numbers of the model are drawn with: a fresh key, or one key while sums are compared."""
@@ -230,7 +243,7 @@ class Descent(INOSGM):
 
     def _check(self, data: Any) -> None:
         """Look at the model and the targets again if they are not those that were looked at."""
-        built = self._built()
+        built = self._built(self._modules)
         if len(built) != len(self._seen) or not all(map(operator.is_, built, self._seen)):
             self._probed = None
         super()._check(data)
@@ -249,12 +262,12 @@ class Descent(INOSGM):
             inputs, targets = batch_of(data, np.zeros(1, dtype=np.int64), self._like())
             try:
                 engine = self._engine_for(inputs, targets)
-                with evaluating(self.model), torch.no_grad():
-                    self._example = apply(self.model, inputs)
+                self._example = outputs_in_evaluation(self.model, inputs)
             except Exception as error:  # whatever model and loss raise
                 error.add_note(f"(a record has inputs {form(inputs)} and targets {form(targets)})")
                 raise
-            self._engine, self._seen = engine, self._built()
+            self._engine, self._modules = engine, list(self.model.modules())
+            self._seen = self._built(self._modules)
         return self._engine
 
     def _engine_for(self, inputs: Any, targets: Any) -> Engine:
@@ -270,9 +283,10 @@ class Descent(INOSGM):
         else:
             refuse_mixing(self.model)
             engine = self._asked_engine(self.model, self._loss, autocast=self._autocast)
-            engine.gradients(inputs, targets)
+            refuse_writing(self._asked_engine, self.model, self._loss, inputs, targets, autocast=self._autocast)
         if self._score is not None:
-            refuse_mixing_scores(self._score, engine, inputs, targets, in_parts=self._most is not None)
+            with trial(self.model, loss=self._loss, score=self._score), self._snapshot:
+                refuse_mixing_scores(self._score, engine, inputs, targets, in_parts=self._most is not None)
         self._chance = self._chance_of(engine, inputs, targets)
         return engine
 
@@ -292,18 +306,21 @@ class Descent(INOSGM):
         refuse_in_parts(chance)
         return chance
 
-    def _built(self) -> list[Any]:
-        """Return what tells the model from one that was changed: modules, their modes and hooks, what is trained.
+    @staticmethod
+    def _built(modules: list[nn.Module]) -> list[Any]:
+        """Return what tells the modules of a model from ones that were changed: their modes and hooks, what is trained.
 
-        Types of trained parameters are part of it: `model.bfloat16()` between steps leaves the parameter objects as
-        they are.
+        Types of parameters are part of it: `model.bfloat16()` between steps leaves the parameter objects as they are.
         """
-        parts: list[Any] = self._trainable()
-        parts += [parameter.dtype for parameter in parts]
-        for module in self.model.modules():
-            parts += [module, type(module), module.training, vars(module).get("forward")]
-            for hooks in (module._forward_hooks, module._forward_pre_hooks, module._backward_hooks):
-                parts += hooks.values()
+        parts: list[Any] = []
+        for module in modules:
+            own = vars(module)
+            parts += [type(module), own["training"], own.get("forward"), *own["_modules"].values()]
+            for parameter in own["_parameters"].values():
+                if parameter is not None:
+                    parts += [parameter, parameter.requires_grad, parameter.dtype]
+            for hooks in ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks"):
+                parts += own[hooks].values()
         return parts
 
     def _trainable(self) -> list[nn.Parameter]:

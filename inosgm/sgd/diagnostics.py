@@ -15,6 +15,7 @@ from inosgm.plan import Plan
 from inosgm.records import records_in
 from inosgm.sgd.batches import batch_of
 from inosgm.sgd.gradients.base import Engine
+from inosgm.sgd.gradients.snapshot import Snapshot
 from inosgm.sgd.metrics import index_owners, predicted
 from inosgm.sgd.predictions import as_numpy
 
@@ -120,17 +121,19 @@ def diagnose(
         max_physical_batch: How many records are looked at at once.
 
     Raises:
-        ValueError: for owners that the plan does not know, and for more than 200 of them.
+        ValueError: for owners that the plan does not know, for more than 200 of them, and for a model that writes to
+            itself meanwhile, which is put back as it was.
     """
     _validate.instance("private", private, bool, "say True for training records, False for held-out ones")
     size = _validate.count("max_physical_batch", max_physical_batch, least=1)
     labels, index = _known_owners(owners, plan, records_in(data))
     places = np.array([plan.labels.index(label) for label in labels])
     sums, shares = [], []
-    for owner, place in enumerate(places):
-        looked_at = _look(engine, data, np.flatnonzero(index == owner), plan.sensitivities[place], size)
-        sums.append(looked_at[0])
-        shares.append(looked_at[1:])
+    with Snapshot(model=engine.model):
+        for owner, place in enumerate(places):
+            looked_at = _look(engine, data, np.flatnonzero(index == owner), plan.sensitivities[place], size)
+            sums.append(looked_at[0])
+            shares.append(looked_at[1:])
     records = np.bincount(index, minlength=len(labels))
     cosines, lengths = _compare(sums)
     pull = (plan.sample_rates * plan.sizes * plan.sensitivities)[places]

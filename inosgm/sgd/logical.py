@@ -1,6 +1,7 @@
 """A logical batch, measured in physical batches: norms and scores of all of it first, weighted sums after."""
 
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +13,7 @@ from inosgm._validate import Array
 from inosgm.sgd.gradients.base import Engine, Gradients
 from inosgm.sgd.gradients.precision import product_unit
 from inosgm.sgd.gradients.randomness import random_state, same_state
+from inosgm.sgd.gradients.snapshot import Snapshot
 from inosgm.sgd.randomness import seeded
 from inosgm.sgd.scores import Score, scored
 
@@ -56,16 +58,36 @@ class LogicalBatch:
     are stretched by 128 roundings of the coarsest parameter's precision (1.5e-5 for float32), or by 4 of the type that
     torch was told to round products to (2e-3 for TF32, 1.6e-2 for bfloat16). A gradient that comes out longer when a
     part is run again (a `Dataset` that augments in its own way, say) is cut to the norm of the first time.
+
+    A model, loss or score that changes what it holds meanwhile raises ValueError, and is put back as it was. Writes
+    that torch counts are seen after every part, others after all of them.
+
+    Args:
+        engine: Gives the gradients.
+        parts: The physical batches.
+        score: What the order goes by.
+        snapshot: Of model, loss and score.
+        silent: Whether the model was seen to draw nothing.
     """
 
-    def __init__(self, engine: Engine, parts: Sequence[Part], score: Score | None, *, silent: bool = False) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        parts: Sequence[Part],
+        score: Score | None,
+        snapshot: Snapshot,
+        *,
+        silent: bool = False,
+    ) -> None:
         self._engine, self._parts, self._score, self._silent = engine, parts, score, silent
+        self._snapshot = snapshot
         self._device = engine.parameters[0].device
         self._whole: Gradients | None = None
         self.drew = False
         # an empty batch has no parts, and no model runs
         none = torch.zeros(0, dtype=torch.float64, device=self._device)
-        norms, scores = zip((none, none), *(self._measured(part) for part in parts), strict=True)
+        with snapshot:
+            norms, scores = zip((none, none), *(self._measured(part) for part in parts), strict=True)
         self._sizes = [int(some.shape[0]) for some in norms[1:]]
         self._stretch = max(map(stretch, {parameter.dtype: parameter for parameter in engine.parameters}.values()))
         self._norms = torch.cat(norms) * self._stretch
@@ -78,8 +100,16 @@ class LogicalBatch:
     def weighted_sum(self, weights: Array) -> list[Tensor]:
         """Return the weighted sum of the gradients, one tensor per trainable parameter."""
         shares = torch.as_tensor(weights, device=self._device)
-        if self._whole is not None:
+        if self._whole is not None and not self._whole.reruns:
             return self._whole.weighted_sum(shares)
+        with ExitStack() as stack:
+            if not self._snapshot.unwritten():  # somebody has trained the model since
+                self._snapshot.take()
+            stack.push(self._snapshot)
+            return self._sum_of_parts(shares) if self._whole is None else self._whole.weighted_sum(shares)
+
+    def _sum_of_parts(self, shares: Tensor) -> list[Tensor]:
+        """Return the weighted sum from a second pass."""
         total = [torch.zeros_like(parameter) for parameter in self._engine.parameters]
         norms = torch.split(self._norms, self._sizes)
         for part, share, claimed in zip(self._parts, torch.split(shares, self._sizes), norms, strict=True):
@@ -89,6 +119,7 @@ class LogicalBatch:
             share = torch.where(claimed.isfinite(), share * (claimed / now).clamp(max=1), 0)
             for whole, some in zip(total, gradients.weighted_sum(share.nan_to_num(0.0)), strict=True):
                 whole += some
+            self._snapshot.require_unwritten()
         return total
 
     def _run(self, part: Part, gradients: Callable[[Any, Any], Gradients]) -> tuple[Gradients, Any]:
@@ -105,7 +136,9 @@ class LogicalBatch:
         gradients, targets = self._run(part, self._watched if self._silent else self._engine.gradients)
         if len(self._parts) == 1:
             self._whole = gradients
-        return gradients.norms(), scored(self._score, gradients.outputs, targets, gradients.losses)
+        measured = gradients.norms(), scored(self._score, gradients.outputs, targets, gradients.losses)
+        self._snapshot.require_unwritten()
+        return measured
 
     def _watched(self, inputs: Any, targets: Any) -> Gradients:
         """Return the gradients of some records, and note whether the model has drawn."""

@@ -3,6 +3,7 @@
 import copy
 import inspect
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -50,12 +51,21 @@ def per_record(loss: Callable[..., Any]) -> PerRecordLoss:
     named = {} if reduction is None or isinstance(loss, nn.Module) else {"reduction": "none"}
     combine = torch.sum if reduction in ("sum", "batchmean") else torch.mean
 
-    def losses(outputs: Any, targets: Any) -> Tensor:
-        values = loss(outputs, targets, **named)
-        _require_per_record(loss, values, tree_leaves(targets)[0].shape[0])
-        return values if values.ndim == 1 else combine(values, dim=tuple(range(1, values.ndim)))
+    return _PerRecord(loss, named, combine)
 
-    return losses
+
+@dataclass(frozen=True, eq=False)
+class _PerRecord:
+    """One loss per record. What the loss itself holds can be seen in it."""
+
+    loss: Callable[..., Any]
+    named: dict[str, str]
+    combine: Callable[..., Tensor]
+
+    def __call__(self, outputs: Any, targets: Any) -> Tensor:
+        values = self.loss(outputs, targets, **self.named)
+        _require_per_record(self.loss, values, tree_leaves(targets)[0].shape[0])
+        return values if values.ndim == 1 else self.combine(values, dim=tuple(range(1, values.ndim)))
 
 
 def _name(loss: Callable[..., Any]) -> str:

@@ -12,6 +12,7 @@ from inosgm.records import records_in
 from inosgm.sgd.batches import batch_of
 from inosgm.sgd.gradients.base import PerRecordLoss, apply
 from inosgm.sgd.gradients.batches import form
+from inosgm.sgd.gradients.snapshot import Snapshot
 from inosgm.sgd.logical import parts_of
 from inosgm.sgd.metrics import Evaluation, evaluation, predicted
 
@@ -29,9 +30,13 @@ def evaluating(model: nn.Module) -> Iterator[None]:
 
 
 def evaluated(model: nn.Module, loss: PerRecordLoss, data: Any, owners: Any, like: Tensor, most: int) -> Evaluation:
-    """Evaluate a model, so many records at a time."""
+    """Evaluate a model, so many records at a time.
+
+    Raises:
+        ValueError: for no record at all, and for a model that writes to itself meanwhile, which is put back as it was.
+    """
     losses, predictions, targets = [], [], []
-    with evaluating(model), torch.no_grad():
+    with Snapshot(model=model, loss=loss), evaluating(model), torch.no_grad():
         for positions in parts_of(np.arange(records_in(data)), most):
             inputs, wanted = batch_of(data, positions, like)
             try:

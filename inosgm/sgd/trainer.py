@@ -46,7 +46,8 @@ class Trainer(Descent):
 
     **Guarantee.** That of `INOSGM`, for the model and everything computed from it, about the data it was trained on.
     It assumes that the loss of a record depends on that record and the model alone: what mixes records is refused, by
-    kind and by trial on made-up records. Held-out records get no protection, nor do numbers that are marked private.
+    kind and by trial on made-up records. A pass over records that writes to the model, its loss or its score raises
+    before anything of it is released, and they are put back as they were. Held-out records get no protection, nor do numbers that are marked private.
 
     Args:
         plan: What the budgets buy; or a `Course` of plans, which are followed one after another. A model that has
@@ -272,7 +273,8 @@ class Trainer(Descent):
             data: Inputs and targets, or one map-style data set of such pairs.
             owners: The owner of each record, for numbers by owner.
         """
-        return evaluated(self.model, self._loss, as_data(data), owners, self._like(), self._most or 1024)
+        with self._passes:
+            return evaluated(self.model, self._loss, as_data(data), owners, self._like(), self._most or 1024)
 
     def diagnose(self, *data: Any, owners: Any = None) -> Diagnostics:
         """Say how owners' gradients disagree, and where the order of a batch can act.
@@ -282,12 +284,13 @@ class Trainer(Descent):
             owners: The owner of each record, for held-out records.
         """
         records = as_data(data)
-        engine = self._ready(records)
         labels = labels_at(self._plan.labels, self._owners) if owners is None else owners
-        with evaluating(self.model):
-            return diagnose(
-                engine, records, labels, self._plan, private=owners is None, max_physical_batch=self._most or 256
-            )
+        with self._passes:
+            engine = self._ready(records)
+            with evaluating(self.model):
+                return diagnose(
+                    engine, records, labels, self._plan, private=owners is None, max_physical_batch=self._most or 256
+                )
 
     def revise(self, owners: Owners, *data: Any, run: str | os.PathLike[str] | None = None) -> Plan:
         """Go on with new budgets: a new plan for the steps that remain, after a step back if somebody has spent more.

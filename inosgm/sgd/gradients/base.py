@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -24,6 +24,8 @@ class Gradients(ABC):
 
     losses: Tensor
     outputs: Any
+    reruns: ClassVar[bool] = True
+    """Whether norms or sums may run the model again, so that it has to be watched meanwhile."""
 
     @abstractmethod
     def norms(self) -> Tensor:
@@ -54,6 +56,11 @@ class Engine(ABC):
                 f"model must have trainable parameters in float32 or float64, got {coarse[0]}: use autocast"
             )
         self.device = self.parameters[0].device
+
+    @property
+    def model(self) -> nn.Module:
+        """The model whose gradients these are."""
+        return self._model
 
     @abstractmethod
     def gradients(self, inputs: Any, targets: Any) -> Gradients:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -256,6 +256,7 @@ class _Uses(TorchFunctionMode):
 class _Kept(Gradients):
     """Gradients of a batch in the forms that the layers were best served with."""
 
+    reruns: ClassVar[bool] = False
     parameters: tuple[nn.Parameter, ...]
     losses: Tensor
     outputs: Any

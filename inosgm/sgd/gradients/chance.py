@@ -10,6 +10,7 @@ of single records.
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
+from functools import partial
 from typing import Any
 
 import torch
@@ -18,12 +19,12 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from inosgm._tree import tree_leaves
 from inosgm.sgd.gradients.base import Engine, PerRecordLoss, apply
-from inosgm.sgd.gradients.batches import made_up, rows
+from inosgm.sgd.gradients.batches import rows
 from inosgm.sgd.gradients.functional import Functional
 from inosgm.sgd.gradients.one_by_one import OneByOne
 from inosgm.sgd.gradients.places import prime_to
 from inosgm.sgd.gradients.randomness import foreign_kept, foreign_state, random_state, same_state
-from inosgm.sgd.gradients.trial import perturbed, trial
+from inosgm.sgd.gradients.trial import on_synthetic, perturbed, trial
 
 REPEATS = 4
 """How often a pass is repeated with the same seed: a source without a seed may happen to repeat itself once."""
@@ -77,7 +78,7 @@ def chance_of(
     """
     if issubclass(kind, OneByOne):
         return Chance.PER_RECORD
-    with trial(model), perturbed(model):
+    with trial(model, loss=loss), perturbed(model):
         engine = kind(model, loss, autocast=autocast)
 
         def said(inputs: Any, targets: Any) -> Tensor:
@@ -94,7 +95,7 @@ def chance_in_evaluation(model: nn.Module, loss: PerRecordLoss, inputs: Any, tar
     def said(inputs: Any, targets: Any) -> Tensor:
         return loss(apply(model, inputs), targets).double()[None]
 
-    with trial(model), perturbed(model), torch.no_grad():
+    with trial(model, loss=loss), perturbed(model), torch.no_grad():
         model.eval()
         return _tried(said, (inputs, targets), next(model.parameters()).device)
 
@@ -121,13 +122,10 @@ Said = Callable[[Any, Any], Tensor]
 def _tried(said: Said, batch: Any, device: torch.device) -> Chance:
     """Classify the random numbers of a function of batches, and leave global generators as they were."""
     with foreign_kept():
-        try:
-            return _classified(said, made_up(batch, 1, torch.Generator().manual_seed(0)), device)
-        except Exception:  # a model that does not take synthetic records
-            return _classified(said, rows(batch, slice(1)), device)
+        return on_synthetic(partial(_classified, said, device), batch, 1)
 
 
-def _classified(said: Said, record: Any, device: torch.device) -> Chance:
+def _classified(said: Said, device: torch.device, record: Any) -> Chance:
     def passed(records: int, seed: int = 0, instead: float | None = None) -> _Pass:
         return _Pass.of(said, rows(record, [0] * records), device, seed, instead)
 

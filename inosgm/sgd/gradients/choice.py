@@ -19,6 +19,7 @@ from inosgm.sgd.gradients.mixing import mixes_records, refuse_mixing
 from inosgm.sgd.gradients.one_by_one import OneByOne
 from inosgm.sgd.gradients.places import moves_records
 from inosgm.sgd.gradients.trial import in_double, perturbed, quieted, trial, variety
+from inosgm.sgd.gradients.writing import refuse_writing
 
 
 def engine_for(
@@ -33,7 +34,7 @@ def engine_for(
     """Return the fastest engine that gives the gradients of one backward pass per record, tried on made-up records.
 
     Of inputs and targets only the form is looked at, so that the choice says nothing about the data. The model is
-    tried in training mode, and left as it was.
+    tried in both modes, and left as it was.
 
     Args:
         model: Any module that treats records apart.
@@ -48,13 +49,15 @@ def engine_for(
         A BookKeeping, Functional or OneByOne engine.
 
     Raises:
-        ValueError: for a model or a loss that mixes records. What they raise on made-up records is passed on.
+        ValueError: for a model or a loss that mixes records, or writes to itself in either mode. What they raise on
+            made-up records is passed on.
     """
     refuse_mixing(model)
     try:
         how = mixes_records(model, loss, inputs, targets)
         if how is not None:
             raise ValueError(f"model and loss must treat records apart, but {how}")
+        refuse_writing(OneByOne, model, loss, inputs, targets, autocast=autocast)
         kind = _fastest(model, loss, (inputs, targets), autocast, in_parts)
     except Exception as error:  # whatever model and loss raise
         error.add_note(
@@ -81,7 +84,7 @@ def _right(
 ) -> type[Engine]:
     """Return the first kind of engine that is seen to be right, which OneByOne always is."""
     plain = OneByOne(model, loss)
-    with trial(model):
+    with trial(model, loss=loss):
         batch = made_up(like, telling_size(like, model.parameters()), torch.Generator().manual_seed(0))
         moving = moves_records(plain, *like)
         with quieted(model, lambda: plain.run(*batch)) as quiet:

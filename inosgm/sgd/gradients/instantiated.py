@@ -20,6 +20,8 @@ class Instantiated(Gradients):
     A record whose gradient is not finite keeps its norm, and is cleared before anything is summed.
     """
 
+    reruns = False
+
     def __init__(self, per_parameter: Sequence[Tensor], losses: Tensor, outputs: Any) -> None:
         for gradients in per_parameter:
             require_wide(gradients)

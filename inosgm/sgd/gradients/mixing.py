@@ -13,6 +13,7 @@ from torch.nn.parameter import is_lazy
 from inosgm._tree import tree_leaves, tree_map
 from inosgm.sgd.gradients.base import PerRecordLoss, apply
 from inosgm.sgd.gradients.batches import made_up, rows, size, telling_size
+from inosgm.sgd.gradients.snapshot import Snapshot
 from inosgm.sgd.gradients.trial import perturbed, quieted, trial, variety
 
 
@@ -34,6 +35,7 @@ def refuse_mixing(model: nn.Module) -> None:
         raise ValueError(
             "model has lazy layers that do not know their sizes yet: call it once on a made-up batch first"
         )
+    _refuse_rescaling(model)
     mixing = mixing_layers(model)
     if not mixing:
         return
@@ -44,6 +46,19 @@ def refuse_mixing(model: nn.Module) -> None:
         f"model must treat records apart, but its layer {path!r} ({type(module).__name__}) {how}{further}: replace it "
         f"by {_instead(module)}, or have that done by fix=True (in a configuration, training.fix: true)"
     )
+
+
+def _refuse_rescaling(model: nn.Module) -> None:
+    """Raise if an embedding, frozen or not, rescales the rows that are looked up, by which they can be told."""
+    for path, module in model.named_modules():
+        if isinstance(module, nn.Embedding | nn.EmbeddingBag) and module.max_norm is not None:
+            limit = module.max_norm
+            raise ValueError(
+                f"model must not change its parameters as it runs, but its layer {path!r} ({type(module).__name__}) "
+                f"has max_norm={limit:g}: torch rescales the rows that were looked up, so that the table tells which "
+                "of them occur in the data. Set max_norm to None, and scale in forward what was looked up: "
+                f"e * ({limit:g} / e.norm(dim=-1, keepdim=True)).clamp(max=1)"
+            )
 
 
 def mixing_layers(model: nn.Module) -> list[tuple[str, nn.Module]]:
@@ -66,12 +81,12 @@ def mixes_records(
     """Try whether a model in training mode (or not), or its loss, mixes the records of a batch, and say how if so.
 
     On made-up records, of which only the form is that of inputs and targets: what is said about a record must be the
-    same beside other records; the same among fewer, where random numbers can be switched off; and no buffer may
-    change. Once with the parameters as they are, and once moved and on records of more kinds, if the model takes them.
-    A model that passes is not proven to treat records apart.
+    same beside other records; the same among fewer, where random numbers can be switched off; and nothing that model
+    and loss hold may change. Once with the parameters as they are, and once moved and on records of more kinds, if the
+    model takes them. A model that passes is not proven to treat records apart.
     """
     like = inputs, targets
-    with trial(model):
+    with trial(model, loss=loss):
         model.train(training)
         generator = torch.Generator().manual_seed(0)
         records = telling_size(like, model.parameters())
@@ -85,11 +100,12 @@ def mixes_records(
 
 def _mixes_those(model: nn.Module, loss: PerRecordLoss, batch: Any, others: Any) -> str | None:
     """Try it on two batches of the same size."""
-    before = [(name, buffer.clone()) for name, buffer in model.named_buffers()]
+    snapshot = Snapshot(model=model, loss=loss)
+    snapshot.take()
     expected = _again(model, loss, batch)
-    for name, buffer in before:
-        if not torch.equal(buffer, model.get_buffer(name)):
-            return f"the model changes its buffer {name!r} as it runs: a state that is never released"
+    change = snapshot.change()
+    if change is not None:
+        return f"{change} as it runs: a state that is never released"
     for place in range(size(batch)):
         whose = _differing(expected, _again(model, loss, _beside(batch, others, place)), place, 0.8)
         if whose:

@@ -4,31 +4,39 @@ import math
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.grad_mode import _unsafe_preserve_version_counter
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from inosgm.sgd.gradients.batches import made_up, varied
+from inosgm.sgd.gradients.batches import made_up, rows, varied
 from inosgm.sgd.gradients.randomness import random_state, same_state
+from inosgm.sgd.gradients.snapshot import Snapshot
+
+Result = TypeVar("Result")
 
 
 @contextmanager
-def trial(model: nn.Module) -> Iterator[None]:
-    """Put a model into training mode; in the end its modes, its buffers and torch's generators are what they were."""
-    buffers = [(module, name, buffer) for module in model.modules() for name, buffer in module._buffers.items()]
-    values = [(buffer, buffer.clone()) for _, _, buffer in buffers if buffer is not None]
+def trial(model: nn.Module, **others: Any) -> Iterator[None]:
+    """Put a model into training mode; in the end it is what it was in every respect, and so are torch's generators.
+
+    Parameters and buffers are the same objects in the same memory, with their values and torch's counts of writes, and
+    attributes of modules are what they were. The same holds for `others`, such as the loss.
+    """
+    snapshot = Snapshot(model=model, **others)
     cuda = sorted({tensor.device.index for tensor in model.parameters() if tensor.device.type == "cuda"})
-    with torch.random.fork_rng(cuda), _modes(model):
+    with torch.random.fork_rng(cuda), ExitStack() as counts:
+        snapshot.take()
+        for tensor in snapshot.tensors:
+            if not tensor.is_inference():  # which has no count
+                counts.enter_context(_unsafe_preserve_version_counter(tensor))
         try:
             model.train()
             yield
         finally:
-            for module, name, buffer in buffers:
-                module._buffers[name] = buffer
-            for buffer, value in values:
-                buffer.detach().copy_(value)
+            snapshot.restore(everything=True)
 
 
 @contextmanager
@@ -104,6 +112,18 @@ def variety(model: nn.Module, run: Callable[..., Any], like: Any, records: int, 
             continue
         return made
     return []
+
+
+def on_synthetic(run: Callable[[Any], Result], like: Any, records: int) -> Result:
+    """Return what a run gives for synthetic records of the form of a batch.
+
+    If it raises, return what it gives for the first record of the batch: for models that take no synthetic records. Its
+    place is inside of a `trial`, which puts back what the run writes.
+    """
+    try:
+        return run(made_up(like, records, torch.Generator().manual_seed(0)))
+    except Exception:  # values that the model refuses
+        return run(rows(like, slice(1)))
 
 
 def draws(model: nn.Module, run: Callable[[], Any]) -> bool:
