@@ -101,7 +101,7 @@ def _made_up(shape: tuple[int, ...]) -> Dataset:
     generator = np.random.default_rng(0)
     x, y = generator.random((RECORDS, *shape), dtype=np.float32), generator.integers(10, size=RECORDS)
     names = tuple(str(number) for number in range(10))
-    return Dataset(name="digits", x=x, y=y, x_test=x[:10], y_test=y[:10], classes=names)
+    return Dataset(name="digits", x=x, y=y, x_test=x[:10].copy(), y_test=y[:10].copy(), classes=names)
 
 
 def _batch(rate: float, x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

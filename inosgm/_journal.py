@@ -23,7 +23,7 @@ import re
 import secrets
 import threading
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from hashlib import blake2b
@@ -43,22 +43,58 @@ class LedgerDamaged(ValueError):
 
 
 class Journal(Protocol):
-    """Rows in order, seen and extended by one holder of the lock at a time."""
+    """Rows in order, seen and extended by one holder of the lock at a time.
+
+    `with journal.turn, file:`, where `file` is what `open` has returned, ends both without a line of Python: Ctrl-C may
+    come whenever a function is entered, also one that would let go of a lock.
+    """
 
     heads: list[str]
+
+    turn: threading.RLock
+    """Held by the thread that uses the journal."""
 
     @property
     def torn(self) -> int:
         """How many bytes at the end are no whole row, and count for nothing."""
 
-    def locked(self, *, write: bool) -> Any:
-        """Hold the lock, and yield the rows that were not yielded before."""
+    def open(self, *, write: bool) -> tuple[io.IOBase, list[Row]]:
+        """Take the lock, within `turn`; return what holds it until it is closed, and the rows not returned before.
+
+        Raises:
+            RuntimeError: if this thread holds it already.
+        """
 
     def mend(self) -> list[Row]:
-        """Set a torn row aside, within `locked(write=True)`; return the row that says so, if any."""
+        """Set a torn row aside, within `open(write=True)`; return the row that says so, if any."""
 
     def append(self, row: Mapping[str, Any]) -> Row:
-        """Make a row durable, within `locked(write=True)` and after `mend`; return it as it reads."""
+        """Make a row durable, within `open(write=True)` and after `mend`; return it as it reads."""
+
+
+class _Held:
+    """The file that holds the lock of a journal, for as long as somebody else keeps it."""
+
+    def __init__(self) -> None:
+        self._file: Callable[[], io.IOBase | None] = lambda: None
+
+    def note(self, file: io.IOBase) -> io.IOBase:
+        """Note which one it is, and return it."""
+        self._file = weakref.ref(file)
+        return file
+
+    def get(self) -> io.IOBase | None:
+        """Return it, if it is open."""
+        file = self._file()
+        return None if file is None or file.closed else file
+
+    def require_none(self) -> None:
+        """Raise if there is one: the thread whose turn it is would see, and write, what is about to change."""
+        if self.get() is not None:
+            raise RuntimeError(
+                "the ledger was asked from within itself, by an accountant, a signal handler or a finalizer that ran "
+                "while it was working something out: nothing was written; ask it afterwards, or from another thread"
+            )
 
 
 class MemoryJournal(Uncopied):
@@ -67,16 +103,16 @@ class MemoryJournal(Uncopied):
     def __init__(self) -> None:
         self.heads: list[str] = []
         self.torn = 0
+        self.turn = threading.RLock()
         self._process = this_process()
-        self._lock = threading.RLock()
+        self._held = _Held()
 
-    @contextmanager
-    def locked(self, *, write: bool) -> Iterator[list[Row]]:
-        """Hold the lock against other threads; there is nothing new to read."""
+    def open(self, *, write: bool) -> tuple[io.IOBase, list[Row]]:
+        """Return a file of nothing: there is nothing new to read."""
         if this_process() != self._process:
             raise RuntimeError("a ledger in memory cannot be shared by processes that fork: give it a path")
-        with self._lock:
-            yield []
+        self._held.require_none()
+        return self._held.note(io.BytesIO()), []
 
     def mend(self) -> list[Row]:
         """Return nothing: memory does not tear."""
@@ -97,14 +133,14 @@ class FileJournal(Uncopied):
 
     def __init__(self, path: str) -> None:
         self.heads: list[str] = []
+        self.turn = threading.RLock()
         self._path = path
         self._seen = 0  # bytes of whole rows read so far
         self._ended = True  # whether the last of them has its newline
         self._known = 0, 0, True  # rows, bytes and newline as of the last act that was not interrupted
         self._torn = b""
         self._named = False  # whether the name of the file is known to be durable
-        self._file: io.FileIO | None = None  # open while the lock is held
-        self._thread = threading.Lock()
+        self._held = _Held()
         self._process = this_process()  # of whoever has last taken the lock
         _journals.add(self)
 
@@ -132,63 +168,51 @@ class FileJournal(Uncopied):
                 os.unlink(draft)
         sync_directory(path)
 
-    @contextmanager
-    def locked(self, *, write: bool) -> Iterator[list[Row]]:
-        """Hold the file lock, shared or alone, and yield the rows that are new since last time."""
+    def open(self, *, write: bool) -> tuple[io.IOBase, list[Row]]:
+        """Return the file, which holds the file lock, shared or alone, and the rows that are new since last time."""
         try:
             import fcntl
         except ImportError:
             raise OSError("a ledger in a file needs POSIX file locks: use a ledger in memory here") from None
-        with self._thread:
-            self._close()  # what a holder has left that was interrupted on its way out
+        self._held.require_none()
+        file = io.FileIO(self._path, "r+" if write else "r")
+        try:
+            self._held.note(file)
+            fcntl.flock(file, fcntl.LOCK_EX if write else fcntl.LOCK_SH)
             self._process = this_process()
-            self._file = io.FileIO(self._path, "r+" if write else "r")
-            try:
-                fcntl.flock(self._descriptor, fcntl.LOCK_EX if write else fcntl.LOCK_SH)
-                self._go_back()
-                try:
-                    rows = self._read()
-                    self._known = len(self.heads), self._seen, self._ended
-                except BaseException as error:  # all or nothing: rows that nobody was given must not count as seen
-                    self._go_back()
-                    if isinstance(error, OSError):
-                        error.filename = self._path
-                    raise
-                yield rows
-            finally:
-                if this_process() == self._process:
-                    self._close()
+            self._go_back()
+            rows = self._read(file.fileno())
+            self._known = len(self.heads), self._seen, self._ended
+            return file, rows
+        except BaseException as error:  # all or nothing: rows that nobody was given must not count as seen
+            file.close()
+            self._go_back()
+            if isinstance(error, OSError):
+                error.filename = self._path
+            raise
 
     def _go_back(self) -> None:
         """Forget what an act that was interrupted has read or written: it is read again."""
         rows, self._seen, self._ended = self._known
         del self.heads[rows:]
 
-    def _close(self) -> None:
-        """Let go of the lock, also of one that a process that forked off holds a copy of."""
-        import fcntl
-
-        if self._file is not None and not self._file.closed:
-            fcntl.flock(self._file, fcntl.LOCK_UN)
-            self._file.close()
-        self._file = None
-
     def _forked(self) -> None:
         """Forget the lock of the process that this one has forked off from; it stays with that process."""
-        self._thread = threading.Lock()
-        if self._file is not None:
-            self._file.close()
-        self._file = None
+        self.turn = threading.RLock()
+        file = self._held.get()
+        if file is not None:
+            file.close()
 
     @property
     def _descriptor(self) -> int:
         """The file, for whoever holds the lock."""
-        if self._file is None or this_process() != self._process:
+        file = self._held.get()
+        if file is None or this_process() != self._process:
             raise RuntimeError(
                 f"the ledger {self._path} was locked by the process that this one has forked off from: nothing was "
                 "written; fork before or after a charge, not within it"
             )
-        return self._file.fileno()
+        return file.fileno()
 
     def mend(self) -> list[Row]:
         """Keep the bytes of a torn row, never acknowledged, beside the journal, and say so in a row."""
@@ -251,9 +275,8 @@ class FileJournal(Uncopied):
                 "make room or repair the disk, and try again",
             ) from error
 
-    def _read(self) -> list[Row]:
+    def _read(self, file: int) -> list[Row]:
         """Return the rows after those seen before, checked one by one."""
-        file = self._descriptor
         size = os.fstat(file).st_size
         back = 67 if self.heads else 0  # the end of the last row seen: its checksum
         data = _read_all(file, max(self._seen - back, 0), size)

@@ -3,17 +3,32 @@
 import io
 import json
 import zipfile
-from dataclasses import fields, is_dataclass
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
 
-from inosgm import orders, tails
-from inosgm.orders import Order
+from inosgm.orders import Ascending, Descending, Order, OwnerFirst, RandomOrder
 from inosgm.plan import Plan
-from inosgm.tails import Tail
+from inosgm.tails import BetaTail, HardTail, LinearTail, NoTail, StepTail, TableTail, Tail
 
 _FORMAT = 1
+
+# Names of the file format: they stay as they are, whatever classes and modules are called.
+_TAILS: dict[str, type[Tail]] = {
+    "NoTail": NoTail,
+    "LinearTail": LinearTail,
+    "HardTail": HardTail,
+    "StepTail": StepTail,
+    "BetaTail": BetaTail,
+    "TableTail": TableTail,
+}
+_ORDERS: dict[str, type[Order]] = {
+    "Descending": Descending,
+    "Ascending": Ascending,
+    "RandomOrder": RandomOrder,
+    "OwnerFirst": OwnerFirst,
+}
 
 
 def written(
@@ -32,8 +47,8 @@ def written(
     header = {
         "format": _FORMAT,
         "plan": None if plan is None else json.loads(plan.to_json()),
-        "tail": _named(tail, tails),
-        "order": _named(order, orders),
+        "tail": _named(tail, _TAILS),
+        "order": _named(order, _ORDERS),
         **about,
     }
     stream = io.BytesIO()
@@ -61,21 +76,22 @@ def read(
         with np.load(io.BytesIO(content), allow_pickle=False) as found:
             arrays = {name: found[name] for name in found.files if name != "sum.json"}
         plan = None if header["plan"] is None else Plan.from_json(json.dumps(header["plan"]))
-        tail, order = _made(header["tail"], tails, Tail), _made(header["order"], orders, Order)
+        tail, order = _made(header["tail"], _TAILS), _made(header["order"], _ORDERS)
         return plan, arrays.pop("sensitivities"), tail, order, header, arrays
     except (ValueError, KeyError, TypeError, AttributeError, EOFError, MemoryError, zipfile.BadZipFile) as error:
         raise ValueError(f"these bytes are not an ordered sum: {error}") from None
 
 
-def _named(thing: Any, room: Any) -> dict[str, Any]:
-    name = type(thing).__name__
-    if getattr(room, name, None) is not type(thing) or not is_dataclass(thing):
-        raise TypeError(f"only tails and orders of this package can be written, got {name}: pickle the sum instead")
+def _named(thing: Any, known: dict[str, Any]) -> dict[str, Any]:
+    name = next((name for name, kind in known.items() if kind is type(thing)), None)
+    if name is None:
+        raise TypeError(
+            f"only tails and orders of this package can be written, got {type(thing).__name__}: pickle the sum instead"
+        )
     return {"name": name, "values": {field.name: getattr(thing, field.name) for field in fields(thing) if field.init}}
 
 
-def _made(named: dict[str, Any], room: Any, kind: type) -> Any:
-    made = getattr(room, named["name"])
-    if not (isinstance(made, type) and issubclass(made, kind)):
-        raise ValueError(f"{named['name']} is no {kind.__name__}")
-    return made(**named["values"])
+def _made(named: dict[str, Any], known: dict[str, Any]) -> Any:
+    if named["name"] not in known:
+        raise ValueError(f"{named['name']!r} is none of {', '.join(known)}")
+    return known[named["name"]](**named["values"])

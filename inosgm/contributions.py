@@ -61,7 +61,7 @@ class Dense:
         xp = array_api_compat.array_namespace(self.array)
         rows, (_, weights) = self._rows(xp), _validate.floats("weights", weights, like=self.array)
         if weights.shape != rows.shape[:1]:
-            raise ValueError(f"contributions and weights must pair up: got {rows.shape[0]} and {tuple(weights.shape)}")
+            raise ValueError("contributions and weights must pair up: one of each for every record")  # not how many
         finite = xp.all(xp.isfinite(rows), axis=1)
         rows = rows if bool(xp.all(finite)) else xp.where(finite[:, None], rows, xp.zeros_like(rows))
         return xp.reshape(weights @ rows, self.array.shape[1:])
@@ -123,7 +123,7 @@ class Cells:
     def __post_init__(self) -> None:
         rows, cells = _validate.numeric("rows", self.rows), _validate.numeric("cells", self.cells)
         if rows.shape[:1] != cells.shape or cells.dtype.kind not in "iu":
-            raise ValueError(f"cells must be a whole number per record, got {cells.dtype} {cells.shape}")
+            raise ValueError(f"cells must be a whole number per record, got {cells.dtype}, or more or fewer than rows")
         if cells.size and not 0 <= cells.min() <= cells.max() < self.count:
             raise ValueError(f"cells must lie in 0, ..., {self.count - 1}")
         object.__setattr__(self, "rows", rows.astype(np.float64, copy=False))

@@ -154,8 +154,20 @@ class BindingLedger(LedgerHook, Protocol):
 
 
 @runtime_checkable
+class UndoingLedger(LedgerHook, Protocol):
+    """A ledger whose charges can be taken back."""
+
+    def is_charged(self, job: str, step: int) -> bool:
+        """Say whether a step is paid for: it was charged, and not undone since."""
+
+
+@runtime_checkable
 class CoinLedger(LedgerHook, Protocol):
     """A ledger that also remembers the coins (`Cost.coins`) it was charged for, and refuses them for another step."""
+
+    @property
+    def durable(self) -> bool:
+        """Whether other processes see, now and later, what it was charged for."""
 
     def job_with_coins(self, coins: str) -> str | None:
         """Return the job that was charged with these coins; None if no job was."""

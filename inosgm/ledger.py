@@ -1,11 +1,12 @@
 """The ledger: what every owner has spent, written down before anything is released."""
 
+import io
 import json
 import os
 import secrets
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from functools import lru_cache
+from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
@@ -101,7 +102,7 @@ class Ledger:
             not callable(getattr(accountant, "epsilon_of", None)) or isinstance(accountant, type)
         ):
             raise TypeError(f"accountant must be PLD() or RDP(), got {accountant!r}")
-        self._path = None if path is None else os.fspath(path)
+        self._path = None if path is None else str(Path(path).absolute())  # wherever the process goes
         self._unit = ADD_REMOVE if accountant is None else _unit_of(accountant)
         self._entered = 0  # rows; always as many as the journal has heads
         self._labels: list[Label] = []
@@ -130,7 +131,7 @@ class Ledger:
                 raise FileNotFoundError(f"there is no ledger {self._path}: give owners to make one, or another path")
             FileJournal.create(self._path, _first_row(owners, self._unit))
         self._journal = FileJournal(self._path)
-        with self._books(write=False):
+        with self._journal.turn, self._books(write=False):
             self._count_by(accountant_of(self._unit) if accountant is None else accountant)
             if owners is not None:
                 self._require_same_grants(owners)
@@ -152,9 +153,14 @@ class Ledger:
         return self._unit
 
     @property
+    def durable(self) -> bool:
+        """Whether it is in a file: other processes see, now and later, what it was charged for."""
+        return self._path is not None
+
+    @property
     def labels(self) -> tuple[Label, ...]:
         """The owners, in the order of every per-owner mapping."""
-        with self._books(write=False):
+        with self._journal.turn, self._books(write=False):
             return tuple(self._labels)
 
     def charge(self, *costs: Cost) -> None:
@@ -184,7 +190,7 @@ class Ledger:
         """
         for cost in costs:
             self._require_cost(cost)
-        with self._books(write=True):
+        with self._journal.turn, self._books(write=True):
             tables: dict[str, Table] = {}
             rows: list[Row] = []
             for cost in costs:
@@ -263,8 +269,18 @@ class Ledger:
 
     def job_with_coins(self, coins: str) -> str | None:
         """Return the job that was charged for a batch of these coins (`Cost.coins`); None if no job was."""
-        with self._books(write=False):
+        with self._journal.turn, self._books(write=False):
             return self._coins.get(coins, (None, 0))[0]
+
+    def is_charged(self, job: str, step: int) -> bool:
+        """Say whether a step of a job is paid for: it was charged, and not undone since."""
+        with self._journal.turn, self._books(write=False):
+            return self._charged_job(job, step) is not None
+
+    def _charged_job(self, job: str, step: int) -> Job | None:
+        """Return a job of which a step is paid for."""
+        known = self._jobs.get(job)
+        return None if known is None or uncovered(step, step + 1, known.spans) else known
 
     def bind(self, job: str, step: int, digest: str) -> None:
         """Write down what the noise of a step of a job is added to; only then may it be added.
@@ -276,9 +292,9 @@ class Ledger:
             JobMismatch: when the step was bound to something else before.
             ValueError: when the step was not charged.
         """
-        with self._books(write=True):
-            known = self._jobs.get(job)
-            if known is None or uncovered(step, step + 1, known.spans):
+        with self._journal.turn, self._books(write=True):
+            known = self._charged_job(job, step)
+            if known is None:
                 raise ValueError(f"step {step} of job {job!r} must be charged before its noise is used")
             bound = known.sums.get(step)
             if bound is None:
@@ -291,7 +307,7 @@ class Ledger:
 
     def bound(self, job: str) -> int:
         """Return the number of steps up to the last one whose noise was used by a keyed job; 0 if it used none."""
-        with self._books(write=False):
+        with self._journal.turn, self._books(write=False):
             known = self._jobs.get(job)
             return 1 + max(known.sums, default=-1) if known is not None else 0
 
@@ -306,7 +322,7 @@ class Ledger:
         for these steps in advance must not release them. A job without such steps is left as it is.
         """
         step = _validate.count("step", step)
-        with self._books(write=True):
+        with self._journal.turn, self._books(write=True):
             known = self._jobs.get(job)
             if known is not None and known.spans and known.spans[-1][1] > step:
                 self._write({"kind": "undo", "job": job, "step": step})
@@ -326,7 +342,7 @@ class Ledger:
         """
         if not isinstance(owners, Owners):
             raise TypeError(f"owners must be Owners, got {owners!r}")
-        with self._books(write=True):
+        with self._journal.turn, self._books(write=True):
             unknown = [label for label in owners.labels if label not in self._position]
             if unknown and not add_owners:
                 known = _validate.some(self._labels)
@@ -338,7 +354,7 @@ class Ledger:
 
     def spent(self) -> dict[Label, float]:
         """Return the epsilon that each owner has spent, at its delta."""
-        with self._books(write=False):
+        with self._journal.turn, self._books(write=False):
             return dict(zip(self._labels, self._spent_now().tolist(), strict=True))
 
     def remaining(self) -> dict[Label, float]:
@@ -346,13 +362,13 @@ class Ledger:
 
         Costs compose to less than their sum, so several charges may fit whose own epsilons add up to more.
         """
-        with self._books(write=False):
+        with self._journal.turn, self._books(write=False):
             left = np.maximum(self._granted - self._spent_now(), 0.0)
             return dict(zip(self._labels, left.tolist(), strict=True))
 
     def history(self) -> tuple[Charge, ...]:
         """Return all charges, oldest first."""
-        with self._books(write=False):
+        with self._journal.turn, self._books(write=False):
             return tuple(self._charges)
 
     def segments(self, owner: Label) -> tuple[Stretch, ...]:
@@ -360,7 +376,7 @@ class Ledger:
 
         For steps that released values chose from a menu, rate and multiplier are tuples, the entries of the menu.
         """
-        with self._books(write=False):
+        with self._journal.turn, self._books(write=False):
             if owner not in self._position:
                 raise ValueError(f"owner must be one of the ledger's ({_validate.some(self._labels)}), got {owner!r}")
             return self._segments(self._position[owner])
@@ -374,7 +390,7 @@ class Ledger:
         >>> ledger.past(owners)
         (Segment(sample_rate=[1. 0.], noise_multiplier=[5. 1.], steps=[1. 1.]),)
         """
-        with self._books(write=False):
+        with self._journal.turn, self._books(write=False):
             self._require_known(owners.labels)
             where = [self._position[label] for label in owners.labels]
             return tuple(
@@ -385,7 +401,7 @@ class Ledger:
 
     def costs(self) -> tuple[Cost, ...]:
         """Return what was charged so far, equal steps added up, whatever their jobs are."""
-        with self._books(write=False):
+        with self._journal.turn, self._books(write=False):
             return tuple(self._cost(digest, count) for digest, count in self._steps.items() if count)
 
     def _cost(self, digest: str, steps: int) -> Cost:
@@ -401,7 +417,7 @@ class Ledger:
 
     def rehearsal(self) -> "Ledger":
         """Return a ledger in memory, with the grants and the costs of this one so far: to see what could be paid."""
-        with self._books(write=False):
+        with self._journal.turn, self._books(write=False):
             columns = (self._granted.tolist(), self._delta.tolist())
             epsilon, delta = (dict(zip(self._labels, column, strict=True)) for column in columns)
             owners = Owners(of_record=self._labels, epsilon=epsilon, delta=delta)
@@ -436,14 +452,14 @@ class Ledger:
                 parts.append(dp_accounting.SelfComposedDpEvent(step, steps))
             return dp_accounting.ComposedDpEvent(parts) if parts else dp_accounting.NoOpDpEvent()
 
-        with self._books(write=False):
+        with self._journal.turn, self._books(write=False):
             first, inverse = self._classes({})
             shared = [event(owner) for owner in first.tolist()]
             return {label: shared[group] for label, group in zip(self._labels, inverse.tolist(), strict=True)}
 
     def head(self) -> str:
         """Return the number of rows and the last checksum: note it elsewhere, and `check` it later."""
-        with self._books(write=False):
+        with self._journal.turn, self._books(write=False):
             return self._head()
 
     def check(self, head: str) -> None:
@@ -453,7 +469,7 @@ class Ledger:
             LedgerDamaged: when rows were cut off its end or it was rewritten since.
         """
         rows, _, checksum = head.partition("-")
-        with self._books(write=False):
+        with self._journal.turn, self._books(write=False):
             if not rows.isdecimal() or not 1 <= int(rows) <= len(self._journal.heads):
                 raise LedgerDamaged(
                     f"the ledger has {len(self._journal.heads)} rows and does not reach the head {head}"
@@ -463,7 +479,7 @@ class Ledger:
 
     def to_json(self) -> str:
         """Return everything as JSON: what owners grant, have spent and were charged, and all charges."""
-        with self._books(write=False):
+        with self._journal.turn, self._books(write=False):
             spent, first_inverse = self._spent_now(), self._classes({})
             histories = [self._segments(owner) for owner in first_inverse[0].tolist()]
             owners = [
@@ -505,7 +521,7 @@ class Ledger:
         Args:
             rows: How many owners and how many charges are shown at most.
         """
-        with self._books(write=False):
+        with self._journal.turn, self._books(write=False):
             owners = owner_lines(self._labels, self._granted, self._spent_now(), self._delta, rows)
             charges = [*charge_lines(self._charges, rows), *undone_lines(self._undone, rows)]
             lines = [*unit_lines(self._unit), *owners, "", *charges, *torn_lines(self._torn, self._journal.torn)]
@@ -518,17 +534,23 @@ class Ledger:
     def __reduce__(self) -> Any:
         if self._path is None:
             raise TypeError("a ledger in memory cannot be copied: its copies would forget each other; give it a path")
-        return _reopen, (os.path.abspath(self._path), self._accountant)
+        return _reopen, (self._path, self._accountant)
 
     def _head(self) -> str:
         return f"{len(self._journal.heads)}-{self._journal.heads[-1]}"
 
-    @contextmanager
-    def _books(self, *, write: bool) -> Iterator[None]:
-        """Hold the lock, with everything read that anybody has written."""
-        with self._journal.locked(write=write) as rows:
+    def _books(self, *, write: bool) -> io.IOBase:
+        """Return what holds the lock until it is closed, with everything read that anybody has written.
+
+        It is no context manager in Python, which Ctrl-C could keep from letting go: see `Journal`.
+        """
+        file, rows = self._journal.open(write=write)
+        try:
             self._enter(rows)
-            yield
+            return file
+        except BaseException:
+            file.close()
+            raise
 
     def _write(self, row: Row) -> None:
         """Make a row durable, then enter it."""

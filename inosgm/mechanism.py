@@ -19,7 +19,7 @@ from inosgm._validate import Array
 from inosgm.clipping import Clipping, ScaleClipped
 from inosgm.coins import Sampler
 from inosgm.contributions import Contributions, as_contributions
-from inosgm.cost import BindingLedger, Cost, LedgerHook
+from inosgm.cost import BindingLedger, Cost, LedgerHook, UndoingLedger
 from inosgm.filters import Filter
 from inosgm.noise import add_gaussian, name_of_noise, streams
 from inosgm.orders import Descending, Order
@@ -200,8 +200,8 @@ class INOSGM(Uncopied, ABC):
             count = self._count
             step = count.released
             self._check(data)
-            if self._ledger is not None and step >= count.charged:
-                self._charge(self._ledger, step)
+            if self._ledger is not None:
+                self._pay(self._ledger, step)
             self._require_here()
             count.released = step + 1  # whatever happens from here on, no other value is made of this step
             coins, noise = streams(self._key, step)
@@ -215,6 +215,19 @@ class INOSGM(Uncopied, ABC):
                 self._ledger.bind(self._cost.job, step, tree_digest((total, value), self._key))
             cost = self._cost if self._filter is not None else self._cost.at(step, 1)
             return Release(value=value, step=step, cost=cost)
+
+    def _pay(self, ledger: LedgerHook, step: int) -> None:
+        """Pay for a step, unless that has been done; what was undone since is paid for anew.
+
+        With a key, `bind` refuses what was undone.
+        """
+        count = self._count
+        if self._key is None and step < count.charged and isinstance(ledger, UndoingLedger):
+            last = step if self._filter is None else self._plan.steps - 1  # any step may use up what pays for all
+            if not ledger.is_charged(self._cost.job, last):
+                count.charged, self._cost = step, self._cost.of_new_job()
+        if step >= count.charged:
+            self._charge(ledger, step)
 
     def _charge(self, ledger: LedgerHook, step: int) -> None:
         """Pay for the next steps."""
@@ -322,8 +335,8 @@ class INOSGM(Uncopied, ABC):
         Nothing is released meanwhile, and coins and noise know nothing of it.
         """
         with self._lock:
-            self._known_order = 0
             try:
+                self._known_order = 0
                 yield
             finally:
                 self._known_order = None

@@ -31,6 +31,7 @@ from inosgm.tails import NoTail, Tail
 from inosgm.weights import checked_scores
 
 _WIDE = 1 << 17  # numbers that are worked on at once: they stay in the cache
+_COLUMNS = ("scores", "ids", "owners", "rows", "cells")  # what the tail is called in bytes, in this order
 _LONGEST = 1 << 60  # several tails, which wait to be merged, are still whole numbers of 63 bits
 
 
@@ -272,7 +273,7 @@ class OrderedSum:
                 "from bytes, or copied after records were added. Let the mechanism release it, or merge it into the "
                 "sum that it is a part of, and release that"
             )
-        if not self._claim.sole and not isinstance(ledger, CoinLedger):
+        if not self._claim.sole and not (isinstance(ledger, CoinLedger) and ledger.durable):
             raise RuntimeError(
                 "the coins of this sum may be used once, and other sums may have the same: its secret was given, it "
                 "was unpickled, or the process that made it has forked. Release it with ledger=Ledger(path), which "
@@ -292,7 +293,7 @@ class OrderedSum:
             records = self._settled()
             arrays = {"counts": self._counts, "high": self._whole.high, "low": self._whole.low}
             if records is not None:
-                arrays |= vars(records)
+                arrays |= {name: getattr(records, name) for name in _COLUMNS}
             about = {"cells": self.cells, "shape": self._shape, "coins": self._coins}
             return _sum_file.written(self.plan, self.sensitivities, self.tail, self.order, about, arrays)
 
@@ -331,7 +332,7 @@ class OrderedSum:
         self._counts, self._whole.high, self._whole.low = counts, high, low
         if "scores" not in arrays:
             return
-        records = Records(*(arrays[name] for name in ("scores", "ids", "owners", "rows", "cells")))
+        records = Records(*(arrays[name] for name in _COLUMNS))
         n = len(records)
         whole = all(column.dtype == np.int64 for column in (records.ids, records.owners, records.cells))
         wide = records.rows.shape == ((n, math.prod(shape)) if shape else (n,))

@@ -132,7 +132,9 @@ def checked_scores(scores: Any) -> tuple[Any, Array]:
     """Return the namespace of scores and themselves in float64, one per record."""
     xp, scores = _validate.floats("scores", scores)
     if scores.ndim != 1:
-        raise ValueError(f"scores must be one number per record, got shape {tuple(scores.shape)}")
+        raise ValueError(
+            f"scores must be one number per record, got an array of {scores.ndim} axes"
+        )  # sizes are private
     return xp, scores
 
 

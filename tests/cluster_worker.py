@@ -6,6 +6,7 @@ PYTHONPATH says so.
 
 import sys
 
+import patience  # noqa: F401  # of Ray, with a busy machine
 import ray
 from job_tasks import Walk, specs
 from ray.cluster_utils import Cluster

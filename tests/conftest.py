@@ -2,8 +2,11 @@ import os
 import sys
 from pathlib import Path
 
+import patience  # noqa: F401  # of Ray, with a busy machine
 import pytest
 from hypothesis import settings
+
+pytest_plugins = ["leftovers", "processes"]
 
 settings.register_profile("inosgm", deadline=None, derandomize=True, max_examples=100)
 settings.load_profile("inosgm")

@@ -1,4 +1,4 @@
-"""A small task for tests of jobs. As a script, a driver to be killed: STORE JOBS EXECUTOR ATTEMPTS SECONDS"""
+"""A small task for tests of jobs. As a script, a driver to be killed: STORE JOBS EXECUTOR ATTEMPTS FIRST DEAF"""
 
 import os
 import signal
@@ -7,11 +7,14 @@ import time
 from dataclasses import dataclass
 
 import numpy as np
+from patience import wait_until
 
 from inosgm.cost import Cost
 from inosgm.jobs import Interrupted, JobSpec, ProcessExecutor, Result, SerialExecutor, Stopped, Store
 
 STEPS = 10
+LEASE = 3600.0
+"""Seconds: no worker, however slow its machine is, is silent for so long."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +38,7 @@ class Walk:
         for step in range(place.size, STEPS):
             place = np.append(place, place[-1:].sum() + steps[step])
             attempt.save(step + 1, place.tobytes())
-            time.sleep(self.pause)
+            self.rest(spec, attempt, step + 1)
             if attempt.stopping() and step + 1 < STEPS:
                 raise Stopped
         return Result(values={"end": place[-1], "index": spec.index}, arrays={"place": place, "steps": steps})
@@ -48,6 +51,30 @@ class Walk:
             raise ValueError("try again")
         if how == "die":
             os.kill(os.getpid(), signal.SIGKILL)
+
+
+    def rest(self, spec, attempt, step):
+        """Do whatever is done between two steps."""
+        time.sleep(self.pause)
+
+
+@dataclass(frozen=True)
+class Waiting(Walk):
+    """Walks of which those from an index on wait after each step until they are asked to stop, for ever if `deaf`.
+
+    A walk that is deaf creates the file of that name when it is asked.
+    """
+
+    first: int = 0
+    deaf: str = ""
+
+    def rest(self, spec, attempt, step):
+        if spec.index < self.first:
+            return
+        wait_until(attempt.stopping)
+        if self.deaf:
+            open(self.deaf, "w").close()
+            wait_until(lambda: False)
 
 
 def specs(count, **configuration):
@@ -76,12 +103,13 @@ def outcome_of(store):
 
 
 if __name__ == "__main__":
-    uri, count, kind, attempts, pause = sys.argv[1:]
-    store = Store(uri, lease=2.0)
+    uri, count, kind, attempts, first, deaf = sys.argv[1:]
+    store = Store(uri, lease=LEASE)
     executor = SerialExecutor() if kind == "serial" else ProcessExecutor(2)
     jobs = added(store, specs(int(count)))
     try:
-        executor.run(Walk(float(pause)), jobs, store, attempts=int(attempts), progress=False)
+        task = Waiting(first=int(first), deaf=deaf)
+        executor.run(task, jobs, store, attempts=int(attempts), progress=False)
     except Interrupted as interrupted:
         print("left", len(interrupted.outcome.left))
         sys.exit(130)

@@ -168,7 +168,7 @@ def lock_inherited(place):
     if not child:
         os.read(told_child, 1)  # the parent has charged
         go.set()
-        found = _free(place) and not ledger._journal._thread.locked()
+        found = _free(place) and ledger._journal.turn.acquire(blocking=False)
         if found:
             ledger.charge(_named("child"))
         os.write(tell_parent, b"1" if found else b"0")

@@ -1,18 +1,18 @@
-"""Processes of tests of Ray jobs. As a script: drive ADDRESS STORE, lose STORE, or spill FOLDER; JOBS; PAUSE."""
+"""Processes of tests of Ray jobs. As a script: drive ADDRESS STORE FIRST, lose STORE, or spill FOLDER; then COUNT."""
 
 import hashlib
 import os
 import stat
 import sys
 import tempfile
-import time
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 import ray
-from job_tasks import Walk, added, specs
+from job_tasks import LEASE, STEPS, Waiting, Walk, added, specs
+from patience import lives, wait_until  # which makes Ray patient with a busy machine
 
 from inosgm.jobs import Interrupted, Result, Store
 from inosgm.records import gather
@@ -88,6 +88,18 @@ class Held(Walk):
 
 
 @dataclass(frozen=True)
+class Endless(Walk):
+    """Walks that do not end before there is a file."""
+
+    enough: str = ""
+
+    def rest(self, spec, attempt, step):
+        super().rest(spec, attempt, step)
+        if step == STEPS:
+            wait_until(lambda: os.path.exists(self.enough))
+
+
+@dataclass(frozen=True)
 class Leaves(Walk):
     """Walks of which one takes its worker away, in a way that Ray takes for intended and does not mend."""
 
@@ -116,13 +128,6 @@ def mapping_of(array):
     raise AssertionError("an array lies nowhere")
 
 
-def wait_until(condition, seconds=90):
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "it never happened"
-        time.sleep(0.05)
-
-
 def begun(store, least):
     return lambda: sum(bool(state.attempts) for state in store.states().values()) >= least
 
@@ -132,16 +137,16 @@ def running(store):
     return [(job, state.last) for job, state in store.states().items() if state.status == "running"]
 
 
-def drive(address, uri, count, pause):
-    store = Store(uri, lease=20.0)
+def drive(address, uri, first, count):
+    store = Store(uri, lease=LEASE)
     try:
-        RayExecutor(address).run(Walk(pause), added(store, specs(count)), store)
+        RayExecutor(address).run(Waiting(first=int(first)), added(store, specs(count)), store)
     except Interrupted as interrupted:
         print("left", len(interrupted.outcome.left))
         sys.exit(130)
 
 
-def lose(uri, count, pause):
+def lose(uri, count):
     """Run jobs on one node, then on two, of which one is taken away while it works."""
     from threading import Thread
 
@@ -149,14 +154,14 @@ def lose(uri, count, pause):
 
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
     cluster.connect()
-    store = Store(uri, lease=20.0)
+    store = Store(uri, lease=LEASE)
     added(store, specs(count))
     go = Path(uri + ".go")
 
     outcome = []
 
     def work():
-        outcome.append(RayExecutor().run(Held(pause, go=str(go)), specs(count), store, progress=False))
+        outcome.append(RayExecutor().run(Held(go=str(go)), specs(count), store, progress=False))
 
     worker = Thread(target=work)
     worker.start()
@@ -172,9 +177,7 @@ def lose(uri, count, pause):
 
     wait_until(at_work)
     cluster.remove_node(guest, allow_graceful=False)
-    wait_until(
-        lambda: not any(Path(f"/proc/{pid}").exists() for pid in guests)
-    )  # workers outlive their raylet a little
+    wait_until(lambda: not any(map(lives, guests)))  # workers outlive their raylet a little
     go.touch()
     worker.join()
     print("done", len(outcome[0].done))
@@ -182,7 +185,7 @@ def lose(uri, count, pause):
     cluster.shutdown()
 
 
-def spill(folder, count, _):
+def spill(folder, count):
     """Give a Ray that is started here more than it has memory for; only its user may read what goes to disk."""
     tempfile.tempdir, begin = folder, ray.init
     ray.init = partial(begin, num_cpus=1, object_store_memory=80_000_000)
@@ -200,5 +203,5 @@ def parent(process):
 
 
 if __name__ == "__main__":
-    kind, *where, jobs, seconds = sys.argv[1:]
-    {"drive": drive, "lose": lose, "spill": spill}[kind](*where, int(jobs), float(seconds))
+    kind, *where, jobs = sys.argv[1:]
+    {"drive": drive, "lose": lose, "spill": spill}[kind](*where, int(jobs))

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from job_tasks import Walk
+from job_tasks import LEASE, Walk
 
 from inosgm import Ledger, Owners
 from inosgm.jobs import BuildingTask, JobSpec, ProcessExecutor, Result, SerialExecutor, Store, status
@@ -46,7 +46,7 @@ def students(count, **configuration):
 
 @pytest.fixture
 def store(tmp_path):
-    return Store(tmp_path / "store", lease=2.0)
+    return Store(tmp_path / "store", lease=LEASE)
 
 
 @pytest.mark.parametrize("executor", [SerialExecutor(), ProcessExecutor(2)])

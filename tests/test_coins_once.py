@@ -185,7 +185,11 @@ def test_coins_that_others_may_have_need_a_ledger(made, tmp_path):
         def charge(self, cost):
             pytest.fail("charged to a ledger that does not remember coins")
 
-    for forgetful in (None, Book()):
+    for forgetful in (
+        None,
+        Book(),
+        Ledger(owners=ROOMY, accountant=Cheap()),
+    ):  # nobody else sees the last
         with pytest.raises(RuntimeError, match=r"Release it with ledger=Ledger\(path\)"):
             made().release(ledger=forgetful)
     path = tmp_path / "ledger"

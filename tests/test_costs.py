@@ -334,7 +334,7 @@ class Staged(Walk):
 
     def cost(self, spec):
         first = super().cost(spec)[0]
-        return first, first.at(0, 3), menu(self.labels, steps=4, job=f"{spec.id}/2")
+        return first, replace(first, steps=3, job=f"{spec.id}/1"), menu(self.labels, steps=4, job=f"{spec.id}/2")
 
     def run(self, spec, attempt):
         first, second, beside = self.cost(spec)

@@ -48,12 +48,18 @@ class TestDataset:
         with pytest.raises(ValueError, match=r"y must lie in \[0, 1\)"):
             Dataset(name="n", x=x, y=y, x_test=x, y_test=y, classes=("a",))
         with pytest.raises(ValueError, match="categories must be one per class"):
-            Dataset(name="n", x=x, y=y, x_test=x, y_test=y, classes=("a", "b"), categories=("c",))
+            Dataset(name="n", x=x, y=y, x_test=x.copy(), y_test=y.copy(), classes=("a", "b"), categories=("c",))
 
     def test_only_numbers_classes_in_the_order_given(self):
         x, y = np.arange(6.0)[:, None], np.array([0, 1, 2, 0, 1, 2])
         data = Dataset(
-            name="n", x=x, y=y, x_test=x, y_test=y, classes=("a", "b", "c"), categories=("u", "v", "u")
+            name="n",
+            x=x,
+            y=y,
+            x_test=x.copy(),
+            y_test=y.copy(),
+            classes=("a", "b", "c"),
+            categories=("u", "v", "u"),
         ).only(["c", "a"])
         assert (data.x.ravel().tolist(), data.y.tolist()) == ([0, 2, 3, 5], [1, 0, 1, 0])
         assert (data.x_test.ravel().tolist(), data.y_test.tolist()) == ([0, 2, 3, 5], [1, 0, 1, 0])

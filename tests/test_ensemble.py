@@ -31,7 +31,7 @@ def records(n=90, shape=(5,)):
     generator = np.random.default_rng(3)
     x = generator.normal(size=(n, *shape)).astype(np.float32)
     y = generator.integers(3, size=n)
-    return Dataset(name="digits", x=x, y=y, x_test=x[:3], y_test=y[:3], classes=CLASSES)
+    return Dataset(name="digits", x=x, y=y, x_test=x[:3].copy(), y_test=y[:3].copy(), classes=CLASSES)
 
 
 def configured(**changes):

@@ -1,7 +1,6 @@
 import os
 import shutil
 import signal
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -11,7 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from job_tasks import STEPS, Walk, added, outcome_of, specs
+from job_tasks import LEASE, STEPS, Walk, added, outcome_of, specs
+from patience import wait_until
 
 from inosgm import JobMismatch, Ledger, Owners
 from inosgm.cost import Cost
@@ -35,7 +35,7 @@ SCRIPT = Path(__file__).with_name("job_tasks.py")
 
 @pytest.fixture
 def store(tmp_path):
-    return Store(tmp_path / "store", lease=2.0)
+    return Store(tmp_path / "store", lease=LEASE)
 
 
 @pytest.fixture(scope="module")
@@ -372,8 +372,8 @@ class TestExecutors:
         assert len(ledger.history()) == len(store.charges()) == len(outcome.done)
         assert max(ledger.spent().values()) <= 3.0
 
-    def test_who_is_dead_elsewhere_is_replaced_after_the_lease(self, store):
-        jobs = specs(2)
+    def test_who_is_dead_elsewhere_is_replaced_after_the_lease(self, tmp_path):
+        store, jobs = Store(tmp_path / "store", lease=0.2), specs(2)
         for job in jobs:
             store.add(job)
         store.begin(jobs[0].id, 1)
@@ -388,7 +388,8 @@ class TestExecutors:
         assert gone({**place, "started": "1"})
         assert not gone({**place, "host": "elsewhere", "started": "1"})
 
-    def test_a_store_that_fills_up_stops_the_run(self, store, monkeypatch):
+    def test_a_store_that_fills_up_stops_the_run(self, tmp_path, monkeypatch):
+        store = Store(tmp_path / "store", lease=0.2)  # the attempt that cannot end holds its job for so long
         jobs = added(store, specs(3))
         create = store._records.create
 
@@ -416,33 +417,30 @@ class TestExecutors:
         assert not interrupts.asked()
 
 
-def driver(store, count=12, executor="processes", pause=0.05, attempts=5, new_session=False):
-    command = [sys.executable, str(SCRIPT), store.uri, str(count), executor, str(attempts), str(pause)]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=new_session)
+@pytest.fixture
+def driver(store, start):
+    """Starts a driver of twelve jobs, of which those from an index on wait until they are asked to stop."""
 
+    def begin(executor="processes", first=12, attempts=5, deaf="", count=12):
+        return start(SCRIPT, store.uri, count, executor, attempts, first, deaf)
 
-def wait_until(condition, seconds=60):
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "it never happened"
-        time.sleep(0.05)
-
-
-def ended(process):
-    out, _ = process.communicate(timeout=90)
-    return process.returncode, out
+    return begin
 
 
 def begun(store, least):
     return lambda: sum(bool(state.attempts) for state in store.states().values()) >= least
 
 
+def attempted(store, times):
+    return lambda: any(len(state.attempts) >= times for state in store.states().values())
+
+
 @pytest.mark.parametrize("executor", ["serial", "processes"])
-def test_ctrl_c_once_saves_and_says_what_is_left(store, undisturbed, executor):
-    process = driver(store, executor=executor, pause=0.2)  # so that the third has far to go when the signal is noticed
-    wait_until(begun(store, 3))
+def test_ctrl_c_once_saves_and_says_what_is_left(store, driver, undisturbed, executor):
+    process = driver(executor, first=2)
+    wait_until(begun(store, 3), process)
     process.send_signal(signal.SIGINT)
-    code, out = ended(process)
+    code, out, _ = process.ended()
     assert code == 130
     counts = status(store).counts()
     assert counts["running"] == counts["failed"] == 0
@@ -453,51 +451,50 @@ def test_ctrl_c_once_saves_and_says_what_is_left(store, undisturbed, executor):
     assert len(store.charges()) == 12
 
 
-def test_ctrl_c_while_workers_start_is_as_clean(store):
-    process = driver(store, new_session=True)
-    wait_until(lambda: len(store.states()) == 12)
+def test_ctrl_c_while_workers_start_is_as_clean(store, driver):
+    process = driver(first=0)
+    wait_until(lambda: len(store.states()) == 12, process)
     os.killpg(process.pid, signal.SIGINT)  # as a terminal does it: to the workers too
-    assert ended(process)[0] == 130
+    assert process.ended()[0] == 130
     run(store, specs(12))
     assert len(store.charges()) == len(store.results()) == 12
 
 
-def test_deaths_of_earlier_runs_do_not_count(store, undisturbed):
-    for least in (1, 2, 3):
-        process = driver(store, executor="serial", attempts=2)
-        wait_until(begun(store, least))
+def test_deaths_of_earlier_runs_do_not_count(store, driver, undisturbed):
+    for number in (1, 2, 3):
+        process = driver("serial", first=0, attempts=2, count=1)
+        wait_until(attempted(store, number), process)
         process.kill()
-        ended(process)
-    assert ended(driver(store, executor="serial", attempts=2, pause=0))[0] == 0
+        process.wait()
+    assert driver("serial", attempts=2).ended()[0] == 0
     assert outcome_of(store) == undisturbed
 
 
-def test_ctrl_c_twice_stops_at_once(store):
-    process = driver(store, pause=30)
-    wait_until(begun(store, 2))
+def test_ctrl_c_twice_stops_at_once(store, driver, tmp_path):
+    process = driver(first=0, deaf=tmp_path / "asked")
+    wait_until(begun(store, 2), process)
     process.send_signal(signal.SIGINT)
-    time.sleep(0.5)
+    wait_until((tmp_path / "asked").exists, process)
     process.send_signal(signal.SIGINT)
-    code, _ = ended(process)
-    assert code not in (0, 130)
+    assert process.ended()[0] not in (0, 130)
     assert status(store).counts()["done"] == 0
 
 
 @pytest.mark.parametrize("executor", ["serial", "processes"])
-def test_a_killed_driver_is_started_again(store, undisturbed, executor):
+def test_a_killed_driver_is_started_again(store, driver, undisturbed, executor):
     for least in (2, 6):
-        process = driver(store, executor=executor)
-        wait_until(begun(store, least))
+        process = driver(executor, first=least - 1)
+        wait_until(begun(store, least), process)
         process.kill()
-        ended(process)
-    assert ended(driver(store, executor=executor, pause=0))[0] == 0
+        process.wait()
+    assert driver(executor).ended()[0] == 0
     assert outcome_of(store) == undisturbed
     assert len(store.charges()) == len(store.states()) == 12
 
 
-def test_two_drivers_do_nothing_twice(store, undisturbed):
-    first, second = driver(store), driver(store)
-    assert ended(first)[0] == ended(second)[0] == 0
+def test_two_drivers_do_nothing_twice(store, driver, undisturbed):
+    first, second = driver(), driver()
+    assert first.ended()[0] == second.ended()[0] == 0
     assert outcome_of(store) == undisturbed
     assert all(list(state.attempts.values()) == [""] for state in store.states().values())
     assert len(store.charges()) == 12

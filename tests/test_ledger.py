@@ -594,7 +594,7 @@ def test_a_sealed_row_that_makes_no_sense_stops_the_ledger(tmp_path):
     path, whole = written(tmp_path)
     ledger = Ledger(path, accountant=Unsampled())
     journal = _journal.FileJournal(str(path))
-    with journal.locked(write=True):
+    with journal.open(write=True)[0]:
         journal.append({"kind": "gift"})
     with pytest.raises(LedgerDamaged, match=r"row 4 says nothing that this version knows: .*gift"):
         ledger.spent()

@@ -112,8 +112,8 @@ def test_ties_go_to_the_first_label():
         (([1.0], [0.5], [0]), "predictions must be whole numbers"),
         (([1.0], [0], [np.nan]), "targets must be whole numbers"),
         (([1.0], [0], [0], ["a", "b"]), "owners must hold one label per record: got 2 for 1 records"),
-        (([1.0], [0], [2], None, ["cat", "dog"]), "targets must be positions in the 2 classes, got 2"),
-        (([1.0], [0], [-1], None, ["cat", "dog"]), "targets must be positions in the 2 classes, got -1"),
+        (([1.0], [0], [2], None, ["cat", "dog"]), "targets must be positions in the 2 classes, 0 to 1"),
+        (([1.0], [0], [-1], None, ["cat", "dog"]), "targets must be positions in the 2 classes, 0 to 1"),
     ],
 )
 def test_refusals(arguments, message):

@@ -3,14 +3,12 @@
 import os
 import re
 import signal
-import subprocess
 import sys
-import time
-from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
 import pytest
+from patience import wait_until
 
 from inosgm._supervised import RAY_GONE, RayGone
 from inosgm.doctor import State, examine
@@ -26,12 +24,25 @@ tail: {kind: linear, fraction: 0.4}
 optimizer: {name: SGD, lr: 1.0}
 training: {evaluate_every: 2}
 """
+TESTS = str(Path(__file__).parent)
 HOLD = """
-import os, sys, time
-if os.environ.get("HOLD_WORKERS") and any(word.endswith("default_worker.py") for word in sys.orig_argv):
-    while os.getppid() == int(os.environ["RAY_RAYLET_PID"]):  # its Ray is there
-        time.sleep(0.1)
+import os, patience, sys
+def hold(module):
+    patience.wait_until(lambda: os.getppid() != int(os.environ["RAY_RAYLET_PID"]))  # its Ray has ended
     os._exit(0)
+
+def say_when_connected(module):
+    tell = module.tell
+    def told(**facts):
+        tell(**facts)
+        if "processes" in (facts.get("ray") or {}):
+            open("connected", "w").close()
+    module.tell = told
+
+if not any(word.endswith("default_worker.py") for word in sys.orig_argv):
+    patience.after_import("ray_jobs.connection", say_when_connected)
+elif os.environ.get("HOLD_WORKERS"):
+    patience.after_import("ray_jobs", hold)
 """
 """Keeps workers of a Ray from ever doing anything: what dies then dies before the command can be done."""
 
@@ -62,25 +73,15 @@ def here(tmp_path, monkeypatch):
     rows = "".join(f"{wage},{'ab'[row % 2]}\n" for row, wage in enumerate(rng.uniform(size=50)))
     (tmp_path / "t.csv").write_text("wage,clinic\n" + rows)
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]))
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), TESTS, os.environ.get("PYTHONPATH", "")]))
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
 
 @pytest.fixture
-def begin(here):
-    """Starts commands; none is left running."""
-    with ExitStack() as ends:
-
-        def begun(words, **variables):
-            command = [sys.executable, "-m", "inosgm", *words.split()]
-            streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-            process = subprocess.Popen(command, env={**os.environ, **variables}, **streams)
-            ends.enter_context(process)
-            ends.callback(process.kill)
-            return process
-
-        yield begun
+def begin(here, start):
+    """Starts commands."""
+    return lambda words, **variables: start("-m", "inosgm", *words.split(), env={**os.environ, **variables})
 
 
 def below(process):
@@ -99,14 +100,11 @@ def below(process):
 
 
 def part_of_ray(process, part):
-    """Wait until a Ray has workers, and return the process that is a part of it."""
-    while True:
-        assert process.poll() is None, process.communicate()
-        there = below(process.pid)
-        found = [one for one, words in there.items() if any(name in word for word in words[:3] for name in PARTS[part])]
-        if found and any(word.endswith("default_worker.py") for words in there.values() for word in words):
-            return found[-1] if part == "raylet" else next(one for one in found if "raylet/raylet" not in there[one][0])
-        time.sleep(0.1)
+    """Wait until a command is connected to the Ray that it has started; return the process that is a part of that."""
+    wait_until(Path("connected").exists, process)
+    there = below(process.pid)
+    found = [one for one, words in there.items() if any(name in word for word in words[:3] for name in PARTS[part])]
+    return found[-1] if part == "raylet" else next(one for one in found if "raylet/raylet" not in there[one][0])
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc")
@@ -118,19 +116,17 @@ def test_what_died_is_said_and_the_same_command_resumes(here, begin, name):
         words += " --address local --store stats --ledger ledger"
     process = begin(words, HOLD_WORKERS="1")
     os.kill(part_of_ray(process, part), signal.SIGKILL)
-    out, err = process.communicate()
-    assert process.returncode == RAY_GONE, err
+    code, out, err = process.ended()
+    assert code == RAY_GONE, err
     died = rf"the {part} of the Ray that this command had started died"
     died += r"( \(was there memory\?\)|, and its raylet with it)"
-    early = r"Ray ended while this command was connecting to it \(--address local\)"
     resumes = f"nothing is lost, and the same command resumes: python -m inosgm {words}"
-    assert re.fullmatch(rf"error: ({died}|{early}); {re.escape(resumes)}", err.splitlines()[-1])
+    assert re.fullmatch(rf"error: {died}; {re.escape(resumes)}", err.splitlines()[-1])
     assert "raylet" not in out  # which Ray writes pages about to stdout
     assert out == "" or "--json" not in words
     if name == "train":
-        again = begin(words)
-        out, err = again.communicate()
-        assert again.returncode == 0, err
+        code, _, err = begin(words).ended()
+        assert code == 0, err
         assert len(Store("train").results()) == len(Store("train").charges()) == 2
 
 

@@ -12,9 +12,10 @@ import numpy as np
 import pytest
 import ray
 from job_tasks import Walk, added, outcome_of, specs
+from patience import wait_until
 from ray._private import services
 from ray.util.state import list_actors, list_tasks
-from ray_worker import Meeting, Spoil, Tells, mapping_of, wait_until
+from ray_worker import Meeting, Spoil, Tells, mapping_of
 
 from inosgm.jobs import ProcessExecutor, SerialExecutor, Store
 from ray_jobs import RayExecutor, connection
@@ -185,7 +186,7 @@ def test_a_store_that_workers_do_not_see_is_an_error(store):
 def test_what_a_ray_that_was_started_puts_on_disk_is_read_by_its_user_only(tmp_path):
     worker = Path(__file__).with_name("ray_worker.py")
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(worker.parent), *sys.path])}
-    subprocess.run([sys.executable, worker, "spill", tmp_path, "6", "0"], env=environment, check=True)
+    subprocess.run([sys.executable, worker, "spill", tmp_path, "6"], env=environment, check=True)
     assert not list(tmp_path.iterdir())
 
 

@@ -2,17 +2,16 @@
 
 import os
 import signal
-import subprocess
-import sys
 from contextlib import suppress
 from pathlib import Path
 from threading import Event, Thread
 
 import numpy as np
 import pytest
-from job_tasks import Walk, added, outcome_of, specs
+from job_tasks import LEASE, Walk, added, outcome_of, specs
+from patience import lives, wait_until
 from ray.util.state import list_actors
-from ray_worker import Leaves, begun, running, wait_until
+from ray_worker import Endless, Leaves, begun, running
 
 from inosgm.jobs import SerialExecutor, Store
 from inosgm.jobs.status import status
@@ -24,7 +23,7 @@ SCRIPT = Path(__file__).with_name("ray_worker.py")
 
 @pytest.fixture
 def store(tmp_path):
-    return Store(tmp_path / "store", lease=20.0)
+    return Store(tmp_path / "store", lease=LEASE)
 
 
 @pytest.fixture(scope="module")
@@ -44,62 +43,49 @@ def whole(store, undisturbed):
     return sum(ending == "died" for state in states for ending in state.attempts.values())
 
 
-def script(*arguments, **more):
-    """Start a process of its own, with its own group, as a terminal would."""
+@pytest.fixture
+def script(start):
+    """Starts a process of its own, with its own group, as a terminal would."""
     paths = os.pathsep.join([str(SCRIPT.parent), os.environ.get("PYTHONPATH", "")])
-    return subprocess.Popen(
-        [sys.executable, str(SCRIPT), *map(str, arguments)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-        env={**os.environ, "PYTHONPATH": paths},
-        **more,
-    )
+    return lambda *words: start(SCRIPT, *words, env={**os.environ, "PYTHONPATH": paths})
 
 
-def ended(process):
-    try:
-        out, err = process.communicate(timeout=120)
-    except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)
-        raise
-    return process.returncode, out, err
-
-
-def gone(group):
-    """Whether no process of a group is left."""
-    try:
-        os.killpg(group, 0)
-    except ProcessLookupError:
-        return True
-    return False
+def group_lives(group):
+    """Say whether a process of a group runs."""
+    members = []
+    for place in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(FileNotFoundError, ProcessLookupError):
+            state, _, its, *_ = place.read_text().rpartition(")")[2].split()
+            members.append(int(its) == group and state not in "ZX")
+    return any(members)
 
 
 @pytest.mark.usefixtures("embedded_ray")
-def test_workers_are_killed_at_random_points(store, undisturbed):
+def test_workers_are_killed_at_random_points(store, undisturbed, tmp_path):
     jobs = added(store, specs(JOBS))
-    rng, over, killed = np.random.default_rng(0), Event(), []
+    rng, over, killed, enough = np.random.default_rng(0), Event(), set(), tmp_path / "enough"
 
     def kill():
-        while len(killed) < 6 and not over.wait(rng.uniform(0, 1)):
-            at_work = running(store)
+        while len(killed) < 6 and not over.wait(rng.uniform(0, 0.5)):
+            at_work = [pid for attempt in running(store) if (pid := store.begun(*attempt)["pid"]) not in killed]
             if at_work:
-                victim = store.begun(*at_work[rng.integers(len(at_work))])["pid"]
+                victim = at_work[rng.integers(len(at_work))]
                 with suppress(ProcessLookupError):
                     os.kill(victim, signal.SIGKILL)
-                    killed.append(victim)
+                    killed.add(victim)
+        enough.touch()
 
     killer = Thread(target=kill)
     killer.start()
     try:
-        outcome = RayExecutor(max_concurrent=2).run(Walk(0.05), jobs, store, attempts=20, progress=False)
+        task = Endless(0.05, enough=str(enough))
+        outcome = RayExecutor(max_concurrent=2).run(task, jobs, store, attempts=20, progress=False)
     finally:
         over.set()
         killer.join()
     assert len(outcome.done) == JOBS
-    assert len(set(killed)) >= 4
-    assert 1 <= whole(store, undisturbed) <= len(set(killed))
+    assert len(killed) == 6
+    assert 1 <= whole(store, undisturbed) <= 6
 
 
 @pytest.mark.usefixtures("embedded_ray")
@@ -136,44 +122,44 @@ def test_a_worker_that_was_restarted_while_it_waited_gets_no_work_before_it_has_
         crew.close(kill=True)
 
 
-def test_a_node_comes_and_is_lost_while_it_works(store, undisturbed):
-    code, out, err = ended(script("lose", store.uri, JOBS, 0))
+def test_a_node_comes_and_is_lost_while_it_works(store, script, undisturbed):
+    code, out, err = script("lose", store.uri, JOBS).ended()
     assert code == 0, err
     assert f"done {JOBS}\n" in out
     assert whole(store, undisturbed) == 1  # the attempt on that node; the one on the other node went on
 
 
-def test_the_driver_is_killed_and_started_again(store, undisturbed, embedded_ray):
+def test_the_driver_is_killed_and_started_again(store, script, undisturbed, embedded_ray):
     for least in (2, 6):
-        process = script("drive", embedded_ray["address"], store.uri, JOBS, 0.1)
-        wait_until(begun(store, least))
+        process = script("drive", embedded_ray["address"], store.uri, least - 1, JOBS)
+        wait_until(begun(store, least), process)
         process.kill()
-        ended(process)
-    assert ended(script("drive", embedded_ray["address"], store.uri, JOBS, 0))[0] == 0
+        process.wait()
+    assert script("drive", embedded_ray["address"], store.uri, JOBS, JOBS).ended()[0] == 0
     assert 1 <= whole(store, undisturbed) <= 8
 
 
-def test_two_drivers_do_nothing_twice(store, undisturbed, embedded_ray):
+def test_two_drivers_do_nothing_twice(store, script, undisturbed, embedded_ray):
     assert os.environ["RAY_AUTH_MODE"] == "token"  # Ray's default, which `embedded_ray` has left as it is
-    first, second = (script("drive", embedded_ray["address"], store.uri, JOBS, 0.05) for _ in range(2))
-    assert [ended(first)[0], ended(second)[0]] == [0, 0]
+    first, second = (script("drive", embedded_ray["address"], store.uri, JOBS, JOBS) for _ in range(2))
+    assert [first.ended()[0], second.ended()[0]] == [0, 0]
     assert whole(store, undisturbed) == 0
     assert all(len(state.attempts) == 1 for state in store.states().values())
 
 
-def test_ctrl_c_saves_and_the_ray_that_was_started_is_stopped(store, undisturbed):
+def test_ctrl_c_saves_and_the_ray_that_was_started_is_stopped(store, script, undisturbed):
     """The terminal sends it to all processes of the group; workers must not hear it."""
-    process = script("drive", "local", store.uri, JOBS, 0.3)
-    wait_until(begun(store, 2))
+    process = script("drive", "local", store.uri, 1, JOBS)
+    wait_until(begun(store, 2), process)
     workers = {store.begun(*attempt)["pid"] for attempt in running(store)}
     os.killpg(process.pid, signal.SIGINT)
-    code, out, err = ended(process)
+    code, out, err = process.ended()
     assert code == 130, err
     counts = status(store).counts()
     assert counts["running"] == counts["failed"] == 0
     assert out == f"left {counts['left']}\n"
     assert "stopped" in {ending for state in store.states().values() for ending in state.attempts.values()}
     assert all("jobs" in line for line in err.splitlines()), err  # nothing of Ray
-    wait_until(lambda: gone(process.pid) and not any(Path(f"/proc/{worker}").exists() for worker in workers))
+    wait_until(lambda: not group_lives(process.pid) and not any(map(lives, workers)))
     SerialExecutor().run(Walk(), specs(JOBS), store, progress=False)  # anybody can go on
     whole(store, undisturbed)

@@ -1,6 +1,8 @@
 """One value for one charge: forks, copies, threads, counters that are turned back, and interruptions at any point."""
 
+import contextlib
 import copy
+import fcntl
 import json
 import linecache
 import os
@@ -19,7 +21,18 @@ import torch
 from job_tasks import specs
 
 import inosgm
-from inosgm import INOSGM, Course, JobMismatch, Ledger, Owners, Plan, Trainer, plan_individual, plan_scale
+from inosgm import (
+    INOSGM,
+    BudgetExceeded,
+    Course,
+    JobMismatch,
+    Ledger,
+    Owners,
+    Plan,
+    Trainer,
+    plan_individual,
+    plan_scale,
+)
 from inosgm._journal import FileJournal, MemoryJournal
 from inosgm.cost import Cost
 from inosgm.filters import Filter
@@ -252,11 +265,83 @@ def test_threads_of_an_attempt_share_what_was_paid(monkeypatch):
             assert sum(pool.map(asks, range(16))) == 1
 
 
+def test_an_attempt_adds_the_noise_of_a_key_to_one_sum(tmp_path):
+    """Two mechanisms with the key of a job and the plan that was charged: their difference would hold no noise."""
+
+    class Twice:
+        def run(self, spec, attempt):
+            for data in (DATA, 0 * DATA):
+                Rows(plan(), LABELS, key=attempt.key, ledger=attempt.ledger).release(data)
+            return Result()
+
+    store, (spec,) = Store(tmp_path / "store"), specs(1)
+    job = store.add(spec)
+    store.charge(job, (plan().cost(job=job),))
+    assert attempt(store, Twice(), job, 1, bool).about == "JobMismatch"
+    assert "its noise must not be added to two sums" in store.failure(job, 1).traceback
+
+
+@pytest.mark.parametrize("again", [(0, 1), (4, 2), (0, 10), (9, 1)])
+def test_an_attempt_pays_for_a_step_once(again):
+    paid, asked = Paid((cost(job="job", steps=10),)), cost(job="a key", steps=10)
+    paid.charge(asked.at(0, 5))
+    paid.charge(asked.at(5, 5))
+    with pytest.raises(JobMismatch, match="was released before in this attempt"):
+        paid.charge(asked.at(*again))
+
+
+def test_an_attempt_pays_for_all_costs_or_for_none():
+    paid, asked = Paid((cost(job="job", steps=2),)), cost(job="a key", steps=2)
+    with pytest.raises(JobMismatch, match="with another cost"):
+        paid.charge(asked, cost(job="another key"))
+    with pytest.raises(JobMismatch, match="was released before in this attempt"):
+        paid.charge(asked.at(0, 1), asked.at(0, 1))
+    paid.charge(asked)
+
+
 def test_an_attempt_pays_only_in_its_own_process():
     paid = Paid((cost(job="job"),))
     paid._process = None  # as a child of a fork sees it
     with pytest.raises(RuntimeError, match="in the process that makes its attempt"):
         paid.charge(cost(job="a key"))
+
+
+# Calls from within
+
+
+class Nested:
+    """An accountant that calls a function once, as a signal handler or a finalizer may while a charge is worked out."""
+
+    def __init__(self):
+        self.call, self.error = lambda: None, None
+
+    def epsilon_of(self, segments, delta):
+        call, self.call = self.call, lambda: None
+        try:
+            call()
+        except RuntimeError as error:
+            self.error = error
+        return 0.4 * sum(steps for *_, steps in segments)
+
+
+@pytest.mark.parametrize("place", ["memory", "file"])
+@pytest.mark.parametrize("ask", ["charge", "spent", "undo"])
+def test_a_ledger_that_is_asked_from_within_a_charge_refuses(tmp_path, place, ask):
+    """Two charges of .4, each of which found .5 to spend; and no thread waits for itself for ever."""
+    accountant, path = Nested(), None if place == "memory" else tmp_path / "ledger"
+    own = Ledger(path, owners=Owners(of_record=["a", "b"], epsilon=0.5, delta=1e-5), accountant=accountant)
+    calls = {
+        "charge": lambda: own.charge(cost()),
+        "spent": own.spent,
+        "undo": lambda: own.undo("j", 0),
+    }
+    accountant.call = calls[ask]
+    own.charge(cost(job="j"))
+    assert "from within itself" in str(accountant.error)
+    assert charged(own) == [("j", 0)]
+    with pytest.raises(BudgetExceeded):
+        own.charge(cost())
+    assert own.spent() == {"a": 0.4, "b": 0.4}
 
 
 # Copies
@@ -321,6 +406,21 @@ def test_copies_of_a_ledger_in_a_file_share_its_count(tmp_path):
             duplicate(own).charge(once)
 
 
+def test_a_ledger_in_a_file_stays_where_it_is(tmp_path, monkeypatch):
+    """A process that changes its directory must not charge another ledger of the same name, nor must its copies."""
+    for folder in ("one", "other"):
+        (tmp_path / folder).mkdir()
+        monkeypatch.chdir(tmp_path / folder)
+        made = Ledger("ledger", owners=ROOMY, accountant=Cheap())
+        if folder == "one":
+            own = made
+    own.charge(cost(job="1"))
+    for number, duplicate in enumerate((copy.copy, lambda thing: pickle.loads(pickle.dumps(thing))), start=2):
+        duplicate(own).charge(cost(job=str(number)))
+    assert [charge.job for charge in own.history()] == ["1", "2", "3"]
+    assert not made.history()
+
+
 @pytest.mark.parametrize("name", ["__reduce__", "__reduce_ex__", "__copy__", "__deepcopy__"])
 def test_subclasses_do_not_learn_to_copy(name):
     for bases in ((Rows,), (type("Mixin", (), {name: lambda self, *_: self}), Rows)):
@@ -378,6 +478,23 @@ def test_after_takes_a_new_statistic_and_at_most_all_rounds():
         Quantile(plan(3), LABELS, **rounds).after([value] * 4)
 
 
+def test_after_turns_nothing_back_that_another_thread_has_released(ledger):
+    """A thread comes in after the check: it must find the rounds taken, and its release must not be forgotten."""
+
+    class Interleaved(Quantile):
+        def learned(self, value):
+            if not steps:
+                with ThreadPoolExecutor(1) as pool:
+                    steps.append(pool.submit(self.release, DATA[:, 0]).result().step)
+
+    steps, zero = [], np.zeros(2)
+    statistic = Interleaved(plan(3), LABELS, bounds=(0.0, 1.0), level=0.5, rounds=3, ledger=ledger).after([zero, zero])
+    with pytest.raises(RuntimeError, match="all 3 steps"):
+        statistic.release(DATA[:, 0])
+    assert steps == [2]
+    assert [step for _, step in charged(ledger)] == [2]
+
+
 def test_a_trainer_without_a_key_pays_for_steps_again_that_a_failed_revision_has_undone(tmp_path):
     made, owners, data = trainer(charge_steps=10)
     made._ledger = own = Ledger(tmp_path / "ledger", owners=owners)
@@ -409,6 +526,34 @@ def test_steering_releases_no_losses_in_a_process_that_has_forked_off():
     with pytest.raises(RuntimeError, match="in the process that made it"):
         made.step(*data)
     assert made._losses is None
+
+
+def test_steps_that_were_undone_are_not_released_for_nothing(ledger):
+    mechanism = Rows(plan(4), LABELS, ledger=ledger, charge_steps=4)
+    job = mechanism.release(DATA).cost.job
+    ledger.undo(job, 2)
+    released = [(one.cost.job, one.step) for one in (mechanism.release(DATA) for _ in range(3))]
+    assert released[0] == (job, 1)
+    assert released[1][0] == released[2][0] != job
+    assert set(released) <= set(charged(ledger))
+    assert sum(steps for *_, steps in ledger.segments("a")) == 4
+
+
+def test_steps_of_a_key_that_were_undone_are_refused(ledger):
+    mechanism = Rows(plan(4), LABELS, ledger=ledger, charge_steps=4, key=1)
+    ledger.undo(mechanism.release(DATA).cost.job, 1)
+    with pytest.raises(ValueError, match="must be charged before its noise is used"):
+        mechanism.release(DATA)
+
+
+def test_an_allowance_that_was_undone_is_not_used(ledger):
+    owners = Owners(of_record=LABELS, epsilon={"a": 1.0, "b": 3.0}, delta=1e-5)
+    mechanism = Rows(plan_individual(owners, steps=3, clip_norm=1.0), owners, ledger=ledger)
+    first = mechanism.release(DATA).cost
+    ledger.undo(first.job, 2)  # one step may use up all of it, so all of it is paid for again
+    other = mechanism.release(DATA).cost
+    assert other.job != first.job
+    assert charged(ledger)[3:] == [(other.job, step) for step in range(3)]
 
 
 def test_threads_release_distinct_steps_and_pay_for_each(ledger):
@@ -489,6 +634,41 @@ def test_ctrl_c_at_any_line_never_leads_to_two_values_for_a_charge(tmp_path, cha
         assert len(set(paid)) == len(paid)
         os.remove(path)
     assert number > 100  # it did get interrupted at many places
+
+
+@pytest.mark.parametrize("act", ["charge", "spent"])
+def test_ctrl_c_at_any_line_leaves_no_lock_on_the_ledger(tmp_path, act, monkeypatch):
+    """Also while somebody holds the traceback, as an interactive session does: others must not wait for that."""
+    monkeypatch.setattr(os, "fsync", lambda _: None)
+    package, kept, number = Path(inosgm.__file__).parent, [None], 0
+    modules = {contextlib.__file__, *(str(package / f"{name}.py") for name in WATCHED)}
+
+    def trace(frame, event, _):
+        nonlocal count
+        if frame.f_code.co_filename not in modules:
+            return None
+        code = linecache.getline(frame.f_code.co_filename, frame.f_lineno).strip()
+        count += event in ("call", "line") and not code.startswith(("try:", "with ", "file, rows"))
+        if count == number:
+            raise KeyboardInterrupt
+        return trace
+
+    while kept:
+        number, count, path, kept = number + 1, 0, tmp_path / f"ledger-{number}", []
+        own = Ledger(path, owners=ROOMY, accountant=Cheap())
+        call = (lambda own=own: own.charge(cost())) if act == "charge" else own.spent
+        sys.settrace(trace)
+        try:
+            call()
+        except KeyboardInterrupt as error:
+            kept.append(error)
+        finally:
+            sys.settrace(None)
+        with open(path, "rb") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        with ThreadPoolExecutor(1) as pool:
+            assert pool.submit(own._journal.turn.acquire, blocking=False).result()
+    assert number > 50
 
 
 class Failing:

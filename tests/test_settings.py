@@ -27,7 +27,13 @@ def hundred():
     x = y[:, None].astype(np.float32)
     names = tuple(f"class{i}" for i in range(100))
     return Dataset(
-        name="cifar100", x=x, y=y, x_test=x[:300], y_test=y[:300], classes=names, categories=tuple(categories)
+        name="cifar100",
+        x=x,
+        y=y,
+        x_test=x[:300].copy(),
+        y_test=y[:300].copy(),
+        classes=names,
+        categories=tuple(categories),
     )
 
 
@@ -237,7 +243,7 @@ class TestPrepare:
 
         def kept(labels):
             y, x = np.array(labels), np.arange(len(labels))[:, None]
-            whole = Dataset(name="d", x=x, y=y, x_test=x, y_test=y, classes=tuple("0123456789"))
+            whole = Dataset(name="d", x=x, y=y, x_test=x.copy(), y_test=y.copy(), classes=tuple("0123456789"))
             return set(settings.UM.thin(whole, seed).x[:, 0].tolist())
 
         assert (place in kept(classes)) == (place in kept(changed))
@@ -245,9 +251,8 @@ class TestPrepare:
 
     def test_thinning_takes_a_tenth(self):
         eights = np.full(20_000, 8)
-        data = Dataset(
-            name="d", x=eights[:, None], y=eights, x_test=eights[:9, None], y_test=eights[:9], classes=("x",) * 10
-        )
+        few = eights[:9].copy()
+        data = Dataset(name="d", x=eights[:, None], y=eights, x_test=few[:, None], y_test=few, classes=("x",) * 10)
         # six standard deviations: 2e-9 false alarms
         assert abs(len(settings.UM.thin(data, seed=0).y) - 2000) < 6 * np.sqrt(1800)
 

@@ -37,7 +37,7 @@ from inosgm.statistics import (
     UpperTailMean,
     Variance,
 )
-from inosgm.statistics.asking import Stage, answer
+from inosgm.statistics.asking import Stage, answer, single
 
 BOUNDS = (-2.0, 8.0)
 EDGES = [-2.0, 0.0, 0.5, 2.0, 8.0]
@@ -537,6 +537,38 @@ def test_individual_budgets_have_less_noise_than_the_strictest_and_stratified_on
     strictest = statistics.private_mean(VALUES, owners_of(), planner=plan_uniform, **asked)
     stratified = statistics.private_mean(VALUES, owners_of(), stratified=True, **asked)
     assert individual.standard_error < strictest.standard_error < stratified.standard_error
+
+
+def keyed(kind: type[Statistic]) -> float:
+    """Return the answer of a kind of mean with a key."""
+    return float(statistics.ask(single(kind), VALUES, owners_of(), bounds=BOUNDS, key=1).value)
+
+
+def mean_at(module: str, name: str, base: type[Statistic] = Mean, **named: Any) -> type[Statistic]:
+    """Return a statistic of a user's own, which is a mean, at a place of the user's choice."""
+    return type(name, (base,), {"__module__": module, **named})
+
+
+def test_a_statistic_with_a_name_for_its_keys_keeps_its_answers_when_it_is_moved_and_renamed():
+    here = mean_at("ours.first", "Typical", key_name="ours.typical")
+    there = mean_at("ours.later.place", "Usual", key_name="ours.typical")
+    assert keyed(here) == keyed(there)
+    assert keyed(mean_at("ours.first", "Typical")) != keyed(mean_at("ours.later.place", "Typical"))
+    assert mean_at("ours.first", "Typical").key_name == "ours.first.Typical"
+
+
+def test_a_subclass_has_noise_of_its_own():
+    """With the noise of its base, the difference of two answers would be the exact difference of two sums."""
+    named = mean_at("ours", "Typical", key_name="ours.typical")
+    below = [mean_at("ours", "Below", base) for base in (Mean, named)]
+    assert [kind.key_name for kind in below] == ["ours.Below"] * 2
+    assert keyed(below[0]) not in (keyed(Mean), keyed(named))
+
+
+@pytest.mark.parametrize("name", ["", 7])
+def test_a_name_for_keys_is_text(name):
+    with pytest.raises(TypeError, match=r"key_name must be text such as \"package.statistic\", got"):
+        mean_at("ours", "Typical", key_name=name)
 
 
 MISSING = np.where(np.arange(N) == 4, np.nan, VALUES)

@@ -31,6 +31,7 @@ N = 60
 DRAWN = np.random.default_rng(0)
 X, Y = DRAWN.normal(size=(N, 6)).astype(np.float32), DRAWN.integers(0, 3, size=N)
 LABELS = np.where(Y == 0, "strict", "open")
+HELD_OUT = (DRAWN.normal(size=(N, 6)).astype(np.float32), Y.copy(), LABELS)
 OWNERS = Owners(of_record=LABELS, epsilon={"strict": 1.0, "open": 8.0}, delta=1e-5)
 
 
@@ -156,7 +157,7 @@ def test_three_methods_are_one_code_path():
     ):
         model = network()
         made = Trainer(made_plan, model, F.cross_entropy, torch.optim.SGD(model.parameters(), lr=0.1), tail=tail)
-        curve = made.fit(X, Y, held_out=(X, Y, LABELS), progress=False)
+        curve = made.fit(X, Y, held_out=HELD_OUT, progress=False)
         assert curve.steps == (0, 1, 2, 3)
         assert set(curve.owners) == {"open", "strict"}
         assert type(made.engine) is BookKeeping
@@ -493,13 +494,13 @@ def test_the_form_of_a_record_is_shown_where_a_model_cannot_take_it():
 
 def test_what_cannot_be_trained_with_begins_no_run(tmp_path):
     with pytest.raises(RuntimeError) as error:
-        trainer().fit(X[:, :5], Y, held_out=(X[:, :5], Y), run=tmp_path / "run", progress=False)
+        trainer().fit(X[:, :5], Y, held_out=(HELD_OUT[0][:, :5], HELD_OUT[1]), run=tmp_path / "run", progress=False)
     assert any("a record has inputs float32 (5,)" in note for note in error.value.__notes__)
     assert not (tmp_path / "run").exists()
 
 
 def test_held_out_data_sets_may_have_owners():
-    curve = trainer().fit(X, Y, held_out=(Pairs(), LABELS), progress=False)
+    curve = trainer().fit(X, Y, held_out=(TensorDataset(*map(torch.from_numpy, HELD_OUT[:2])), LABELS), progress=False)
     assert set(curve.owners) == {"open", "strict"}
 
 
@@ -570,4 +571,4 @@ def test_half_precision_forward():
 def test_diagnostics_of_training_data_are_marked_private():
     made = trainer()
     assert made.diagnose(X, Y).private
-    assert not made.diagnose(X, Y, owners=LABELS).private
+    assert not made.diagnose(*HELD_OUT[:2], owners=LABELS).private

@@ -16,7 +16,8 @@ DRAWN = np.random.default_rng(0)
 X = DRAWN.normal(size=(80, 6)).astype(np.float32)
 Y = (X[:, 0] > 0).astype(np.int64) + (X[:, 1] > 0)
 LABELS = np.where(Y == 0, "strict", "open")
-HELD_OUT = (X[:30], Y[:30], LABELS[:30])
+OTHER = DRAWN.normal(size=(30, 6)).astype(np.float32)
+HELD_OUT = (OTHER, (OTHER[:, 0] > 0).astype(np.int64) + (OTHER[:, 1] > 0), LABELS[:30])
 
 
 def owners(strict=2.0, open_=6.0):

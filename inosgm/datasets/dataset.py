@@ -6,6 +6,8 @@ from typing import Self
 
 import numpy as np
 
+from inosgm._overlap import share_records
+
 EVERY = 5
 """Where nobody published a split, every fifth record of a class is held out."""
 
@@ -27,7 +29,8 @@ class Dataset:
         categories: The category of each class, for data that groups its classes; otherwise empty.
 
     Raises:
-        ValueError: if records and classes do not pair up.
+        ValueError: if records and classes do not pair up, or held-out records are training records: what is computed
+            on held-out ones is public.
     """
 
     name: str
@@ -47,6 +50,11 @@ class Dataset:
             object.__setattr__(self, f"y{part}", labels.astype(np.int64, copy=False))
         if self.categories and len(self.categories) != len(self.classes):
             raise ValueError(f"categories must be one per class: got {len(self.categories)} for {len(self.classes)}")
+        if share_records((self.x, self.y), (self.x_test, self.y_test)):
+            raise ValueError(
+                f"x_test and y_test of {self.name} must hold no training records, and share memory with x and y: what "
+                "is computed on held-out records is public. Hold some out, such as x[800:] beside x[:800]"
+            )
 
     @property
     def input_shape(self) -> tuple[int, ...]:

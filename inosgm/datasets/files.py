@@ -42,6 +42,18 @@ def read(path: Path) -> bytes:
         raise ValueError(f"{path} must be a whole gzip file, and is not: copy it again") from None
 
 
+def read_text(path: Path) -> str:
+    """Read a file of text, through gzip if its name says so.
+
+    Raises:
+        ValueError: if it is none; Python's own message would show what it holds.
+    """
+    try:
+        return read(path).decode()
+    except UnicodeDecodeError:
+        raise ValueError(f"{path} must be text in UTF-8, and is not: copy it again") from None
+
+
 def read_idx(path: Path) -> np.ndarray:
     """Read an idx file of unsigned bytes, the format of MNIST.
 

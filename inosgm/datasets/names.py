@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from inosgm.datasets.dataset import Dataset, held_out
+from inosgm.datasets.files import read_text
 from inosgm.datasets.places import NATIONALITIES, located
 
 ALPHABET = string.ascii_letters + " .,;'-"
@@ -18,7 +19,7 @@ VOCABULARY = len(ALPHABET) + 2
 
 def names(root: Path) -> Dataset:
     """Read the surnames, one file per nationality, every fifth of a nationality held out."""
-    texts = [path.read_text(encoding="utf-8").splitlines() for path in located("names", root)]
+    texts = [read_text(path).splitlines() for path in located("names", root)]
     words = [[line.strip() for line in lines if line.strip()] for lines in texts]
     x = np.stack([encode(word) for group in words for word in group])
     y = np.repeat(np.arange(len(words)), [len(group) for group in words])

@@ -45,7 +45,9 @@ def from_bunch(bunch: Any, name: str) -> Dataset:
         raise ValueError(f"{name} must have a class for every record, its target is another thing")
     columns = [_columns(name, bunch.data[column]) for column in bunch.data.columns]
     classes, y = np.unique(np.asarray(bunch.target.astype(str), dtype=str), return_inverse=True)
-    return held_out(np.concatenate(columns, axis=1, dtype=np.float32), y, name=name, classes=classes.tolist())
+    with np.errstate(over="ignore"):  # a warning would tell everybody about a record
+        x = np.concatenate(columns, axis=1, dtype=np.float32)
+    return held_out(x, y, name=name, classes=classes.tolist())
 
 
 def _columns(name: str, column: Any) -> np.ndarray:

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from inosgm.datasets.dataset import Dataset, held_out
-from inosgm.datasets.files import read
+from inosgm.datasets.files import read_text
 from inosgm.datasets.places import located
 
 CTG_RANGES = {
@@ -81,9 +81,10 @@ def within(values: np.ndarray, ranges: np.ndarray) -> np.ndarray:
 def cardiotocography(root: Path) -> Dataset:
     """Read the 2,126 fetal cardiotocograms of 21 features, every fifth of a class held out."""
     (path,) = located("cardiotocography", root)
-    columns = _columns(path, read(path).decode(), (*CTG_RANGES, "NSP"))
+    columns = _columns(path, read_text(path), (*CTG_RANGES, "NSP"))
     x = np.stack([_numbers(path, name, columns[name]) for name in CTG_RANGES], axis=1)
-    labels = _numbers(path, "NSP", columns["NSP"]).astype(np.int64) - 1
+    with np.errstate(invalid="ignore"):  # a warning would tell everybody about a record
+        labels = _numbers(path, "NSP", columns["NSP"]).astype(np.int64) - 1
     classes = ("normal", "suspicious", "pathological")
     return held_out(within(x, np.array(list(CTG_RANGES.values()))), labels, name="cardiotocography", classes=classes)
 
@@ -96,7 +97,7 @@ def adult(root: Path) -> Dataset:
     """
     table, *more = paths = located("adult", root)
     if not more:
-        columns = _columns(table, read(table).decode(), (*ADULT_COLUMNS, "income", "split"))
+        columns = _columns(table, read_text(table), (*ADULT_COLUMNS, "income", "split"))
         test = np.array([part == "test" for part in columns["split"]])
     else:
         header = ",".join((*ADULT_COLUMNS, "income"))
@@ -112,7 +113,7 @@ def adult(root: Path) -> Dataset:
 
 def _official(path: Path) -> list[str]:
     """Return the rows of UCI's files, whose test part begins with a remark and ends every row with a dot."""
-    lines = [line.strip().removesuffix(".") for line in path.read_text(encoding="utf-8").splitlines()]
+    lines = [line.strip().removesuffix(".") for line in read_text(path).splitlines()]
     return [line for line in lines if line and not line.startswith("|")]
 
 
@@ -132,7 +133,9 @@ def _columns(path: Path, text: str, names: tuple[str, ...] | list[str]) -> dict[
     header, *rows = [row for row in csv.reader(io.StringIO(text), skipinitialspace=True) if row] or [[]]
     missing = [name for name in names if name not in header]
     if missing:
-        raise ValueError(f"{path} must have the column {missing[0]!r}, its first line has {', '.join(header)}")
+        raise ValueError(  # without the first line, which is a record where the names are missing
+            f"{path} must have the column {missing[0]!r}, and its first line must name the columns"
+        )
     short = [number for number, row in enumerate(rows, 1) if len(row) != len(header)]
     if short:
         raise ValueError(f"{path} must have {len(header)} entries in every row, row {short[0]} has not")

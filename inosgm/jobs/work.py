@@ -2,13 +2,14 @@
 
 import os
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from threading import Event, Lock, Thread
 from time import monotonic
 from typing import Literal
 
+from inosgm._charges import merged, uncovered
 from inosgm._once import Uncopied, this_process
 from inosgm._refusals import JobMismatch
 from inosgm.cost import Cost
@@ -51,18 +52,20 @@ class Paid(Uncopied):
 
     Each cost that was charged pays for one noise, that of the first job name that it is asked for under: as in any
     ledger, the same steps under another name are other releases. Noise must have a key: another attempt repeats it.
+    Within an attempt each step is released once. Unlike a `Ledger`, this one does not remember the sums that noise was
+    added to, and the difference of two sums with the same noise holds none.
     """
 
     def __init__(self, paid: tuple[Cost, ...] | None) -> None:
         self._paid = paid
-        self._used: dict[str, Cost] = {}
+        self._used: dict[str, tuple[Cost, list[tuple[int, int]]]] = {}
         self._lock, self._process = Lock(), this_process()
 
     def charge(self, *costs: Cost) -> None:
-        """Raise unless each cost is part of one that was charged.
+        """Raise unless each cost is part of one that was charged; all of them are let through, or none.
 
         Raises:
-            JobMismatch: for anything else, and for a cost that is not repeatable.
+            JobMismatch: for anything else, for a cost that is not repeatable, and for a step that was asked for before.
             RuntimeError: in another process than that of the attempt.
         """
         if self._paid is None:
@@ -73,23 +76,35 @@ class Paid(Uncopied):
                 "once for other noise; release there, or make it a job of its own"
             )
         with self._lock:
+            used = dict(self._used)
             for cost in costs:
-                self._used[cost.job] = self._found(self._paid, cost)
+                used[cost.job] = _let_through(self._paid, used, cost)
+            self._used = used
 
-    def _found(self, paid: tuple[Cost, ...], cost: Cost) -> Cost:
-        """Return the cost that pays for another one."""
-        if not cost.repeatable:
-            raise JobMismatch(
-                f"job {paid[0].job!r} releases with noise that another attempt at it cannot repeat: give the mechanism "
-                "key=attempt.key, or a key made from it, and name the job of a Cost that you charge yourself"
-            )
-        mine = self._used.get(cost.job)
-        free = [mine] if mine is not None else [one for one in paid if one not in self._used.values()]
-        end = cost.step + cost.steps
-        for one in free:
-            if one.step <= cost.step and end <= one.step + one.steps and one.same_step(cost):
-                return one
-        raise JobMismatch(f"job {paid[0].job!r} was charged with another cost than it now asks for")
+
+def _let_through(
+    paid: tuple[Cost, ...], used: Mapping[str, tuple[Cost, list[tuple[int, int]]]], cost: Cost
+) -> tuple[Cost, list[tuple[int, int]]]:
+    """Return the cost that pays for another one, and the steps that were asked for under its name, these included."""
+    if not cost.repeatable:
+        raise JobMismatch(
+            f"job {paid[0].job!r} releases with noise that another attempt at it cannot repeat: give the mechanism "
+            "key=attempt.key, or a key made from it, and name the job of a Cost that you charge yourself"
+        )
+    mine, steps = used.get(cost.job, (None, []))
+    free = [mine] if mine is not None else [one for one in paid if not any(one is other for other, _ in used.values())]
+    asked = cost.step, cost.step + cost.steps
+    if uncovered(*asked, steps) != [asked]:
+        raise JobMismatch(
+            f"a step of job {paid[0].job!r} was released before in this attempt, and its noise must not be added to "
+            "two sums, whose difference it would not hide: make one mechanism with this key (and derive other keys "
+            "for others), and release each step once; to repeat a step let the attempt fail, and the next one repeats "
+            "its noise"
+        )
+    for one in free:
+        if one.step <= asked[0] and asked[1] <= one.step + one.steps and one.same_step(cost):
+            return one, merged([*steps, asked])
+    raise JobMismatch(f"job {paid[0].job!r} was charged with another cost than it now asks for")
 
 
 class StoredAttempt:

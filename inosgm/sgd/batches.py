@@ -1,6 +1,7 @@
 """Batches for a model out of whatever holds the records: gathered by index, never copied whole."""
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import IterableDataset, Subset, TensorDataset, default_collate
 
-from inosgm._tree import tree_map
+from inosgm._tree import tree_leaves, tree_map
 from inosgm.records import gather
 from inosgm.sgd.gradients.randomness import foreign_kept, foreign_state
 
@@ -58,26 +59,60 @@ def picked(data: Any, indices: list[int]) -> list[Any]:
 
 @dataclass
 class PickedApart:
-    """Returns records of a data set so that it draws random numbers for one record at a time.
+    """Returns records of a data set, one at a time if it gives others when it is asked for several at once.
 
-    A data set that gives several records at once (`__getitems__`) may draw once for all of them. Records of one part of
-    a batch would share such a draw, and which records these are depends on who else is in the batch. A data set that is
-    seen to draw is therefore asked for one record at a time from then on.
+    A data set that gives several records at once (`__getitems__`) may draw one random number for all of them. Records
+    of one part of a batch would share such a draw, and which records these are depends on who else is in the batch. Or
+    it may compute something from all of them, such as a mean. A data set that is seen to do so is asked for one record
+    at a time from then on. Draws from global generators are looked for at every call. Once, records are also compared
+    with what the data set gives one at a time, by which numbers from a generator of its own show.
+
+    Attributes:
+        in_parts: Whether a batch is run in parts; if not, all its records may share random numbers.
     """
 
+    in_parts: bool = True
     _apart: bool = False
+    _compared: bool = False
 
     def __call__(self, data: Any, indices: list[int]) -> list[Any]:
         """Return the records at some indices."""
         if not self._apart and _at_once(data):
             before, foreign = torch.get_rng_state(), foreign_state()
-            with foreign_kept():
+            with foreign_kept() if self.in_parts else nullcontext():
                 records = picked(data, indices)
-                self._apart = foreign != foreign_state() or not torch.equal(before, torch.get_rng_state())
+                drew = foreign != foreign_state() or not torch.equal(before, torch.get_rng_state())
+                self._apart = self.in_parts if drew else self._gives_others(data, indices, records)
             if not self._apart:
                 return records
             torch.set_rng_state(before)
-        return [record for index in indices for record in picked(data, [index])]
+        return _one_by_one(data, indices)
+
+    def _gives_others(self, data: Any, indices: list[int], records: list[Any]) -> bool:
+        """Say whether records that were picked at once are others one at a time; asked the first time only."""
+        if self._compared or len(indices) < 2:
+            return False
+        self._compared = True
+        repeatable = self.in_parts or not _differ(records, picked(data, indices))
+        return repeatable and _differ(records, _one_by_one(data, indices))
+
+
+def _one_by_one(data: Any, indices: list[int]) -> list[Any]:
+    return [record for index in indices for record in picked(data, [index])]
+
+
+def _differ(some: list[Any], others: list[Any]) -> bool:
+    """Say whether records have other values; what has another shape, such as a longer padding, is not compared."""
+    try:
+        pairs = zip(*(tree_leaves(default_collate(records)) for records in (some, others)), strict=True)
+        return any(
+            isinstance(one, Tensor)
+            and one.shape == other.shape
+            and not bool(((one == other) | ((one != one) & (other != other))).all())
+            for one, other in pairs
+        )
+    except Exception:  # records of several shapes, which cannot be put together
+        return False
 
 
 def _at_once(data: Any) -> bool:
@@ -105,7 +140,10 @@ def _collated(records: list[Any]) -> tuple[Any, Any]:
     """Return the records of a data set as columns."""
     if not records or not isinstance(records[0], tuple | list) or len(records[0]) != 2:
         raise TypeError("a Dataset must give pairs of inputs and target")
-    inputs, targets = default_collate(records)
+    try:
+        inputs, targets = default_collate(records)
+    except RuntimeError:  # torch's message says which record of the batch is how long
+        raise ValueError("a Dataset must give records of one shape: pad or crop them") from None
     return inputs, targets
 
 

@@ -44,10 +44,12 @@ class LearningCurve:
         """Add what the model was worth after a number of steps.
 
         Raises:
-            ValueError: if the curve has got there already, or the evaluation is about other records.
+            ValueError: if the curve has got there already, or the evaluation is private or about other records.
         """
         step = _validate.count("step", step)
         _validate.instance("evaluation", evaluation, Evaluation, "make one with evaluation(losses, ...)")
+        if evaluation.private:
+            raise ValueError("evaluation is private, computed on training records: a curve is about held-out ones")
         if self._steps:
             if step <= self._steps[-1]:
                 raise ValueError(f"step must be beyond {self._steps[-1]}, the last of the curve, got {step}")

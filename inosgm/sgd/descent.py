@@ -22,13 +22,23 @@ from inosgm.mechanism import INOSGM, Release
 from inosgm.noise import choices, key_beside
 from inosgm.owners import Owners
 from inosgm.plan import Plan
-from inosgm.sgd.batches import PickedApart, as_data, batch_of, picked
-from inosgm.sgd.gradients import BookKeeping, Engine, engine_for, fix_in_place, mixes_records, refuse_mixing
+from inosgm.sgd.batches import PickedApart, as_data, batch_of
+from inosgm.sgd.gradients import (
+    BookKeeping,
+    Engine,
+    Functional,
+    OneByOne,
+    engine_for,
+    fix_in_place,
+    mixes_records,
+    refuse_mixing,
+)
 from inosgm.sgd.gradients.base import apply
 from inosgm.sgd.gradients.batches import form
 from inosgm.sgd.gradients.chance import Chance, chance_in_evaluation, chance_of, refuse_in_parts
 from inosgm.sgd.gradients.precision import WIDE
 from inosgm.sgd.gradients.snapshot import Snapshot
+from inosgm.sgd.gradients.tally import Tally
 from inosgm.sgd.gradients.trial import trial
 from inosgm.sgd.gradients.writing import outputs_in_evaluation, refuse_writing
 from inosgm.sgd.group_losses import GroupLosses
@@ -86,8 +96,9 @@ class Descent(INOSGM):
         self._modules, self._seen = list[nn.Module](), list[Any]()
         self._engine: Engine | None = None
         self._chance: Chance | None = None
+        self._tally: Tally | None = None
         self._still: ExitStack | None = None
-        self._pick = PickedApart()
+        self._pick, self._pick_whole = PickedApart(), PickedApart(in_parts=False)
         self._snapshot = Snapshot(model=model, loss=self._loss, score=score)
         self._passes = threading.RLock()
         self._tail_for = None if isinstance(tail, Tail) or not callable(tail) else tail
@@ -186,17 +197,17 @@ class Descent(INOSGM):
         like, found = self._like(), [np.zeros(0)]
         with self._snapshot, evaluating(self.model), torch.no_grad():
             for some in parts_of(positions, self._most or 1024):
-                inputs, targets = batch_of(data, some, like, self._pick)
+                inputs, targets = self._fetched(data, some, like, self._pick)
                 found.append(as_numpy(self._loss(apply(self.model, inputs), targets)).astype(np.float64))
         return np.concatenate(found)
 
     def _measured(self, data: Any, positions: np.ndarray, step: int) -> tuple[Contributions, Array]:
         batch = self._logical(data, positions, step)
-        if batch.drew:  # a model that was silent when it was tried: choose the engine anew
+        if batch.drew:  # a model that drew nothing, or other numbers, when it was tried: choose the engine anew
             self._engine = None
             batch = self._logical(data, positions, step)
             if batch.drew:
-                raise ValueError("model draws random numbers with some records only: leave max_physical_batch out")
+                raise ValueError("model draws other random numbers with some records: leave max_physical_batch out")
         return batch, batch.scores
 
     def _logical(self, data: Any, positions: np.ndarray, step: int) -> LogicalBatch:
@@ -206,12 +217,15 @@ class Descent(INOSGM):
         key = self._key_of_chance()
         # Without parts, all records share what a forward pass draws once, whoever else was drawn: it stays as it is.
         shared = seed_of_batch(key, step) if self._chance is Chance.SHARED else None
-        pick = picked if self._most is None else self._pick
+        pick = self._pick_whole if self._most is None else self._pick
         parts = [
-            Part(partial(batch_of, data, some, like, pick), seed_of_part(key, step, number), shared)
+            Part(partial(self._fetched, data, some, like, pick), seed_of_part(key, step, number), shared)
             for number, some in enumerate(parts_of(positions, self._most))
         ]
-        return LogicalBatch(engine, parts, self._score, self._snapshot, silent=self._chance is Chance.NONE)
+        # Parts of less than a full one are alone in their batch, or have the same model as the full one before.
+        full = self._most is not None and positions.size >= self._most and self._still is None
+        tally, silent = self._tally if full else None, self._chance is Chance.NONE
+        return LogicalBatch(engine, parts, self._score, self._snapshot, silent=silent, tally=tally)
 
     def _key_of_chance(self) -> int:
         """Return what random numbers of the model are drawn with: a fresh key, or one key while sums are compared."""
@@ -248,8 +262,19 @@ class Descent(INOSGM):
             self._probed = None
         super()._check(data)
         if isinstance(data, tuple) and data[1] is not self._targets:
-            require_classes(self._asked_loss, data[1], self._example)
+            self._require_classes(data[1])
             self._targets = data[1]
+
+    def _require_classes(self, targets: Any) -> None:
+        """Raise for a target that is no class, before the loss does, which would show it."""
+        require_classes(self._asked_loss, self._loss, targets, self._example)
+
+    def _fetched(self, data: Any, positions: np.ndarray, like: Tensor, pick: Any) -> tuple[Any, Any]:
+        """Return inputs and targets of some records; targets of columns were looked at before, all of them."""
+        inputs, targets = batch_of(data, positions, like, pick)
+        if not isinstance(data, tuple):
+            self._require_classes(targets)
+        return inputs, targets
 
     def _probe(self, data: Any) -> None:
         self._engine = None
@@ -288,6 +313,9 @@ class Descent(INOSGM):
             with trial(self.model, loss=self._loss, score=self._score), self._snapshot:
                 refuse_mixing_scores(self._score, engine, inputs, targets, in_parts=self._most is not None)
         self._chance = self._chance_of(engine, inputs, targets)
+        self._tally = None
+        if self._most is not None and self._chance is not Chance.NONE and not isinstance(engine, Functional | OneByOne):
+            self._tally = Tally(self.model, engine, inputs, targets, self._most)
         return engine
 
     def _chance_of(self, engine: Engine, inputs: Any, targets: Any) -> Chance | None:

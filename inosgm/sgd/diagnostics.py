@@ -1,6 +1,6 @@
 """Why an owner may be served badly: how the owners' gradients pull against each other, and whom clipping binds."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -107,6 +107,7 @@ def diagnose(
     *,
     private: bool,
     max_physical_batch: int = 256,
+    check: Callable[[Any], None] | None = None,
 ) -> Diagnostics:
     """Compare the owners' sums of clipped gradients on some records.
 
@@ -119,6 +120,7 @@ def diagnose(
         plan: Its clip norms, sample rates and sizes are those of the condition.
         private: True for training records, False for held-out ones.
         max_physical_batch: How many records are looked at at once.
+        check: Called with the targets of some records before model and loss are.
 
     Raises:
         ValueError: for owners that the plan does not know, for more than 200 of them, and for a model that writes to
@@ -129,9 +131,16 @@ def diagnose(
     labels, index = _known_owners(owners, plan, records_in(data))
     places = np.array([plan.labels.index(label) for label in labels])
     sums, shares = [], []
+
+    def fetch(positions: np.ndarray) -> tuple[Any, Any]:
+        inputs, targets = batch_of(data, positions, engine.parameters[0])
+        if check is not None:
+            check(targets)
+        return inputs, targets
+
     with Snapshot(model=engine.model):
         for owner, place in enumerate(places):
-            looked_at = _look(engine, data, np.flatnonzero(index == owner), plan.sensitivities[place], size)
+            looked_at = _look(engine, fetch, np.flatnonzero(index == owner), plan.sensitivities[place], size)
             sums.append(looked_at[0])
             shares.append(looked_at[1:])
     records = np.bincount(index, minlength=len(labels))
@@ -171,14 +180,17 @@ def _known_owners(owners: Any, plan: Plan, records: int) -> tuple[tuple[Label, .
 
 
 def _look(
-    engine: Engine, data: Any, positions: np.ndarray, clip_norm: float, size: int
+    engine: Engine,
+    fetch: Callable[[np.ndarray], tuple[Any, Any]],
+    positions: np.ndarray,
+    clip_norm: float,
+    size: int,
 ) -> tuple[list[Tensor], int, int | None]:
     """Return the clipped sum of some records, how many were clipped, and how many of these are predicted right."""
     total, clipped, learnt = [torch.zeros_like(parameter) for parameter in engine.parameters], 0, 0
     knows = True
     for start in range(0, positions.size, size):
-        chosen = positions[start : start + size]
-        inputs, true = batch_of(data, chosen, engine.parameters[0])
+        inputs, true = fetch(positions[start : start + size])
         gradients = engine.gradients(inputs, true)
         norms = gradients.norms()
         bound = torch.full_like(norms, clip_norm)

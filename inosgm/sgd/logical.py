@@ -14,6 +14,7 @@ from inosgm.sgd.gradients.base import Engine, Gradients
 from inosgm.sgd.gradients.precision import product_unit
 from inosgm.sgd.gradients.randomness import random_state, same_state
 from inosgm.sgd.gradients.snapshot import Snapshot
+from inosgm.sgd.gradients.tally import Tally
 from inosgm.sgd.randomness import seeded
 from inosgm.sgd.scores import Score, scored
 
@@ -52,7 +53,8 @@ class LogicalBatch:
 
     A batch of one part keeps its book-keeping for the weighted sum. Of several parts only norms and scores are kept,
     and each part is fetched and run a second time for the sum: memory is that of one part, whatever their number.
-    With `silent`, for a model that was seen to draw nothing, `drew` says whether it has drawn from torch's generators.
+    With `silent`, for a model that was seen to draw nothing, `drew` says whether it has drawn from torch's generators;
+    with a `tally`, whether it has drawn another amount in the first part than when it was tried.
 
     **Guarantee.** Norms are never below those of the gradients that are summed, in the arithmetic of the engine: they
     are stretched by 128 roundings of the coarsest parameter's precision (1.5e-5 for float32), or by 4 of the type that
@@ -68,6 +70,7 @@ class LogicalBatch:
         score: What the order goes by.
         snapshot: Of model, loss and score.
         silent: Whether the model was seen to draw nothing.
+        tally: Counts what the first part draws.
     """
 
     def __init__(
@@ -78,8 +81,9 @@ class LogicalBatch:
         snapshot: Snapshot,
         *,
         silent: bool = False,
+        tally: Tally | None = None,
     ) -> None:
-        self._engine, self._parts, self._score, self._silent = engine, parts, score, silent
+        self._engine, self._parts, self._score, self._silent, self._tally = engine, parts, score, silent, tally
         self._snapshot = snapshot
         self._device = engine.parameters[0].device
         self._whole: Gradients | None = None
@@ -133,7 +137,10 @@ class LogicalBatch:
 
     def _measured(self, part: Part) -> tuple[Tensor, Tensor]:
         """Return norms and scores of one part, and keep its book-keeping if it is the only one."""
-        gradients, targets = self._run(part, self._watched if self._silent else self._engine.gradients)
+        counted = self._tally is not None and part is self._parts[0]
+        gradients, targets = self._run(
+            part, self._counted if counted else self._watched if self._silent else self._engine.gradients
+        )
         if len(self._parts) == 1:
             self._whole = gradients
         measured = gradients.norms(), scored(self._score, gradients.outputs, targets, gradients.losses)
@@ -145,6 +152,12 @@ class LogicalBatch:
         before = random_state(self._device)
         gradients = self._engine.gradients(inputs, targets)
         self.drew |= not same_state(before, random_state(self._device))
+        return gradients
+
+    def _counted(self, inputs: Any, targets: Any) -> Gradients:
+        """Return the gradients of some records, and note whether the model has drawn as it was seen to."""
+        assert self._tally is not None
+        gradients, self.drew = self._tally.gradients(inputs, targets)
         return gradients
 
 

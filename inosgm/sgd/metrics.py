@@ -33,7 +33,7 @@ class OwnerEvaluation:
 class Evaluation:
     """What a model is worth on some records. What rests on predictions is None, or empty, where there were none.
 
-    It is not private: make it from held-out records only, or keep it to yourself.
+    It is not protected: make it from held-out records only, or keep it to yourself.
 
     Attributes:
         records: How many records were looked at.
@@ -45,6 +45,8 @@ class Evaluation:
         by_owner: What the model is worth to every owner that has a record, by label; empty if nobody owns them.
         worst_owner: Who has the least accuracy; of several the first label.
         spread: The largest accuracy of an owner minus the least.
+        private: Whether it is known to be about training records. Such numbers are unreleased: they may steer nothing,
+            and appear in no curve, no log and no report that leaves the run.
     """
 
     records: int
@@ -56,11 +58,15 @@ class Evaluation:
     by_owner: dict[Label, OwnerEvaluation]
     worst_owner: Label | None
     spread: float | None
+    private: bool = False
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it for JSON: what is keyed by a label becomes a list of rows, which keeps numbers apart from text."""
+        """Return it for JSON: what is keyed by a label becomes a list of rows, which keeps numbers apart from text.
+
+        The mark of what is private, which keeps it out of logs, is there only if it is.
+        """
         return {
-            **{name: getattr(self, name) for name in self.__dataclass_fields__},
+            **{name: getattr(self, name) for name in self.__dataclass_fields__ if name != "private" or self.private},
             "recall_by_class": [{"class": label, "recall": recall} for label, recall in self.recall_by_class.items()],
             "by_owner": [{"owner": label, **asdict(owner)} for label, owner in self.by_owner.items()],
         }
@@ -188,8 +194,7 @@ def _answers(
     named: list[Label] = present.tolist()
     if classes is not None:
         if present[0] < 0 or present[-1] >= len(classes):
-            wrong = present[0] if present[0] < 0 else present[-1]
-            raise ValueError(f"targets must be positions in the {len(classes)} classes, got {wrong}")
+            raise ValueError(f"targets must be positions in the {len(classes)} classes, 0 to {len(classes) - 1}")
         named = [classes[place] for place in present.tolist()]
     return named, (columns["predictions"] == columns["targets"]).astype(np.float64), kind
 

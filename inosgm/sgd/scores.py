@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from inosgm.sgd.gradients.base import Engine, Gradients
+from inosgm.sgd.gradients.base import Engine
 from inosgm.sgd.gradients.batches import made_up, rows
 from inosgm.sgd.gradients.randomness import foreign_state, random_state, same_state
 
@@ -40,24 +40,48 @@ def refuse_mixing_scores(score: Score, engine: Engine, inputs: Any, targets: Any
     """
     inputs, targets = made_up((inputs, targets), 6, torch.Generator().manual_seed(0))
     found = engine.gradients(inputs, targets)
-    together = scored(score, found.outputs, targets, found.losses)
+    batch = found.outputs, targets, found.losses
+    together = scored(score, *batch)
     # twice, because another thread may draw meanwhile
-    if in_parts and all(_draws(score, found, targets, engine.device) for _ in range(2)):
+    if in_parts and (_repeats_differ(score, batch) or all(_draws(score, batch, engine.device) for _ in range(2))):
         raise ValueError(
             "score must not draw random numbers with max_physical_batch: records of one part could share them; take "
             "order=RandomOrder() for a random order, or leave max_physical_batch out"
         )
     for place in range(6):
-        alone = scored(score, *rows((found.outputs, targets, found.losses), slice(place, place + 1)))
+        alone = scored(score, *rows(batch, slice(place, place + 1)))
         if not torch.allclose(alone.double(), together[place : place + 1].double(), rtol=1e-4, equal_nan=True):
             raise ValueError(
                 "score must look at one record at a time, but that of a made-up record changes with the others in the "
                 "batch: do not rank, standardise or compare within a batch"
             )
+    if _goes_by_place(score, rows(batch, [0] * 6)):
+        raise ValueError(
+            "score must look at one record at a time, but that of a made-up record changes with its place in the "
+            "batch: do not draw from a seed that is always the same; take order=RandomOrder() for a random order"
+        )
 
 
-def _draws(score: Score, found: Gradients, targets: Any, device: torch.device) -> bool:
+def _draws(score: Score, batch: Any, device: torch.device) -> bool:
     """Say whether a score draws from a global generator of torch, Python or numpy."""
     before, foreign = random_state(device), foreign_state()
-    scored(score, found.outputs, targets, found.losses)
+    scored(score, *batch)
     return foreign != foreign_state() or not same_state(before, random_state(device))
+
+
+def _repeats_differ(score: Score, batch: Any) -> bool:
+    """Say whether a score gives other numbers when it is asked again, be they drawn from wherever."""
+    first, *others = (scored(score, *batch) for _ in range(5))
+    return not all(_same(first, other) for other in others)
+
+
+def _goes_by_place(score: Score, copies: Any) -> bool:
+    """Say whether a score gives copies of one record numbers that differ, and the same ones when it is asked again."""
+    first, again = (scored(score, *copies) for _ in range(2))
+    return _same(first, again) and not _same(first, first[:1].expand_as(first))
+
+
+def _same(one: Tensor, other: Tensor) -> bool:
+    """Say whether scores are equal, but for a few roundings."""
+    rounding = 4 * torch.finfo(one.dtype).eps if one.is_floating_point() else 0.0
+    return torch.allclose(one.double(), other.double(), rtol=rounding, atol=0, equal_nan=True)

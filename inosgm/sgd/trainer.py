@@ -4,6 +4,7 @@ import json
 import os
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from torch.optim.lr_scheduler import LRScheduler
 from torch.utils.data import Dataset
 
 from inosgm import _validate
+from inosgm._overlap import share_records
 from inosgm.accounting import ACCOUNTANTS
 from inosgm.clipping import Clipping, ScaleClipped
 from inosgm.cost import LedgerHook
@@ -47,7 +49,8 @@ class Trainer(Descent):
     **Guarantee.** That of `INOSGM`, for the model and everything computed from it, about the data it was trained on.
     It assumes that the loss of a record depends on that record and the model alone: what mixes records is refused, by
     kind and by trial on made-up records. A pass over records that writes to the model, its loss or its score raises
-    before anything of it is released, and they are put back as they were. Held-out records get no protection, nor do numbers that are marked private.
+    before anything of it is released, and they are put back as they were. Held-out records get no protection, nor do
+    numbers that are marked private.
 
     Args:
         plan: What the budgets buy; or a `Course` of plans, which are followed one after another. A model that has
@@ -77,15 +80,15 @@ class Trainer(Descent):
         ValueError: for owners that are not the plan's, and for parameters that the optimizer does not know.
 
     >>> from inosgm import LinearTail, Owners, plan_sample
-    >>> x, y = torch.randn(200, 4, generator=torch.Generator().manual_seed(0)), torch.arange(200) % 2
+    >>> x, y = torch.randn(250, 4, generator=torch.Generator().manual_seed(0)), torch.arange(250) % 2
     >>> owners = Owners(of_record=["a", "b"] * 100, epsilon={"a": 1.0, "b": 5.0}, delta=1e-5)
     >>> plan = plan_sample(owners, steps=10, expected_batch=50, clip_norm=1.0)
     >>> model = nn.Linear(4, 2)
     >>> trainer = Trainer(plan, model, nn.CrossEntropyLoss(), torch.optim.SGD(model.parameters(), lr=0.1),
     ...                   tail=LinearTail(plan.tail_length(0.4)))
-    >>> curve = trainer.fit(x, y, progress=False)
-    >>> trainer.released, trainer.evaluate(x, y).records
-    (10, 200)
+    >>> curve = trainer.fit(x[:200], y[:200], held_out=(x[200:], y[200:]), progress=False)
+    >>> trainer.released, curve.last.records
+    (10, 50)
     """
 
     def __init__(
@@ -137,6 +140,7 @@ class Trainer(Descent):
         self._secret = self._key
         self._revision = self._first = 0
         self._curve = LearningCurve()
+        self._trained_on: Any = ()
 
     @property
     def steps_done(self) -> int:
@@ -186,7 +190,7 @@ class Trainer(Descent):
             data: Inputs and targets, or one map-style data set of such pairs.
             steps: How many steps; all that are left if not given.
             held_out: (inputs, targets), or a map-style data set, and last, for per-owner curves, the owner of each
-                record: records that need no protection.
+                record. These records need no protection, and must not be those of `data`, nor share memory with them.
             evaluate_every: Steps between evaluations; a tenth of the plan if not given.
             diagnostics: Also log how owners' gradients disagree: on the held-out records, and on the training data in
                 the private part of the log.
@@ -204,15 +208,18 @@ class Trainer(Descent):
 
         Raises:
             BlockingIOError: while another process trains in the same directory.
-            ValueError: for a directory that holds another run, and for arguments that cannot be.
+            ValueError: for a directory that holds another run, for held-out records that are training records, and for
+                arguments that cannot be.
         """
         records = as_data(data)
+        _require_apart(data, held_out)
         length = self._plan.steps if self._revised else self._course.steps
         every = _interval("checkpoint_every", checkpoint_every, length, 20)
         often = _interval("evaluate_every", evaluate_every, length, 10)
         end = None if steps is None else _validate.count("steps", steps)
         if self.steps_done < self._end:
             self.check(*data)  # before a run is begun, and before held-out records meet the model
+        self._trained_on = data
         with ExitStack() as stack:
             place = log = None
             if run is not None:
@@ -270,17 +277,18 @@ class Trainer(Descent):
         """Evaluate the model, in evaluation mode, on records that need no protection.
 
         Args:
-            data: Inputs and targets, or one map-style data set of such pairs.
+            data: Inputs and targets, or one map-style data set of such pairs. If they share memory or entries with the
+                data that this trainer was last trained on, the result is marked private: no log and no curve takes it.
             owners: The owner of each record, for numbers by owner.
         """
-        with self._passes:
-            return evaluated(self.model, self._loss, as_data(data), owners, self._like(), self._most or 1024)
+        return replace(self._evaluate(data, owners), private=share_records(self._trained_on, data))
 
     def diagnose(self, *data: Any, owners: Any = None) -> Diagnostics:
         """Say how owners' gradients disagree, and where the order of a batch can act.
 
         Args:
-            data: Inputs and targets. Without owners they are the training data, and the result is marked private.
+            data: Inputs and targets. Without owners they are the training data, and the result is marked private. It is
+                as well if they share memory or entries with the data that this trainer was last trained on.
             owners: The owner of each record, for held-out records.
         """
         records = as_data(data)
@@ -289,7 +297,13 @@ class Trainer(Descent):
             engine = self._ready(records)
             with evaluating(self.model):
                 return diagnose(
-                    engine, records, labels, self._plan, private=owners is None, max_physical_batch=self._most or 256
+                    engine,
+                    records,
+                    labels,
+                    self._plan,
+                    private=owners is None or share_records(self._trained_on, data),
+                    max_physical_batch=self._most or 256,
+                    check=self._require_classes,
                 )
 
     def revise(self, owners: Owners, *data: Any, run: str | os.PathLike[str] | None = None) -> Plan:
@@ -333,10 +347,19 @@ class Trainer(Descent):
             self._finish_revision(place, revision)
         return revision.plan
 
+    def _check(self, data: Any) -> None:
+        super()._check(data)
+        self._trained_on = data
+
+    def _evaluate(self, data: tuple[Any, ...], owners: Any) -> Evaluation:
+        """Evaluate the model on records that are known to be held out."""
+        with self._passes:
+            return evaluated(self.model, self._loss, as_data(data), owners, self._like(), self._most or 1024)
+
     def _look(self, records: Any, held_out: Any, diagnostics: bool, log: RunLog | None, bar: StepProgress) -> None:
         """Evaluate on held-out records, and write it down."""
         *public, owners = _with_owners(held_out)
-        found = self.evaluate(*public, owners=owners)
+        found = self._evaluate(tuple(public), owners)
         self._curve.append(self.steps_done, found)
         bar.evaluated(found)
         if log is None:
@@ -585,6 +608,16 @@ def turn_model(model: Any, stage: int) -> None:
 def _interval(name: str, value: int | None, steps: int, parts: int) -> int:
     """Return a number of steps between events; a part of all steps if none is given."""
     return -(-steps // parts) if value is None else _validate.count(name, value, least=1)
+
+
+def _require_apart(data: tuple[Any, ...], held_out: Any) -> None:
+    """Raise for held-out records that are training records: evaluations on them would be written down as public."""
+    if held_out is not None and share_records(data, _with_owners(held_out)[:-1]):
+        raise ValueError(
+            "held_out must hold no training records, and shares memory or entries of a data set with the data that is "
+            "trained on: evaluations on held-out records are public. Hold some out before training, such as x[800:] "
+            "beside x[:800]; evaluate(x, y) after training marks what it says about training records as private"
+        )
 
 
 def _with_owners(held_out: Any) -> tuple[Any, ...]:

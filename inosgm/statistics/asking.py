@@ -198,7 +198,7 @@ def keys_for(
     if key is None:
         return tuple(None for _ in plans)
     kind = procedure.statistic
-    who = procedure.name if kind is None else f"{kind.__module__}.{kind.__qualname__}"
+    who = procedure.name if kind is None else kind.key_name
     asked = json.dumps([key, who, _spelled({**procedure.parameters, **parameters})], sort_keys=True)
     return tuple(
         int.from_bytes(

@@ -43,6 +43,7 @@ class Covariance(Statistic):
     """
 
     name = "covariance"
+    key_name = "inosgm.statistics.covariance.Covariance"
 
     def __init__(self, plan: Plan, owners: Owners | Any = None, *, bounds: Any, **options: Any) -> None:
         self.box = Box.of(bounds)
@@ -105,6 +106,7 @@ class PCA(Covariance):
     """
 
     name = "pca"
+    key_name = "inosgm.statistics.covariance.PCA"
 
     def __init__(
         self, plan: Plan, owners: Owners | Any = None, *, bounds: Any, components: int | None = None, **options: Any

@@ -53,6 +53,7 @@ class FederatedAverage(Statistic):
     """
 
     name = "federated-average"
+    key_name = "inosgm.statistics.federated.FederatedAverage"
 
     def __init__(
         self,

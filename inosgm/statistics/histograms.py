@@ -97,6 +97,7 @@ class Histogram(_Counts):
     """
 
     name = "histogram"
+    key_name = "inosgm.statistics.histograms.Histogram"
 
     def __init__(
         self,
@@ -161,6 +162,7 @@ class GroupCounts(_Counts):
     """
 
     name = "group-counts"
+    key_name = "inosgm.statistics.histograms.GroupCounts"
 
     of_labels = True
     """Its records are labels, not numbers."""

@@ -40,6 +40,7 @@ class Mean(Statistic):
     """
 
     name = "mean"
+    key_name = "inosgm.statistics.means.Mean"
 
     def __init__(
         self, plan: Plan, owners: Owners | Any = None, *, bounds: Any, stratified: bool = False, **options: Any

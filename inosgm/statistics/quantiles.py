@@ -64,6 +64,7 @@ class Quantile(Statistic):
     """
 
     name = "quantile"
+    key_name = "inosgm.statistics.quantiles.Quantile"
 
     def __init__(
         self,

@@ -50,6 +50,7 @@ class LinearRegression(Statistic):
     """
 
     name = "regression"
+    key_name = "inosgm.statistics.regression.LinearRegression"
 
     def __init__(
         self, plan: Plan, owners: Owners | Any = None, *, bounds: Any, target_bounds: Any, **options: Any
@@ -124,6 +125,7 @@ class LeastTrimmedSquares(LinearRegression):
     """
 
     name = "trimmed-regression"
+    key_name = "inosgm.statistics.regression.LeastTrimmedSquares"
 
     def __init__(
         self,

@@ -58,6 +58,7 @@ class TrimmedMean(Statistic):
     """
 
     name = "trimmed-mean"
+    key_name = "inosgm.statistics.robust.TrimmedMean"
 
     def __init__(
         self, plan: Plan, owners: Owners | Any = None, *, bounds: Any, centre: float, fraction: float, **options: Any
@@ -129,6 +130,7 @@ class RobustMean(Statistic):
     """
 
     name = "robust-mean"
+    key_name = "inosgm.statistics.robust.RobustMean"
 
     def __init__(
         self, plan: Plan, owners: Owners | Any = None, *, centre: float, radius: float, fraction: float, **options: Any

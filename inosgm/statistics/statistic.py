@@ -36,6 +36,12 @@ class Statistic(Streaming):
     sampled Gaussian of its rate and multiplier in the plan. What `estimate` returns follows from released values and
     public numbers. Sizes of owners are public.
 
+    With a key, an answer is a function of the key, the parameters, the plans and the `key_name` of the class. That is
+    the path of the class, such as "package.module.Typical", unless the class sets one: a class with
+    `key_name = "package.typical"` keeps its keyed answers when it is moved or renamed. A subclass never inherits it.
+    Give no two statistics one name: with one key they would share their noise, and the difference of their sums would
+    be exact.
+
     Args:
         plan: The public numbers; it has as many steps as the statistic has rounds.
         owners: Owners, or the label of each record's owner; None if records come in parts only.
@@ -54,10 +60,22 @@ class Statistic(Streaming):
     name: ClassVar[str]
     """What it is called in configurations, in job stores and on the command line."""
 
+    key_name: ClassVar[str]
+    """What stands for this class in the keys of its noise. For the statistics of this package it is the path that they
+    had when the first keyed answers were given: text that stays as it is when a module is moved."""
+
     of_labels: ClassVar[bool] = False
     """Whether columns of files are read as labels, not as numbers."""
 
     _parameters: dict[str, Any]
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        # set for every class anew: a subclass that inherited it would share the noise of its base
+        chosen = vars(cls).get("key_name", f"{cls.__module__}.{cls.__qualname__}")
+        if not isinstance(chosen, str) or not chosen:
+            raise TypeError(f'key_name must be text such as "package.statistic", got {chosen!r}')
+        cls.key_name = chosen
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
         """Remember the statistic's own parameters: with them, workers make the same one."""
@@ -141,16 +159,17 @@ class Statistic(Streaming):
                 would be charged once.
             ValueError: for more values than the plan has steps.
         """
-        if self._count.released or self.observed:
-            raise RuntimeError(
-                f"after needs a new statistic, and this one has released {self._count.released} rounds and observed "
-                f"{len(self.observed)}: make another one with the same plan and parameters"
-            )
         if len(values) > self._plan.steps:
             raise ValueError(f"values must be those of at most {self._plan.steps} rounds, got {len(values)}")
+        with self._lock:  # another thread releases before, which is seen here, or the rounds after these
+            if self._count.released or self.observed:
+                raise RuntimeError(
+                    f"after needs a new statistic, and this one has released {self._count.released} rounds and "
+                    f"observed {len(self.observed)}: make another one with the same plan and parameters"
+                )
+            self._count.released = self._count.charged = len(values)
         for value in values:
             self.observe(np.asarray(value, dtype=np.float64))
-        self._count.released = self._count.charged = len(values)
         return self
 
     @cached_property

@@ -41,6 +41,7 @@ class Sum(Mean):
     """
 
     name = "sum"
+    key_name = "inosgm.statistics.sums.Sum"
 
     def estimate(self) -> Estimate:
         """Return the sum."""
@@ -91,6 +92,7 @@ class Count(Sum):
     """
 
     name = "count"
+    key_name = "inosgm.statistics.sums.Count"
 
     def __init__(self, plan: Plan, owners: Owners | Any = None, *, stratified: bool = False, **options: Any) -> None:
         super().__init__(plan, owners, bounds=(0.0, 1.0), stratified=stratified, **options)

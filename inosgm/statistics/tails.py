@@ -65,6 +65,7 @@ class UpperTailMean(_Largest):
     """
 
     name = "upper-tail-mean"
+    key_name = "inosgm.statistics.tails.UpperTailMean"
 
     def __init__(self, plan: Plan, owners: Owners | Any = None, *, bounds: Any, level: float, **options: Any) -> None:
         self.level = part("level", level)
@@ -113,6 +114,7 @@ class TopHeavySum(_Largest):
     """
 
     name = "top-heavy-sum"
+    key_name = "inosgm.statistics.tails.TopHeavySum"
 
     def __init__(
         self, plan: Plan, owners: Owners | Any = None, *, bounds: Any, fraction: float = 0.5, **options: Any

@@ -45,6 +45,7 @@ class Variance(Mean):
     """
 
     name = "variance"
+    key_name = "inosgm.statistics.variance.Variance"
 
     def contributions(self, batch: Any) -> np.ndarray:
         """Return distances from the middle of the bounds and their squares, both centred."""

@@ -13,7 +13,7 @@ from inosgm._tree import tree_map
 from inosgm.sgd.gradients.base import Engine, PerRecordLoss
 from inosgm.sgd.gradients.batches import made_up, rows, size, telling_size
 from inosgm.sgd.gradients.bookkeeping import BookKeeping
-from inosgm.sgd.gradients.chance import SERVED, chance_of
+from inosgm.sgd.gradients.chance import IN_PARTS, WHOLE, chance_of
 from inosgm.sgd.gradients.functional import Functional
 from inosgm.sgd.gradients.mixing import mixes_records, refuse_mixing
 from inosgm.sgd.gradients.one_by_one import OneByOne
@@ -43,7 +43,8 @@ def engine_for(
         targets: What the loss compares with.
         autocast: The precision of the forward pass.
         in_parts: Whether a batch is run in parts. Then an engine must draw the random numbers of the model for every
-            record, or all of them once per forward pass: see `chance`.
+            record, or all of them once per forward pass; otherwise some may be of the first kind and others of the
+            second: see `chance`.
 
     Returns:
         A BookKeeping, Functional or OneByOne engine.
@@ -74,7 +75,7 @@ def _fastest(
     kinds: list[type[Engine]] = [BookKeeping, Functional]
     while True:
         kind = _right(kinds, model, loss, like, autocast)
-        if not in_parts or _serves_parts(kind, model, loss, like, autocast):
+        if _serves(kind, model, loss, like, autocast, in_parts):
             return kind
         kinds.remove(kind)
 
@@ -103,11 +104,14 @@ def _right(
     return OneByOne
 
 
-def _serves_parts(
-    kind: type[Engine], model: nn.Module, loss: PerRecordLoss, like: Any, autocast: torch.dtype | None
+def _serves(
+    kind: type[Engine], model: nn.Module, loss: PerRecordLoss, like: Any, autocast: torch.dtype | None, in_parts: bool
 ) -> bool:
+    """Say whether an engine gives every record random numbers that do not depend on who else is in the batch."""
+    if kind is OneByOne:
+        return True
     try:
-        return chance_of(kind, model, loss, *like, autocast=autocast) in SERVED
+        return chance_of(kind, model, loss, *like, autocast=autocast) in (IN_PARTS if in_parts else WHOLE)
     except Exception:  # random numbers that an engine cannot draw, such as a mask in place under torch.func
         return False
 
