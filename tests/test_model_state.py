@@ -1,6 +1,6 @@
 """Models that write to themselves as they run: no record reaches a parameter, a buffer or an attribute without noise.
 
-The attacks succeed on commit 09c50e1: there, all of these tests fail but those of models that must be served.
+On commit 09c50e1, these tests fail, but for models that must be served and for layers that were refused before.
 """
 
 from collections import deque

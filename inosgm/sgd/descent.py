@@ -132,6 +132,10 @@ class Descent(INOSGM):
 
         Returns:
             What was released: one tensor per trainable parameter, a sum.
+
+        Raises:
+            ValueError: for a model, a loss or a score that changes what it holds as it runs. Nothing is released, and
+                everything that was written is undone.
         """
         self._require_here()  # before the lock
         with self._passes:  # an update in one thread would be taken for a write by a pass in another

@@ -71,6 +71,7 @@ class LogicalBatch:
         score: What the order goes by.
         snapshot: Of model, loss and score.
         silent: Whether the model was seen to draw nothing.
+        tally: Counts what the first part draws.
     """
 
     def __init__(

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from inosgm.sgd.gradients.base import PerRecordLoss
+from inosgm.sgd.gradients.snapshot import Snapshot
 
 AT_ONCE = 2**20
 """How many outputs a loss is given at a time when it is asked about targets."""
@@ -64,12 +65,13 @@ def _no_classes(targets: Any, classes: int) -> np.ndarray:
 def _refuses(loss: PerRecordLoss, outputs: Tensor, targets: np.ndarray) -> bool:
     """Say whether a loss refuses some targets, and would not refuse zeros in their place."""
     size = max(1, AT_ONCE // math.prod(outputs.shape[1:]))
-    for start in range(0, len(targets), size):
-        asked = torch.from_numpy(targets[start : start + size])
-        given = outputs.new_zeros((len(asked), *outputs.shape[1:]))
-        if not _takes(loss, given, asked) and _takes(loss, given, torch.zeros_like(asked)):
-            return True
-    return False
+    with Snapshot(loss=loss):
+        for start in range(0, len(targets), size):
+            asked = torch.from_numpy(targets[start : start + size])
+            given = outputs.new_zeros((len(asked), *outputs.shape[1:]))
+            if not _takes(loss, given, asked) and _takes(loss, given, torch.zeros_like(asked)):
+                return True
+        return False
 
 
 def _takes(loss: PerRecordLoss, outputs: Tensor, targets: Tensor) -> bool:

@@ -48,7 +48,9 @@ class Trainer(Descent):
 
     **Guarantee.** That of `INOSGM`, for the model and everything computed from it, about the data it was trained on.
     It assumes that the loss of a record depends on that record and the model alone: what mixes records is refused, by
-    kind and by trial on made-up records. Held-out records get no protection, nor do numbers that are marked private.
+    kind and by trial on made-up records. A pass over records that writes to the model, its loss or its score raises
+    before anything of it is released, and they are put back as they were. Held-out records get no protection, nor do
+    numbers that are marked private.
 
     Args:
         plan: What the budgets buy; or a `Course` of plans, which are followed one after another. A model that has
