@@ -13,7 +13,7 @@ TESTS = Path(__file__).parent
 
 @pytest.fixture
 def outcomes(tmp_path):
-    """Run tests, given as text, in a pytest of their own with our plugins; return the outcome of each, and the output."""
+    """Run tests, given as text, in a pytest of their own with our plugins; return their outcomes and the output."""
 
     def run(text):
         (tmp_path / "conftest.py").write_text('pytest_plugins = ["leftovers", "processes"]')
