@@ -1,9 +1,10 @@
-# make demo, make test, make audit: each sets up .venv once, then runs.
+# make demo, make test, make audit: each sets up .venv once, then runs. make test-all adds the long tests.
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
+PYTEST := env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest -n auto --dist loadgroup
 
-.PHONY: demo audit test lint types docs bench clean
+.PHONY: demo audit test test-all lint types docs bench clean
 
 $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "inosgm needs Python 3.11 or newer: make PYTHON=python3.12 ...")'
@@ -18,7 +19,10 @@ audit: $(READY)
 	$(BIN)/python -m examples.audit
 
 test: $(READY)
-	env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest -n auto --dist loadgroup
+	$(PYTEST) -m "not long"
+
+test-all: test
+	$(PYTEST) -m long
 
 lint: $(READY)
 	$(BIN)/ruff check .

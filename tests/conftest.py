@@ -6,7 +6,7 @@ import patience  # noqa: F401  # of Ray, with a busy machine
 import pytest
 from hypothesis import settings
 
-pytest_plugins = ["leftovers", "processes"]
+pytest_plugins = ["grouping", "leftovers", "processes"]
 
 settings.register_profile("inosgm", deadline=None, derandomize=True, max_examples=100)
 settings.load_profile("inosgm")
@@ -14,26 +14,13 @@ settings.load_profile("inosgm")
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # pytest has a worker per core; more threads only get in each other's way
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")  # virtual machines may claim AMX and crash on bfloat16
 
+for name in ("RAY_ADDRESS", "RAY_AUTH_MODE", "COLUMNS", "LINES", "FORCE_COLOR", "NO_COLOR", "PYTHONWARNINGS"):
+    os.environ.pop(name, None)  # which Ray is found and how wide tables are is not up to who runs the tests
+
 SHARED_DATA = Path(os.environ.get("INOSGM_DATA") or Path(__file__).parents[2] / "shared" / "data")
 
 
-TOGETHER = ("test_comparing", "test_demo", "test_report")
-"""Files whose tests look at one thing that takes its time to make: one process makes it, once."""
-
-
-def pytest_xdist_auto_num_workers():
-    """Say how many processes `-n auto` starts: one more than cores, since tests of Ray and of kills mostly wait."""
-    return (os.cpu_count() or 1) + 1
-
-
-@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
-    items.sort(key=lambda item: not item.path.name.startswith("test_ray_"))  # what takes longest is not begun last
-    for item in items:
-        if item.path.stem.startswith("test_ray_"):
-            item.add_marker(pytest.mark.xdist_group("ray"))  # one cluster at a time: several starve each other
-        elif item.path.stem in TOGETHER:
-            item.add_marker(pytest.mark.xdist_group(item.path.stem))
     if not SHARED_DATA.is_dir():
         for item in items:
             if item.get_closest_marker("shared_data"):
@@ -46,9 +33,9 @@ def shared_data():
     return SHARED_DATA
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def embedded_ray():
-    """A Ray of this process alone, with four CPUs and two GPUs that it only believes in; what Ray says about it."""
+    """A Ray for all tests that use one, with four CPUs and two GPUs that it only believes in; what Ray says about it."""
     import ray
 
     tests = {"PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])}

@@ -44,14 +44,11 @@ def here(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def cluster(here):
-    """One Ray for all tests here, whose workers can import what is in the directory of the tests."""
+def cluster(here, embedded_ray):
+    """A Ray, which is used by a user without a home directory."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.delenv("RAY_ADDRESS", raising=False)
-        patch.setenv("PYTHONPATH", os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]))
-        options = {"include_dashboard": False, "log_to_driver": False, "logging_level": "ERROR"}
-        yield ray.init(address="local", num_cpus=2, **options).address_info
-        ray.shutdown()
+        patch.setenv("HOME", str(here.parent / "home"))  # where Tune would leave its results
+        yield embedded_ray
 
 
 def invoke(module, *arguments, code=0):
@@ -103,7 +100,7 @@ def swept(here, cluster):
     points = [f"{{name: SGD, lr: {rate}}}" for rate in RATES]
     points += [f"{{name: 'sweep_parts:Dying', lr: 1, options: {{marker: {here / 'marker'}}}}}"]
     points += ["{name: 'sweep_parts:Failing', lr: 1}"]
-    grid = ["--grid", f"optimizer={','.join(points)}", "--store", "swept", "--attempts", 2]
+    grid = ["--grid", f"optimizer={','.join(points)}", "--store", "swept", "--attempts", 2, "--max-concurrent", 2]
     asha = [*grid, "--scheduler", "asha", "--first-rung", 2, "--keep", 2, "--metric", "accuracy"]
     return grid, invoke(sweeping, *asha, code=1)
 
@@ -123,7 +120,7 @@ def test_asha_stops_runs_that_stay_charged(swept):
 
 
 def test_tune_leaves_nothing_behind(swept, cluster):
-    assert not (Path.home() / "ray_results").exists()
+    assert not Path.home().exists()
     assert not [path for path in Path(cluster["session_dir"], "artifacts").rglob("*") if path.is_file()]
     assert {path.name for path in Path().iterdir()} <= {"run.yaml", "marker", "swept", "seeds", "seeds-alone"}
 

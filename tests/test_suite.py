@@ -15,12 +15,13 @@ TESTS = Path(__file__).parent
 def outcomes(tmp_path):
     """Run tests, given as text, in a pytest of their own with our plugins; return their outcomes and the output."""
 
-    def run(text):
-        (tmp_path / "conftest.py").write_text('pytest_plugins = ["leftovers", "processes"]')
+    def run(text, processes=0):
+        (tmp_path / "conftest.py").write_text('pytest_plugins = ["grouping", "leftovers", "processes"]')
         (tmp_path / "pytest.ini").write_text("[pytest]\nfilterwarnings = error\n")
         (tmp_path / "test_inner.py").write_text(textwrap.dedent(text))
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(TESTS), os.environ.get("PYTHONPATH", "")])}
-        command = [sys.executable, "-m", "pytest", "-v", "-p", "no:cacheprovider", "-p", "no:hypothesispytest", "-n0"]
+        command = [sys.executable, "-m", "pytest", "-v", "-p", "no:cacheprovider", "-p", "no:hypothesispytest"]
+        command += ["-n", str(processes), "--dist", "loadgroup"]
         done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
         found = {}
         for line in done.stdout.splitlines():
@@ -170,3 +171,23 @@ def test_a_test_that_fails_leaves_no_process_and_fails_no_other(outcomes, tmp_pa
     pids = [path.name for path in (tmp_path / "pids").iterdir()]
     assert len(pids) == 5
     assert not [pid for pid in pids if Path("/proc", pid, "exe").exists()]  # nor of those that nobody waits for
+
+
+def test_tests_of_ray_are_run_by_one_process(outcomes, tmp_path):
+    """With pytest 9.2, `--dist loadgroup` of pytest-xdist 3.8 runs them in all, so that clusters starve each other."""
+    for name in ("a", "b"):
+        (tmp_path / f"test_ray_{name}.py").write_text(
+            textwrap.dedent(
+                """
+                import os, pytest
+
+                @pytest.mark.parametrize("number", range(20))
+                def test_it(number):
+                    with open("processes", "a") as file:
+                        print(os.getpid(), file=file)
+                """
+            )
+        )
+    _, told = outcomes("def test_nothing(): pass", processes=2)
+    written = (tmp_path / "processes").read_text().split()
+    assert (len(written), len(set(written))) == (40, 1), told
