@@ -316,7 +316,7 @@ def test_a_text_among_numbers_does_not_show_its_length(tmp_path):
 
 def test_a_tuple_of_texts_does_not_show_their_lengths():
     """A tuple holds columns; one that was meant as a list of labels is refused."""
-    with pytest.raises(TypeError, match="columns, got str$"):
+    with pytest.raises(TypeError, match=r"columns, got str$"):
         counted(("rent", "own", "rent", LONG), ["rent", "own"], 4)
 
 

@@ -10,8 +10,11 @@ which all records of a forward pass share must come from one seed for all parts.
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from enum import Enum
+from functools import partial
+from itertools import product
 from typing import Any
 
 import torch
@@ -75,7 +78,7 @@ def chance_of(
     """Say who shares the random numbers when an engine runs a model in training mode.
 
     The model is tried on copies of one synthetic record (of the first record of the batch, if it does not take
-    synthetic ones), with parameters moved away from 0, and left as it was.
+    synthetic ones), with parameters moved away from 0 if it takes them, and left as it was.
 
     Args:
         kind: The engine. `OneByOne` gives every record a forward pass of its own, and `Functional` has torch draw for
@@ -88,14 +91,14 @@ def chance_of(
     """
     if issubclass(kind, OneByOne):
         return Chance.PER_RECORD
-    with trial(model), perturbed(model):
+    with trial(model):
         engine = kind(model, loss, autocast=autocast)
 
         def said(inputs: Any, targets: Any) -> Tensor:
             gradients = engine.gradients(inputs, targets)
             return torch.stack([gradients.losses.double(), gradients.norms()])
 
-        return _tried(said, (inputs, targets), engine.device, mapped=issubclass(kind, Functional))
+        return _tried(model, said, (inputs, targets), engine.device, mapped=issubclass(kind, Functional))
 
 
 def chance_in_evaluation(model: nn.Module, loss: PerRecordLoss, inputs: Any, targets: Any) -> Chance:
@@ -104,18 +107,23 @@ def chance_in_evaluation(model: nn.Module, loss: PerRecordLoss, inputs: Any, tar
     def said(inputs: Any, targets: Any) -> Tensor:
         return loss(apply(model, inputs), targets).double()[None]
 
-    with trial(model), perturbed(model), torch.no_grad():
+    with trial(model), torch.no_grad():
         model.eval()
-        return _tried(said, (inputs, targets), next(model.parameters()).device)
+        return _tried(model, said, (inputs, targets), next(model.parameters()).device)
 
 
-def refuse_in_parts(chance: Chance) -> None:
-    """Raise if a batch cannot be run in parts by the engine that was asked for.
+def refuse_chance(chance: Chance, *, in_parts: bool) -> None:
+    """Raise if the engine that was asked for cannot run a batch, at once or in parts, because of what a model draws.
 
     Raises:
         ValueError: saying why, and what to do.
     """
-    if chance not in IN_PARTS:
+    if chance is Chance.ENTANGLED:
+        raise ValueError(
+            f"engine must not be this one, because the model draws {chance.value}: one more record changes the numbers "
+            "of others. Leave engine out, or take engine=OneByOne, which draws for every record"
+        )
+    if in_parts and chance not in IN_PARTS:
         raise ValueError(
             f"max_physical_batch must not be given with this engine, because the model draws {chance.value}: records "
             "of one part would share numbers that those of another do not have, and one more record moves the "
@@ -128,14 +136,20 @@ Said = Callable[[Any, Any], Tensor]
 """(inputs, targets) -> what is said about each record, a column of numbers."""
 
 
-def _tried(said: Said, batch: Any, device: torch.device, *, mapped: bool = False) -> Chance:
+def _tried(model: nn.Module, said: Said, batch: Any, device: torch.device, *, mapped: bool = False) -> Chance:
     """Classify the random numbers of a function of batches, and leave global generators as they were."""
+    records = made_up(batch, 1, torch.Generator().manual_seed(0)), rows(batch, slice(1))
+    parameters: tuple[Callable[[], AbstractContextManager[None]], ...] = (partial(perturbed, model), nullcontext)
+    *ways, last = product(parameters, records)
     # other kernels of attention draw their masks unseen
     with foreign_kept(), sdpa_kernel(SDPBackend.MATH):
-        try:
-            return _classified(said, made_up(batch, 1, torch.Generator().manual_seed(0)), device, mapped)
-        except Exception:  # a model that does not take synthetic records
-            return _classified(said, rows(batch, slice(1)), device, mapped)
+        for moved, record in ways:
+            try:
+                with moved():
+                    return _classified(said, record, device, mapped)
+            except Exception:  # a model that takes no synthetic records, or no other parameters
+                continue
+        return _classified(said, last[1], device, mapped)
 
 
 def _classified(said: Said, record: Any, device: torch.device, mapped: bool) -> Chance:
