@@ -326,9 +326,17 @@ def test_the_engine_that_is_chosen(mask, alone, in_parts):
 )
 def test_an_engine_of_ones_own_choice_is_refused_where_it_would_draw_for_parts(mask):
     data = records_of(np.ones(5))
-    with pytest.raises(ValueError, match=r"max_physical_batch.*OneByOne"):
+    entangled = KINDS[mask] is Chance.ENTANGLED
+    with pytest.raises(
+        ValueError, match=r"engine must not.*OneByOne" if entangled else r"max_physical_batch.*OneByOne"
+    ):
         trainer(mask, 5, engine=BookKeeping).check(*data)
-    trainer(mask, 5, engine=BookKeeping, most=None).check(*data)
+    whole = trainer(mask, 5, engine=BookKeeping, most=None)
+    if entangled:
+        with pytest.raises(ValueError, match=r"engine must not.*OneByOne"):
+            whole.check(*data)
+    else:
+        whole.check(*data)
     trainer(mask, 5, engine=OneByOne).check(*data)
     if KINDS[mask] is Chance.UNSEEDED:
         with pytest.raises(ValueError, match=r"max_physical_batch.*OneByOne"):

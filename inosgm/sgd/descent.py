@@ -35,7 +35,7 @@ from inosgm.sgd.gradients import (
 )
 from inosgm.sgd.gradients.base import apply
 from inosgm.sgd.gradients.batches import form
-from inosgm.sgd.gradients.chance import Chance, chance_in_evaluation, chance_of, refuse_in_parts
+from inosgm.sgd.gradients.chance import Chance, chance_in_evaluation, chance_of, refuse_chance
 from inosgm.sgd.gradients.precision import WIDE
 from inosgm.sgd.gradients.snapshot import Snapshot
 from inosgm.sgd.gradients.tally import Tally
@@ -326,13 +326,12 @@ class Descent(INOSGM):
                 "model must not draw random numbers in evaluation mode that records share: with steering, losses of "
                 "groups are released, and computed in parts"
             )
-        if self._most is None:
-            return None
-        if self._asked_engine is None and not isinstance(engine, BookKeeping):
-            return Chance.PER_RECORD  # the others are chosen only if they draw for every record
+        in_parts = self._most is not None
+        if self._asked_engine is None and not (in_parts and isinstance(engine, BookKeeping)):
+            return Chance.PER_RECORD if in_parts else None  # others are chosen only if they draw for every record
         chance = chance_of(type(engine), *how, autocast=self._autocast)
-        refuse_in_parts(chance)
-        return chance
+        refuse_chance(chance, in_parts=in_parts)
+        return chance if in_parts else None
 
     @staticmethod
     def _built(modules: list[nn.Module]) -> list[Any]:

@@ -76,7 +76,7 @@ def chance_of(
     """Say who shares the random numbers when an engine runs a model in training mode.
 
     The model is tried on copies of one synthetic record (of the first record of the batch, if it does not take
-    synthetic ones), with parameters moved away from 0, and left as it was.
+    synthetic ones), with parameters moved away from 0 if it takes them, and left as it was.
 
     Args:
         kind: The engine. `OneByOne` gives every record a forward pass of its own, and `Functional` has torch draw for
@@ -89,14 +89,14 @@ def chance_of(
     """
     if issubclass(kind, OneByOne):
         return Chance.PER_RECORD
-    with trial(model, loss=loss), perturbed(model):
+    with trial(model, loss=loss):
         engine = kind(model, loss, autocast=autocast)
 
         def said(inputs: Any, targets: Any) -> Tensor:
             gradients = engine.gradients(inputs, targets)
             return torch.stack([gradients.losses.double(), gradients.norms()])
 
-        return _tried(said, (inputs, targets), engine.device, mapped=issubclass(kind, Functional))
+        return _tried(model, said, (inputs, targets), engine.device, mapped=issubclass(kind, Functional))
 
 
 def chance_in_evaluation(model: nn.Module, loss: PerRecordLoss, inputs: Any, targets: Any) -> Chance:
@@ -105,18 +105,23 @@ def chance_in_evaluation(model: nn.Module, loss: PerRecordLoss, inputs: Any, tar
     def said(inputs: Any, targets: Any) -> Tensor:
         return loss(apply(model, inputs), targets).double()[None]
 
-    with trial(model, loss=loss), perturbed(model), torch.no_grad():
+    with trial(model, loss=loss), torch.no_grad():
         model.eval()
-        return _tried(said, (inputs, targets), next(model.parameters()).device)
+        return _tried(model, said, (inputs, targets), next(model.parameters()).device)
 
 
-def refuse_in_parts(chance: Chance) -> None:
-    """Raise if a batch cannot be run in parts by the engine that was asked for.
+def refuse_chance(chance: Chance, *, in_parts: bool) -> None:
+    """Raise if the engine that was asked for cannot run a batch, at once or in parts, because of what a model draws.
 
     Raises:
         ValueError: saying why, and what to do.
     """
-    if chance not in IN_PARTS:
+    if chance is Chance.ENTANGLED:
+        raise ValueError(
+            f"engine must not be this one, because the model draws {chance.value}: one more record changes the numbers "
+            "of others. Leave engine out, or take engine=OneByOne, which draws for every record"
+        )
+    if in_parts and chance not in IN_PARTS:
         raise ValueError(
             f"max_physical_batch must not be given with this engine, because the model draws {chance.value}: records "
             "of one part would share numbers that those of another do not have, and one more record moves the "
@@ -129,11 +134,16 @@ Said = Callable[[Any, Any], Tensor]
 """(inputs, targets) -> what is said about each record, a column of numbers."""
 
 
-def _tried(said: Said, batch: Any, device: torch.device, *, mapped: bool = False) -> Chance:
+def _tried(model: nn.Module, said: Said, batch: Any, device: torch.device, *, mapped: bool = False) -> Chance:
     """Classify the random numbers of a function of batches, and leave global generators as they were."""
+    classify = partial(_classified, said, device, mapped)
     # other kernels of attention draw their masks unseen
     with foreign_kept(), sdpa_kernel(SDPBackend.MATH):
-        return on_synthetic(partial(_classified, said, device, mapped), batch, 1)
+        try:
+            with perturbed(model):
+                return on_synthetic(classify, batch, 1)
+        except Exception:  # a model that takes no other parameters
+            return on_synthetic(classify, batch, 1)
 
 
 def _classified(said: Said, device: torch.device, mapped: bool, record: Any) -> Chance:
