@@ -32,6 +32,7 @@ REPEATS = {
     "Trainer.step, logistic regression": 40,
     "Trainer.step, MLP": 20,
     "Trainer.step, MLP in parts of 64": 8,
+    "Trainer.step, MLP with dropout in parts of 64": 8,
     "Trainer.step, MNIST CNN": 3,
     "importance weights of 65,536": 10,
     "OrderedSum, a million rows and a tail": 1,
@@ -67,8 +68,8 @@ def cases() -> dict[str, Callable[[], object]]:
         )
         return lambda: trainer.step(x, y)
 
-    def mlp() -> nn.Module:
-        hidden = [part for width in (784, 47, 47) for part in (nn.Linear(width, 47), nn.ReLU())]
+    def mlp(*dropout: nn.Module) -> nn.Module:
+        hidden = [part for width in (784, 47, 47) for part in (nn.Linear(width, 47), nn.ReLU(), *dropout)]
         return nn.Sequential(nn.Flatten(), *hidden, nn.Linear(47, 10))
 
     cnn = nn.Sequential(
@@ -90,6 +91,7 @@ def cases() -> dict[str, Callable[[], object]]:
         training(nn.Sequential(nn.Flatten(), nn.Linear(784, 10))),
         training(mlp()),
         training(mlp(), most=64),
+        training(mlp(nn.Dropout(0.5)), most=64),
         training(cnn),
         lambda: importance_weights(scores, sensitivities, LinearTail(20_000.0)),
         stream,
