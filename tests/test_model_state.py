@@ -29,6 +29,7 @@ from inosgm.steering import AdaptiveShares
 N = 24
 X = np.random.default_rng(0).normal(size=(N, 4)).astype(np.float32) + 7  # no synthetic record looks like this
 Y = np.arange(N) % 3
+HELD_OUT = np.random.default_rng(1).normal(size=(N, 4)).astype(np.float32), np.zeros(N, dtype=np.int64)
 
 
 class Writing(nn.Module):
@@ -578,7 +579,14 @@ def test_a_run_directory_holds_no_record(tmp_path):
         place = tmp_path / f"{write.__name__}-{mode}-{begins}"
         with pytest.raises(ValueError, match=WRITES[write]):
             made.fit(
-                X, Y, held_out=(X, Y), evaluate_every=3, checkpoint_every=1, watch=watch, run=place, progress=False
+                X,
+                Y,
+                held_out=HELD_OUT,
+                evaluate_every=3,
+                checkpoint_every=1,
+                watch=watch,
+                run=place,
+                progress=False,
             )
         assert not (place / "model.pt").exists()
         for path in place.rglob("*.pt"):
