@@ -35,7 +35,7 @@ def shared_data():
 
 @pytest.fixture(scope="session")
 def embedded_ray():
-    """A Ray for all tests that use one, with four CPUs and two GPUs that it only believes in; what Ray says about it."""
+    """A Ray for all tests that use one, with four CPUs and two GPUs that it believes in; what Ray says about it."""
     import ray
 
     tests = {"PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])}
