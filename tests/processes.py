@@ -70,9 +70,11 @@ def _belongs(process, mark):
     place = Path("/proc", process)
     try:
         state, parent, *_ = (place / "stat").read_text().rpartition(")")[2].split()
-        if state in "ZX" or any(word in (place / "cmdline").read_bytes() for word in KEPT):
+        if state in "ZX":
             return False
-        return int(parent) == os.getpid() or mark in (place / "environ").read_bytes()
+        if int(parent) == os.getpid():
+            return not any(word in (place / "cmdline").read_bytes() for word in KEPT)
+        return mark in (place / "environ").read_bytes()
     except OSError:  # it has ended, or is somebody else's
         return False
 

@@ -43,14 +43,6 @@ def here(tmp_path_factory):
     os.chdir(before)
 
 
-@pytest.fixture(scope="module")
-def cluster(here, embedded_ray):
-    """A Ray, which is used by a user without a home directory."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("HOME", str(here.parent / "home"))  # where Tune would leave its results
-        yield embedded_ray
-
-
 def invoke(module, *arguments, code=0):
     result = CliRunner().invoke(module.app, ["run.yaml", *map(str, arguments)])
     assert result.exit_code == code, (result.output, result.exception)
@@ -70,7 +62,7 @@ def require_equal(one, other):
         assert all((one[key].arrays[name] == array).all() for name, array in other[key].arrays.items())
 
 
-def test_train_on_a_ray_that_runs_already(here, cluster):
+def test_train_on_a_ray_that_runs_already(here, embedded_ray):
     command = [
         sys.executable,
         "-m",
@@ -83,7 +75,7 @@ def test_train_on_a_ray_that_runs_already(here, cluster):
         "--set",
         "seed=3",
     ]
-    environment = {**os.environ, "RAY_ADDRESS": cluster["gcs_address"]}
+    environment = {**os.environ, "RAY_ADDRESS": embedded_ray["gcs_address"]}
     told = subprocess.run(
         [*command, "--max-concurrent", "1"], env=environment, capture_output=True, text=True, check=True
     )
@@ -95,14 +87,16 @@ def test_train_on_a_ray_that_runs_already(here, cluster):
 
 
 @pytest.fixture(scope="module")
-def swept(here, cluster):
+def swept(here, embedded_ray):
     """What a sweep says that ASHA decides about, of points one of which never works and one kills its worker once."""
     points = [f"{{name: SGD, lr: {rate}}}" for rate in RATES]
     points += [f"{{name: 'sweep_parts:Dying', lr: 1, options: {{marker: {here / 'marker'}}}}}"]
     points += ["{name: 'sweep_parts:Failing', lr: 1}"]
     grid = ["--grid", f"optimizer={','.join(points)}", "--store", "swept", "--attempts", 2, "--max-concurrent", 2]
     asha = [*grid, "--scheduler", "asha", "--first-rung", 2, "--keep", 2, "--metric", "accuracy"]
-    return grid, invoke(sweeping, *asha, code=1)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HOME", str(here.parent / "home"))  # where Tune would leave its results
+        return grid, invoke(sweeping, *asha, code=1)
 
 
 def test_asha_stops_runs_that_stay_charged(swept):
@@ -119,9 +113,9 @@ def test_asha_stops_runs_that_stay_charged(swept):
     assert told.endswith("written to swept: sweep.parquet, results.parquet\n")
 
 
-def test_tune_leaves_nothing_behind(swept, cluster):
-    assert not Path.home().exists()
-    assert not [path for path in Path(cluster["session_dir"], "artifacts").rglob("*") if path.is_file()]
+def test_tune_leaves_nothing_behind(swept, here, embedded_ray):
+    assert not (here.parent / "home").exists()
+    assert not [path for path in Path(embedded_ray["session_dir"], "artifacts").rglob("*") if path.is_file()]
     assert {path.name for path in Path().iterdir()} <= {"run.yaml", "marker", "swept", "seeds", "seeds-alone"}
 
 
@@ -158,7 +152,7 @@ def test_a_grid_finishes_what_was_stopped_and_computes_nothing_twice(swept):
     require_equal({key: found[key] for key in alone}, alone)
 
 
-def test_a_searcher_chooses_by_what_it_is_told(here, cluster):
+def test_a_searcher_chooses_by_what_it_is_told(here, embedded_ray):
     search = ["--search", "optimizer.lr=uniform:1..9", "--samples", 2, "--searcher", "sweep_parts:Halving"]
     Halving.told.clear()
     invoke(sweeping, *search, "--store", "searched", "--max-concurrent", 1, "--quiet")
@@ -173,7 +167,7 @@ def test_a_searcher_chooses_by_what_it_is_told(here, cluster):
     assert Store("searched").states() == states
 
 
-def test_an_audit_has_the_same_scores_on_a_ray(here, cluster, tmp_path):
+def test_an_audit_has_the_same_scores_on_a_ray(here, embedded_ray, tmp_path):
     told = invoke(auditing, "--shadows", 3, "--runs", 0, "--attack", "loss", "--store", tmp_path / "ray", "--quiet")
     assert told.startswith("3 of 3 shadow models")
     alone = ShadowStudy(TrainingConfig.from_yaml("run.yaml"), 3, store=tmp_path / "alone")
