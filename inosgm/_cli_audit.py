@@ -162,9 +162,9 @@ def run_audit(config: "TrainingConfig", wish: Wish, store: str, executor: "Execu
     with _interruptible(study, store):
         outcome = study.run(executor, attempts=attempts, progress=not wish.voice.quiet)
     found: Audit | None = None
-    if outcome.done:
-        try:
-            done = attacked(
+    try:
+        if outcome.done:
+            found = attacked(
                 study,
                 attacks=attacks,
                 targets=None if wish.target is None else (wish.target,),
@@ -172,19 +172,18 @@ def run_audit(config: "TrainingConfig", wish: Wish, store: str, executor: "Execu
                 runs=wish.runs,
                 progress=not wish.voice.quiet,
             )
-            wish.voice.result(done.table, lambda: {"store": store, **done.to_dict()})
-            _write(done, study.store, store, wish.voice)
-            found = done
-        except KeyboardInterrupt:
-            kept = "all shadow models that are done are kept; the same command attacks again"
-            typer.echo(f"interrupted: {kept}", err=True)
-            raise typer.Exit(130) from None
-    for job, line in outcome.failed.items():
-        typer.echo(f"failed: job {job}: {line}", err=True)
-    if outcome.failed:
-        typer.echo(f"why, in full: inosgm jobs status {store} --tracebacks", err=True)
-    if found is not None:
-        end_if_contradicted(found)
+            _show(found, study.store, store, wish.voice)
+    except KeyboardInterrupt:
+        kept = "all shadow models that are done are kept; the same command attacks again"
+        typer.echo(f"interrupted: {kept}", err=True)
+        raise typer.Exit(130) from None
+    finally:  # also where stdout does not take the table
+        for job, line in outcome.failed.items():
+            typer.echo(f"failed: job {job}: {line}", err=True)
+        if outcome.failed:
+            typer.echo(f"why, in full: inosgm jobs status {store} --tracebacks", err=True)
+        if found is not None:
+            end_if_contradicted(found)
     if outcome.failed:
         raise typer.Exit(1)
 
@@ -224,13 +223,16 @@ def _interruptible(study: "ShadowStudy", place: str) -> Iterator[None]:
         raise typer.Exit(130) from None
 
 
-def _write(found: "Audit", store: "Store", place: str, voice: Voice) -> None:
-    """Write what was found into the store, or say why that cannot be."""
+def _show(found: "Audit", store: "Store", place: str, voice: Voice) -> None:
+    """Write what was found into the store, or say why that cannot be, and show it."""
     from inosgm.audit.report import FILES
 
+    written = True
     try:
         found.write(store)
     except OSError as error:
+        written = False
         typer.echo(f"not written to {place}: {error}", err=True)
-    else:
+    voice.result(found.table, lambda: {"store": place, **found.to_dict()})
+    if written:
         voice.tell(f"written to {place}: {', '.join(FILES)}")

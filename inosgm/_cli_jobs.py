@@ -66,13 +66,15 @@ def summary(
         _points(place, parquet, voice)
         return
     found = Audit.of(place) if holds(place, AUDIT) else Summary.of(place)
-    voice.result(found.table, lambda: {"store": place.uri, **found.to_dict()})
     if parquet is not None:
         found.to_parquet(parquet)
     if figure is not None:
         found.figure(figure)
-    if isinstance(found, Audit):
-        end_if_contradicted(found)
+    try:
+        voice.result(found.table, lambda: {"store": place.uri, **found.to_dict()})
+    finally:  # also where stdout does not take the table
+        if isinstance(found, Audit):
+            end_if_contradicted(found)
 
 
 def _points(store: "Store", parquet: Path | None, voice: Voice) -> None:
@@ -82,6 +84,8 @@ def _points(store: "Store", parquet: Path | None, voice: Voice) -> None:
 
     points = standings(store)
     compared = Comparison.of(store) if holds_comparison(store) else None
+    if parquet is not None:
+        parquet.write_bytes(points.to_parquet())
     if compared is None:
         voice.result(points.table, lambda: {"store": store.uri, **points.to_dict()})
     else:
@@ -89,5 +93,3 @@ def _points(store: "Store", parquet: Path | None, voice: Voice) -> None:
             lambda: f"{compared.table()}\n\nall points, those that were tried to tune included:\n{points.table()}",
             lambda: {"store": store.uri, **compared.to_dict(), **points.to_dict()},
         )
-    if parquet is not None:
-        parquet.write_bytes(points.to_parquet())

@@ -105,12 +105,17 @@ class Voice:
         try:
             typer.echo(told)
         except OSError as error:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # or else the end of Python writes once more, and fails
+            discard(1)
             if kept and isinstance(error, BrokenPipeError):  # `| head` has all that it wants
                 raise typer.Exit(1) from None
             instead = kept or f"the result, which was paid for, is\n{told}"
             typer.echo(f"error: stdout cannot be written to ({(error.strerror or '').lower()}): {instead}", err=True)
             raise typer.Exit(1) from None
+
+
+def discard(stream: int) -> None:
+    """Let nothing more be written to a stream that failed: or else the end of Python writes once more, and fails."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream)
 
 
 def _finite(value: Any) -> Any:

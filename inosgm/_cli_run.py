@@ -18,7 +18,8 @@ def run(
     """Run commands that are written in a YAML file, one after the other, in the order in which they are written.
 
     Everything in the file is checked before the first one begins. The first that fails is the last that is run, and its
-    exit code is that of all.
+    exit code is that of all. Running the file again pays for nothing twice: a question that other commands follow needs
+    a store.
     """
     from inosgm._cli_written import read
 

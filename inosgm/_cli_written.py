@@ -12,6 +12,9 @@ import typer
 from inosgm import _yaml
 
 FORM = "must be the name of a command, then its options: train: {file: run.yaml, seeds: 5}"
+PAID_AGAIN = (
+    "missing: if a later command fails and the file is run again, this question would be asked, and paid for, again"
+)
 NOT_WRITTEN = ("run",)
 """Commands that a file cannot hold."""
 
@@ -51,6 +54,7 @@ def read(file: Path, context: Any) -> list[Written]:
     problems: list[str] = []
     parts = values if isinstance(values, list) else [values]
     found = [one for part in parts for one in _commands(context, context.command, (), part, problems)]
+    problems += [_at((*one.path, "store"), PAID_AGAIN) for one in found[:-1] if one.path[0] == "stats" and _unkept(one)]
     if problems or not found:
         lines = problems or [FORM]
         if len(lines) == 1:
@@ -109,6 +113,10 @@ def _words(context: Any, command: Any, path: tuple[str, ...], written: Any, prob
     needed = {one.name: name for name, one in parameters.items() if one.required and one.name not in given}
     problems += [_at((*path, name), "missing") for name in needed.values() if name not in meant]
     return [*options, *(["--", *arguments] if any(word.startswith("-") for word in arguments) else arguments)]
+
+
+def _unkept(question: Written) -> bool:
+    return not any(word.startswith("--store=") for word in question.words)
 
 
 def _names(parameter: Any) -> list[str]:

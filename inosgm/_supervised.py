@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 RAY_GONE = 4
-"""The exit code of a command whose Ray died, or did not start."""
+"""The exit code of a command whose Ray died, or did not start, or whose process that worked with it was killed."""
 
 SHOW_CURSOR = "\x1b[?25h\n"
 """Ends what a progress bar, which was not asked, has left on a terminal."""
@@ -55,6 +55,7 @@ def supervised(work: Callable[[], None]) -> None:
     _lines.append(writer)
     _end_with(parent)
     os.setpgid(0, 0)  # signals to a group, such as Ctrl-C, come through the process that watches, once
+    signal.signal(signal.SIGTTOU, signal.SIG_IGN)  # or else `stty tostop` stops what another group of the terminal says
     code = 1  # that of a traceback
     try:
         work()
@@ -134,7 +135,8 @@ class _Watch:
             signal.signal(-code, signal.SIG_DFL)
             os.kill(os.getpid(), -code)
         shown = SHOW_CURSOR if os.isatty(2) else ""
-        os.write(2, f"{shown}{resuming(self._why(code, about))}\n".encode())
+        with suppress(OSError):  # nobody reads it, or the disk is full
+            os.write(2, f"{shown}{resuming(self._why(code, about))}\n".encode())
         os._exit(RAY_GONE)
 
     def _hear(self, selector: selectors.BaseSelector) -> bool:
@@ -143,9 +145,10 @@ class _Watch:
         if None in ready:  # first of all: a worker that leaves Ray says so before Ray's processes end
             return self._take(selector)
         if ready:
-            self._dead = ready
             self._unwatch(selector)
-            os.kill(self._worker, signal.SIGKILL)  # Ray would end it, too, but after a minute if the GCS is gone
+            if not _ended(self._worker):  # or else it was killed, and the Ray that it had started ended with it
+                self._dead = ready
+                os.kill(self._worker, signal.SIGKILL)  # Ray would end it, too, but after a minute if the GCS is gone
         return True
 
     def _take(self, selector: selectors.BaseSelector) -> bool:
@@ -170,7 +173,8 @@ class _Watch:
 
     def _why(self, code: int, about: dict[str, Any]) -> str:
         """Say what ended the worker."""
-        if not about:
+        killed = code < 0 and code != -signal.SIGABRT and not self._dead  # Ray's library exits, or aborts
+        if killed or not about:
             how = signal.Signals(-code).name if code < 0 else f"exit code {code}"
             return f"process {self._worker}, which worked for this command, ended with {how} (was there memory?)"
         if "processes" not in about:
@@ -180,8 +184,8 @@ class _Watch:
         agent = _failed_agent(about.get("session"))
         if agent:
             return f"the {agent} of the Ray that this command had started died, and its raylet with it"
-        what = " and the ".join(self._dead).replace("gcs_server", "GCS server") or "a part"
-        return f"the {what} of the Ray that this command had started died (was there memory?)"
+        what = " and ".join(f"the {name}" for name in self._dead).replace("gcs_server", "GCS server") or "a part"
+        return f"{what} of the Ray that this command had started died (was there memory?)"
 
     def _pass_on(self, number: int, _: Any) -> None:
         self._passed.add(number)
@@ -193,6 +197,13 @@ class _Watch:
         os.kill(self._worker, signal.SIGSTOP)
         os.kill(os.getpid(), signal.SIGSTOP)
         os.kill(self._worker, signal.SIGCONT)
+
+
+def _ended(process: int) -> bool:
+    """Say whether the main thread of a process has ended; other threads may still hold its files."""
+    with suppress(OSError):
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] in "ZX"
+    return False
 
 
 def _failed_agent(session: str | None) -> str:

@@ -1,9 +1,10 @@
 """The command line: what there is, in which order, and how it ends."""
 
+import errno
 import os
 import sys
 import traceback
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 import typer
 from typer.core import TyperGroup
@@ -24,6 +25,7 @@ from inosgm import (
     _cli_sweep,
     _cli_training,
 )
+from inosgm._cli_options import discard
 from inosgm._supervised import RAY_GONE, RayGone, resuming, supervised
 
 DEBUG = "INOSGM_DEBUG"
@@ -35,10 +37,10 @@ ON_RAY = ("demo", "run")
 CODES = """\b
 Exit codes:
   0  done
-  1  something failed: a run given up, a sensitivity exceeded, a thing missing
+  1  something failed: a run given up, a sensitivity exceeded, a disk full
   2  a mistake in what was asked: a word, a file, a budget
   3  an audit contradicts a promise
-  4  Ray died, or did not start: nothing is lost, the same command resumes
+  4  Ray died, did not start, or its driver was killed: the same command resumes
 130  interrupted: the same command goes on
 """
 
@@ -56,6 +58,7 @@ app = typer.Typer(cls=Contents, no_args_is_help=True, pretty_exceptions_enable=F
 
 def program(commands: typer.Typer = app) -> None:
     """Run a command line as a program of its own: one that may use Ray is watched, because Ray may end it."""
+    _hold_standard_streams()
     words = sys.argv[1:]
     if commands is not app or any(word.startswith("--address") or word in ON_RAY for word in words):
         supervised(lambda: main(commands))
@@ -64,7 +67,7 @@ def program(commands: typer.Typer = app) -> None:
 
 
 def main(commands: typer.Typer = app) -> None:
-    """Run a command line; a user's mistake ends in one line and exit code 2, not in a traceback."""
+    """Run a command line; what goes wrong ends in one line: exit code 2 for a user's mistake, 1 for any failure."""
     try:
         commands()
     except Exception as error:
@@ -73,14 +76,42 @@ def main(commands: typer.Typer = app) -> None:
         if isinstance(error, RayGone) or type(error).__module__.startswith("ray."):
             if os.environ.get(DEBUG):
                 traceback.print_exception(error)
-            typer.echo(resuming(str(error).partition("\n")[0]), err=True)
-            sys.exit(RAY_GONE)
-        mistakes = (ValueError, TypeError, OSError, ArithmeticError, MemoryError, RuntimeError, IndexError, ImportError)
-        if os.environ.get(DEBUG) or not isinstance(error, (*mistakes, BudgetExceeded)):
+            _end(resuming(str(error).partition("\n")[0]), RAY_GONE)
+        known = (ValueError, TypeError, OSError, ArithmeticError, MemoryError, RuntimeError, IndexError, ImportError)
+        if os.environ.get(DEBUG) or not isinstance(error, (*known, BudgetExceeded)):
             raise
-        typer.secho("error: ", fg="red", nl=False, err=True)
-        typer.echo("\n".join([_plain(error), *getattr(error, "__notes__", [])]), err=True)
-        sys.exit(2)
+        begin = typer.style("error: ", fg="red")
+        _end(begin + "\n".join([_plain(error), *getattr(error, "__notes__", [])]), 1 if _failed(error) else 2)
+
+
+def _end(line: str, code: int) -> NoReturn:
+    """Say how it ends, if stderr takes it, and end."""
+    try:
+        typer.echo(line, err=True)
+    except OSError:
+        discard(2)
+    sys.exit(code)
+
+
+def _failed(error: Exception) -> bool:
+    """Say whether something failed that is no mistake in what was asked: workers, memory, a disk."""
+    from inosgm.jobs import StoreUnwritable
+
+    full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EIO)
+    return full or isinstance(error, RuntimeError | MemoryError | StoreUnwritable)
+
+
+def _hold_standard_streams() -> None:
+    """Open the null device for standard streams that are closed, so that no file gets the number of one.
+
+    Libraries in C write to number 2, be it a ledger. Ray does not start without a stderr. A closed stdout stays None:
+    commands that would lose an answer look at that.
+    """
+    while (number := os.open(os.devnull, os.O_RDWR)) <= 2:
+        os.set_inheritable(number, True)
+    os.close(number)
+    if sys.stderr is None:
+        sys.stderr = open(2, "w", closefd=False)  # noqa: SIM115
 
 
 def _plain(error: Exception) -> str:
@@ -88,7 +119,7 @@ def _plain(error: Exception) -> str:
     if isinstance(error, MemoryError):  # its own words say how much was asked for, which may be about one record
         return "there was not enough memory; --debug says where"
     if isinstance(error, OSError) and error.errno and error.strerror == os.strerror(error.errno):
-        return f"{error.filename or 'a file'}: {error.strerror[0].lower()}{error.strerror[1:]}"
+        return f"{error.filename or 'stdout, stderr or a file'}: {error.strerror[0].lower()}{error.strerror[1:]}"
     return str(error)
 
 

@@ -144,6 +144,9 @@ def _ray() -> Iterator[Finding]:
         address = found("auto")
     except ConnectionError:
         address = None
+    except ValueError as several:
+        yield Finding(part="ray", name="cluster", state=State.good, about=str(several))
+        return
     if address is None:
         about = "none runs here: --address local starts one for as long as a command takes"
         yield Finding(part="ray", name="cluster", state=State.absent, about=about)

@@ -2,16 +2,13 @@
 
 import logging
 import os
-import signal
 import socket
-import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
 
 import ray
-from ray._private import worker
-from ray._private.services import get_ray_address_from_environment
+from ray._private import services, utils, worker
 
 from inosgm._scratch import scratch_directory
 from inosgm._supervised import ESSENTIAL, RayGone, tell
@@ -35,8 +32,6 @@ def connect(address: str | None) -> Callable[[], None]:
     """
     if ray.is_initialized():
         return lambda: None
-    main = threading.current_thread() is threading.main_thread()
-    handler = signal.getsignal(signal.SIGTERM)  # Ray puts its own in its place, which ends the process
     starting = False
     try:
         reached = _reached(address)
@@ -52,9 +47,18 @@ def connect(address: str | None) -> Callable[[], None]:
                 "(RAY_AUTH_MODE=token makes this process send one)? address='local' starts a Ray on this machine"
             ) from error
         raise
-    finally:
-        if main:
-            signal.signal(signal.SIGTERM, handler)
+
+
+def require_raylet() -> None:
+    """Raise if the raylet that this process is connected to is gone: Ray itself says so after a quarter of a minute.
+
+    Raises:
+        RayGone: if nothing listens at its port.
+    """
+    node: Any = worker._global_node
+    if node is not None and not listens(f"{node.node_ip_address}:{node.node_manager_port}"):
+        address = ray.get_runtime_context().gcs_address
+        raise RayGone(f"the Ray at {address}, or its part on this machine, ended")
 
 
 def _initialized(address: str | None) -> Callable[[], None]:
@@ -64,13 +68,14 @@ def _initialized(address: str | None) -> Callable[[], None]:
         undo.enter_context(_silent())
         undo.callback(tell, ray=None)
         tell(ray={"address": address, "spilled": private})
-        ray.init(
-            address,
-            include_dashboard=False,
-            log_to_driver=False,
-            logging_level=logging.ERROR,
-            object_spilling_directory=private,  # of no effect on a Ray that others have started
-        )
+        with _replaced(utils, "set_sigterm_handler"):  # Ray's own would end the process, with 15 as its exit code
+            ray.init(
+                address,
+                include_dashboard=False,
+                log_to_driver=False,
+                logging_level=logging.ERROR,
+                object_spilling_directory=private,  # of no effect on a Ray that others have started
+            )
         undo.callback(ray.shutdown)
         undo.callback(tell, ray=None)  # before it is stopped: what ends now is meant to
         tell(ray=_about() | {"spilled": private})
@@ -87,30 +92,56 @@ def _about() -> dict[str, Any]:
     return {"address": address, "processes": processes, "session": session}
 
 
-@contextmanager
-def _silent() -> Iterator[None]:
+def _silent() -> AbstractContextManager[None]:
     """Keep Ray from printing pages about nodes to stdout, where a result may be JSON; Ray's logs have them."""
-    before = worker.print_to_stdstream
-    worker.print_to_stdstream = lambda *_, **__: None
+    return _replaced(worker, "print_to_stdstream")
+
+
+@contextmanager
+def _replaced(module: Any, name: str) -> Iterator[None]:
+    """Let a function of Ray do nothing for a while."""
+    before = getattr(module, name)
+    setattr(module, name, lambda *_, **__: None)
     try:
         yield
     finally:
-        worker.print_to_stdstream = before
+        setattr(module, name, before)
 
 
 def found(address: str | None) -> str | None:
     """Return which Ray an address stands for, as Ray itself finds it; None where one is to be started.
 
     Args:
-        address: None for the Ray of RAY_ADDRESS or of the last `ray start` here, "auto" for any that runs here as well,
+        address: None for the Ray of RAY_ADDRESS or of the last `ray start` here, "auto" for one that runs here as well,
             whatever its --temp-dir is, "local" to start one, or the address of a cluster.
 
     Raises:
         ConnectionError: for "auto", if none runs.
+        ValueError: for "auto", if several run: Ray itself takes any of them, which may be that of another command.
     """
     if address in (None, "auto"):
-        address = get_ray_address_from_environment(address, None)  # type: ignore[arg-type]  # it takes None
+        address = os.environ.get("RAY_ADDRESS") or address
+    if address == "auto":
+        return _running()
+    if address is None:
+        address = services.find_bootstrap_address(None)
     return None if address == "local" else address
+
+
+def _running() -> str:
+    """Return the Ray of the last `ray start` here; if there is none, the only one that runs on this machine."""
+    last = services.find_bootstrap_address(None)
+    if last is not None and listens(last):
+        return str(last)
+    seen = sorted(services.find_gcs_addresses())  # type: ignore[no-untyped-call]
+    running = [place for place in seen if listens(place)]
+    if len(running) > 1:
+        several = ", ".join(running)
+        raise ValueError(f"--address auto may be any of {several}, which run on this machine: name one of them")
+    places = [*running, *filter(None, [last]), *seen]  # where none runs, say which one is gone
+    if not places:
+        raise ConnectionError("none runs on this machine")
+    return str(places[0])
 
 
 def listens(place: str, seconds: float = REACH) -> bool:
@@ -126,14 +157,16 @@ def listens(place: str, seconds: float = REACH) -> bool:
 
 
 def _reached(address: str | None) -> str | None:
-    """Return the address, where something listens there; a Ray that was started here once and is gone does not count.
+    """Return where something listens; a Ray that was started here once and is gone does not count.
 
     Raises:
         OSError: if nothing listens at an address that names a host and a port.
     """
     place = found(address)
-    if place is None or listens(place):
+    if place is None:
         return address
+    if listens(place):
+        return place
     if address is None and not os.environ.get("RAY_ADDRESS"):
         return "local"
     raise ConnectionError(f"nothing listens at {place}")

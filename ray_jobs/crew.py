@@ -11,6 +11,7 @@ from ray.exceptions import ActorDiedError, RayError, RayTaskError, TaskCancelled
 from inosgm.jobs import Report, Store, Task, interrupts
 from ray_jobs.actor import TrainerActor
 from ray_jobs.capacity import Request
+from ray_jobs.connection import require_raylet
 from ray_jobs.metrics import JobMetrics
 from ray_jobs.nodes import check_nodes, environment, first_words, living
 
@@ -141,6 +142,7 @@ class RayCrew:
             self._silent += 1
             self._first_trouble = self._first_trouble or first_words(error)
             if self._silent > SILENT * len(self._workers):
+                require_raylet()
                 raise RuntimeError(
                     f"the last {self._silent} workers that Ray started ended before they had answered, the first with "
                     f"{self._first_trouble}: the logs of Ray's session (worker-*.err) say more; is there memory for "

@@ -16,7 +16,7 @@ from ray.exceptions import RayError
 from inosgm import _validate
 from inosgm.jobs import Crew, Executor, Report, Store, StoreDamaged, Task, work
 from ray_jobs.capacity import Request
-from ray_jobs.connection import connect
+from ray_jobs.connection import connect, require_raylet
 from ray_jobs.nodes import StoreOutOfReach, check_nodes, environment, first_words, living, opened
 
 ROUNDS = 3
@@ -176,6 +176,7 @@ class DatasetCrew:
         lost, self._doing = self._doing, set()
         self._silent += 1
         if lost and self._silent > ROUNDS and not self._enough.is_set():
+            require_raylet()
             raise RuntimeError(
                 f"the last {ROUNDS} datasets ended with {self._trouble or 'nothing'} before any job had: the logs of "
                 "Ray's session say why; do all nodes have the same packages, and memory for the task?"

@@ -19,7 +19,7 @@ from inosgm.jobs import Interrupted, Outcome, Store, interrupts
 from inosgm.jobs.progress import JobProgress
 from inosgm.runs.standings import STOPPED, Metric, stopped_early
 from inosgm.runs.task import TrainingTask
-from ray_jobs.connection import connect
+from ray_jobs.connection import connect, require_raylet
 from ray_jobs.executor import RayExecutor
 from ray_jobs.nodes import check_nodes, living
 from ray_jobs.searchers import Given, NotKept
@@ -196,6 +196,8 @@ def tuned(
             )
             errors = tuner.fit().errors
             asked = interrupts.asked()
+        if errors and not asked:
+            require_raylet()
     finally:
         leave()
     outcome = _outcome(store, given)

@@ -9,6 +9,7 @@ import sys
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+import typer
 from typer.testing import CliRunner
 
 from inosgm.audit import Audit, auditing, study
@@ -174,6 +175,21 @@ def test_an_interrupted_attack_and_a_store_that_cannot_be_written_to(here, monke
         result = invoke(*command)
     assert result.stdout == expected
     assert result.stderr.startswith("not written to runs/run-audit: [Errno 13] Permission denied")
+
+
+def test_a_contradicted_promise_is_said_and_kept_if_nobody_reads_the_table(here, monkeypatch):
+    """Fails on 09c50e1: exit code 1, nothing said and nothing written."""
+    monkeypatch.setattr(Audit, "contradictions", ("benign",))
+
+    def broken(self):
+        raise typer.Exit(1)  # as where stdout is a pipe that nobody reads
+
+    monkeypatch.setattr(Audit, "table", broken)
+    told = invoke("--shadows", 2, "--runs", 0, "--attack", "loss", "--quiet", code=3)
+    assert told.stderr == "contradicted: benign\n"
+    assert all((here / "runs/run-audit" / name).exists() for name in FILES)
+    again = CliRunner().invoke(app, ["jobs", "summary", "runs/run-audit", "--parquet", "kept.parquet"])
+    assert (again.exit_code, again.stderr, (here / "kept.parquet").exists()) == (3, "contradicted: benign\n", True)
 
 
 def test_failed_and_interrupted_audits_have_their_exit_codes(here, monkeypatch):

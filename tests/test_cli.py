@@ -197,6 +197,19 @@ def test_a_file_runs_commands_in_the_order_written(here):
     assert json.loads(told.stdout.splitlines()[0])["steps"] == 4
 
 
+def test_a_question_that_other_commands_follow_needs_a_store(here):
+    """Fails on 09c50e1: if a later command failed, running the file again paid for the question again."""
+    question = "covariance: {table: t.csv, columns: [a, b], bounds: [[-1, 1], [0, 2]], owners: o.csv, delta: 1e-5}"
+    for text, missing in (
+        (f"stats: {{{question}}}\nevaluate: {{file: none}}\n", True),
+        (f"stats: {{{question[:-1]}, store: kept}}}}\nevaluate: {{file: none}}\n", False),
+        (f"stats: {{{question}}}\n", False),
+    ):
+        (here / "all.yaml").write_text(text)
+        error = str(invoke("run", "all.yaml", code=1).exception)
+        assert error.startswith("all.yaml: stats.covariance.store: missing: if a later command fails") == missing
+
+
 def test_a_file_with_mistakes_runs_nothing_and_lists_them(here):
     (here / "bad.yaml").write_text(
         "plan: {owners: owners.csv, steps: ten, expected_batch: [1, 2]}\n"

@@ -14,10 +14,12 @@ from typer.testing import CliRunner
 from inosgm._cli_stats import OTHER_NAMES, QUESTIONS
 from inosgm._refusals import BudgetExceeded
 from inosgm.cli import app
+from inosgm.jobs import StoreUnwritable
 from inosgm.ledger import Ledger
 from inosgm.owners import Owners
 from inosgm.statistics import PROCEDURES, Estimate, summing
 from inosgm.statistics.asking import ask
+from inosgm.statistics.task import RoundTask
 
 RECORDS = 300
 OWNERS = ["--owners", "owners.csv", "--owner", "firm"]
@@ -289,6 +291,36 @@ def test_an_answer_is_printed_and_written(here, tmp_path):
     assert result.stderr.endswith("written to a.json\n")
     only = invoke(*MEAN, "--quiet").output
     assert only.splitlines()[1].startswith("mean, in which")
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (ArithmeticError("no luck"), "error: 1 of 1 jobs were given up (ArithmeticError in attempt 1), and nothing"),
+        (OSError(28, os.strerror(28)), "error: 1 of 1 jobs were given up (OSError in attempt 1), and nothing"),
+    ],
+)
+def test_a_job_that_fails_is_no_mistake_in_what_was_asked(here, program, monkeypatch, error, told):
+    """Fails on 09c50e1: exit code 2."""
+
+    def failing(self, spec, attempt):
+        raise error
+
+    monkeypatch.setattr(RoundTask, "run", failing)
+    code, _, err = program("stats", *MEAN, "--store", "store", "--attempts", 1, "--quiet")
+    assert (code, err.startswith(told)) == (1, True), err
+
+
+@pytest.mark.parametrize("error", [OSError(28, os.strerror(28), "ledger"), MemoryError("7 GB"), StoreUnwritable("x")])
+def test_nor_is_a_lack_of_memory_or_space(here, program, monkeypatch, error):
+    """Fails on 09c50e1: exit code 2."""
+
+    def failing(*_, **__):
+        raise error
+
+    monkeypatch.setattr(Ledger, "charge", failing)
+    code, out, err = program("stats", *MEAN, "--ledger", "ledger", "--quiet")
+    assert (code, out, err.startswith("error: ")) == (1, "", True), err
 
 
 def test_a_question_with_a_store_goes_on_after_an_interruption(here, monkeypatch):

@@ -1,9 +1,14 @@
 """A command that Ray may end: whatever ends the process that works, the one that was called says so."""
 
+import fcntl
 import os
+import pty
 import signal
 import sys
+import termios
 import textwrap
+from contextlib import suppress
+from pathlib import Path
 
 import pytest
 from patience import lives, wait_until
@@ -11,7 +16,7 @@ from patience import lives, wait_until
 from inosgm._supervised import RAY_GONE, resuming, without_key
 
 START = '''
-import os, signal, subprocess, sys, time
+import os, select, signal, subprocess, sys, time
 from pathlib import Path
 from inosgm._supervised import supervised, tell
 
@@ -22,16 +27,17 @@ def waits():
 def work():
 '''
 NOTHING_LOST = "; nothing is lost, and the same command resumes: "
+KILLED = "which worked for this command, ended with SIGKILL (was there memory?)" + NOTHING_LOST
 
 
 @pytest.fixture
 def begin(tmp_path, start):
     """Starts programs whose work is a text, supervised."""
 
-    def begun(body, *words):
+    def begun(body, *words, **options):
         path = tmp_path / "command"
         path.write_text(START + textwrap.indent(textwrap.dedent(body), "    ") + "\nsupervised(work)\n")
-        return start(path, *words, cwd=tmp_path)
+        return start(path, *words, cwd=tmp_path, **options)
 
     return begun
 
@@ -90,7 +96,23 @@ def test_a_ray_that_ends_it_before_it_is_connected(run):
 def test_a_process_that_is_killed_is_named(run):
     code, _, err = run("os.kill(os.getpid(), signal.SIGKILL)")
     assert code == RAY_GONE
-    assert "which worked for this command, ended with SIGKILL (was there memory?)" + NOTHING_LOST in err
+    assert KILLED in err
+
+
+def test_so_is_one_that_used_the_ray_of_others(run):
+    """Fails on 09c50e1: the Ray, which lives, was said to have ended."""
+    body = "tell(ray={'address': '10.0.0.1:6379', 'processes': {}}); os.kill(os.getpid(), signal.SIGKILL)"
+    code, _, err = run(body)
+    assert (code, KILLED in err) == (RAY_GONE, True)
+
+
+def test_nobody_needs_to_read_what_is_said(begin):
+    """Fails on 09c50e1: exit code 1."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    process = begin("os.kill(os.getpid(), signal.SIGKILL)", stderr=writer)
+    os.close(writer)
+    assert process.ended()[0] == RAY_GONE
 
 
 needs_pidfd = pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="only Linux tells when others' processes end")
@@ -125,6 +147,30 @@ def test_work_ends_with_its_ray_and_what_ray_put_on_disk_goes(tmp_path, run, vic
     code, out, err = run(DIES.format(victim=victim, log=log))
     assert (code, out, err) == (RAY_GONE, "", f"error: {why}{NOTHING_LOST}command\n")
     assert not (tmp_path / "spilled").exists()
+
+
+@needs_pidfd
+def test_a_ray_that_ends_with_a_process_that_is_killed_is_not_to_blame(run):
+    """Fails on 09c50e1: the raylet was said to have died.
+
+    Threads of a process that is killed may keep the line open for a moment after its Ray has ended; here, a process
+    that it has forked off does.
+    """
+    body = """
+    raylet = waits()
+    tell(ray={"address": "here", "processes": {"raylet": raylet.pid}})
+    ended = os.pidfd_open(raylet.pid)
+    if not os.fork():
+        raylet.stdin.close()
+        select.select([ended], [], [])
+        time.sleep(1)
+        os._exit(0)
+    os.kill(os.getpid(), signal.SIGKILL)
+    """
+    code, _, err = run(body)
+    assert code == RAY_GONE
+    assert err.startswith("error: process ")
+    assert KILLED in err
 
 
 @needs_pidfd
@@ -175,6 +221,30 @@ def test_whoever_kills_a_command_kills_its_work(tmp_path, begin):
     worker = there(tmp_path / "worker", process)
     process.kill()
     wait_until(lambda: not lives(worker))  # for ever, if it is not killed
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc")
+def test_a_terminal_that_stops_other_groups_does_not_stop_the_work(tmp_path, begin):
+    """Fails on 09c50e1: after `stty tostop`, the first line stopped the work, and the command waited for ever."""
+    ours, theirs = pty.openpty()
+    modes = termios.tcgetattr(theirs)
+    modes[3] |= termios.TOSTOP
+    termios.tcsetattr(theirs, termios.TCSANOW, modes)
+    body = "Path('worker').write_text(str(os.getpid())); print('said', file=sys.stderr); Path('done').touch()"
+
+    def terminal():
+        fcntl.ioctl(theirs, termios.TIOCSCTTY, 0)
+
+    def said():
+        with suppress(OSError):  # it has just ended
+            assert ") T " not in Path("/proc", worker, "stat").read_text()
+        return (tmp_path / "done").exists()
+
+    with open(ours, "rb"), open(theirs, "rb"):
+        process = begin(body, stderr=theirs, preexec_fn=terminal)
+        worker = there(tmp_path / "worker", process)
+        wait_until(said)
+        assert process.ended()[0] == 0
 
 
 def test_a_key_is_not_shown(monkeypatch):

@@ -1,4 +1,4 @@
-"""Ctrl-C once: finish cleanly. Twice: stop at once."""
+"""Ctrl-C once, or SIGTERM: finish cleanly. Ctrl-C after that: stop at once."""
 
 import signal
 import threading
@@ -17,8 +17,9 @@ def asked() -> bool:
 
 @contextmanager
 def deferred() -> Iterator[None]:
-    """Let the first SIGINT or SIGTERM only be noted, and a second one raise KeyboardInterrupt.
+    """Let the first SIGINT or SIGTERM only be noted, and a SIGINT after that raise KeyboardInterrupt.
 
+    A second SIGTERM changes nothing: `timeout` sends it to the process and to its group. SIGKILL stops at once.
     Signals come to the main thread; in any other nothing changes.
     """
     if threading.current_thread() is not threading.main_thread():
@@ -27,7 +28,7 @@ def deferred() -> Iterator[None]:
 
     def note(number: int, _: FrameType | None) -> None:
         _asked.append(number)
-        if len(_asked) > 1:
+        if len(_asked) > 1 and number == signal.SIGINT:
             raise KeyboardInterrupt
 
     before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
