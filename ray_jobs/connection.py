@@ -136,9 +136,8 @@ def _running() -> str:
     seen = sorted(services.find_gcs_addresses())  # type: ignore[no-untyped-call]
     running = [place for place in seen if listens(place)]
     if len(running) > 1:
-        raise ValueError(
-            f"--address auto may be any of {', '.join(running)}, which run on this machine: name one of them"
-        )
+        several = ", ".join(running)
+        raise ValueError(f"--address auto may be any of {several}, which run on this machine: name one of them")
     places = [*running, *filter(None, [last]), *seen]  # where none runs, say which one is gone
     if not places:
         raise ConnectionError("none runs on this machine")

@@ -106,7 +106,7 @@ def program_of(words):
 
 
 CONSOLE = [page for page in [*PAGES, *OTHERS] if blocks_of(page, "console")]
-TARGETS = set(re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(encoding="utf-8"), flags=re.MULTILINE))
+TARGETS = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), flags=re.MULTILINE))
 
 
 @pytest.mark.parametrize("page", CONSOLE, ids=name_of)

@@ -1,6 +1,7 @@
 import gzip
 import os
 import pickle
+import sys
 
 import fsspec
 import numpy as np
@@ -189,7 +190,8 @@ class TestRefusals:
         with pytest.raises((BadTable, TypeError)) as caught:
             read()
         assert "777" not in str(caught.value).replace(str(data), "")
-        assert caught.value.__suppress_context__ or caught.value.__context__ is None
+        around = sys.exc_info()[1]  # pytest may run a test while it handles a StopIteration of its own
+        assert caught.value.__suppress_context__ or caught.value.__context__ is around
         return str(caught.value)
 
     @pytest.mark.parametrize("kind", ["pandas", "csv", "parquet"])
