@@ -17,6 +17,8 @@ from inosgm.jobs import SerialExecutor, Store
 from inosgm.jobs.status import status
 from ray_jobs import RayExecutor
 
+pytestmark = pytest.mark.long  # kills workers, nodes and drivers of Rays
+
 JOBS = 10
 SCRIPT = Path(__file__).with_name("ray_worker.py")
 
