@@ -37,8 +37,8 @@ import numpy as np
 
 from benchmarks.timing import report
 from inosgm import LinearTail, Plan
-from inosgm.cost import Cost
 from inosgm.jobs import Attempt, Executor, JobSpec, ProcessExecutor, Result, SerialExecutor, Store
+from inosgm.ledger.cost import Cost
 
 RECORDS, BATCH = 30_000, 256
 
@@ -92,7 +92,7 @@ class Training:
         import torch.nn.functional as F
         from torch import nn
 
-        from inosgm.sgd import Trainer
+        from inosgm.training import Trainer
 
         began, cpu = time.monotonic(), time.thread_time()
         torch.set_num_threads(1)

@@ -32,11 +32,11 @@ from typing import Any
 
 import numpy as np
 
-from inosgm.cost import Cost
 from inosgm.jobs.executors import SerialExecutor
 from inosgm.jobs.spec import JobSpec
 from inosgm.jobs.store import Store
 from inosgm.jobs.task import Attempt, Result
+from inosgm.ledger.cost import Cost
 
 NEAR, FAR = 3, 4
 """Workers on each side."""

@@ -23,7 +23,7 @@ import numpy as np
 from inosgm.accounting import PLD, RDP, epsilon
 from inosgm.accounting.pld import pld_epsilon
 from inosgm.owners import Owners
-from inosgm.planning import plan_sample, plan_scale
+from inosgm.planning.planners import plan_sample, plan_scale
 
 RECORDS, BATCH, STEPS, DELTA, PRECISION = 60000, 512, 9375, 1e-5, 0.01
 RATE = BATCH / RECORDS

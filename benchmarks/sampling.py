@@ -3,7 +3,7 @@
 import numpy as np
 
 from benchmarks.timing import medians, report
-from inosgm.sampling import PoissonSampler
+from inosgm.mechanism.sampling import PoissonSampler
 
 
 def main() -> None:

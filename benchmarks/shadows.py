@@ -27,10 +27,10 @@ from torch import nn
 from benchmarks.timing import medians, report
 from inosgm.audit.design import Design
 from inosgm.audit.study import BLOCK
-from inosgm.config import TrainingConfig
 from inosgm.datasets import Dataset
-from inosgm.runs import parts
-from inosgm.runs.source import Source
+from inosgm.experiments import parts
+from inosgm.experiments.config import TrainingConfig
+from inosgm.experiments.source import Source
 
 RECORDS, STEPS, BATCH = 1797, 200, 128
 

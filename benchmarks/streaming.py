@@ -82,7 +82,7 @@ def stream(
 def scalar() -> None:
     """100 million scalar contributions."""
     from inosgm import LinearTail, NoTail
-    from inosgm.streaming import OrderedSum
+    from inosgm.mechanism.streaming import OrderedSum
 
     sums = {f"OrderedSum, tail of {n:,} records": OrderedSum(SENSITIVITIES, LinearTail(tail_of(n))) for n in TAILS}
     sums["OrderedSum, no tail"] = OrderedSum(SENSITIVITIES, NoTail())
@@ -98,7 +98,7 @@ def scalar() -> None:
 def wide() -> None:
     """Rows of 64 columns, clipped by their norm."""
     from inosgm import LinearTail, NoTail
-    from inosgm.streaming import OrderedSum
+    from inosgm.mechanism.streaming import OrderedSum
 
     total = {"OrderedSum, tail of 10,000 records": LinearTail(tail_of(10_000)), "OrderedSum, no tail": NoTail()}
     sums = {name: OrderedSum(SENSITIVITIES, tail) for name, tail in total.items()}
@@ -116,8 +116,8 @@ def wide() -> None:
 def sampled() -> None:
     """Coins: one keyed hash per record where rates are below 1."""
     from inosgm import LinearTail
-    from inosgm.planning import Plan
-    from inosgm.streaming import OrderedSum
+    from inosgm.mechanism.streaming import OrderedSum
+    from inosgm.planning.planners import Plan
 
     rows = 20_000_000
     contenders: dict[str, Callable[[Chunk], object]] = {}
@@ -135,7 +135,7 @@ def sampled() -> None:
 def falling() -> None:
     """The worst order of arrival: every record is less important than all before it, and so enters the tail."""
     from inosgm import LinearTail
-    from inosgm.streaming import OrderedSum
+    from inosgm.mechanism.streaming import OrderedSum
 
     def fallen(chunk: Chunk) -> Chunk:
         values, scores, owners, first = chunk
@@ -160,7 +160,7 @@ def sorting() -> None:
 def _against_sorting(rows: int) -> None:
     """Print what it takes to sort so many rows beside what it takes to stream them."""
     from inosgm import LinearTail, ordered_sum
-    from inosgm.streaming import OrderedSum
+    from inosgm.mechanism.streaming import OrderedSum
 
     whole, tail = list(chunks(rows, CHUNK)), LinearTail(tail_of(10_000))
     contributions, scores, owners = (np.concatenate([chunk[part] for chunk in whole]) for part in range(3))

@@ -33,11 +33,11 @@ from torch import Tensor, nn
 
 from benchmarks.timing import medians, report
 from inosgm import Descending, LinearTail, NoTail, Plan, ScaleClipped
-from inosgm.mechanism import clipped_ordered_sum
-from inosgm.noise import add_gaussian, streams
-from inosgm.sgd import Trainer
-from inosgm.sgd.gradients.bookkeeping import BookKeeping
-from inosgm.tails import Tail
+from inosgm.mechanism.mechanism import clipped_ordered_sum
+from inosgm.mechanism.noise import add_gaussian, streams
+from inosgm.mechanism.tails import Tail
+from inosgm.training import Trainer
+from inosgm.training.gradients.bookkeeping import BookKeeping
 
 Step = Callable[[], object]
 

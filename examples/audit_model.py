@@ -19,7 +19,7 @@ from inosgm.audit.confidence import confidences
 from inosgm.audit.one_run import one_run_bound
 from inosgm.audit.roc import success
 from inosgm.audit.study import stored
-from inosgm.config import TrainingConfig
+from inosgm.experiments.config import TrainingConfig
 
 PROMISE = TrainingConfig.from_dict(
     {

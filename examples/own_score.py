@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from inosgm import LinearTail, NoTail, Owners, Trainer, certify, plan_scale
 from inosgm.datasets import load
-from inosgm.sgd.models import make
+from inosgm.training.models import make
 
 SEVERITY = torch.ones(10).index_fill(0, torch.tensor(8), 20.0)
 

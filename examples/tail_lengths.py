@@ -18,9 +18,9 @@ from statistics import fmean, pstdev
 import numpy as np
 from matplotlib.figure import Figure
 
-from inosgm.config import TrainingConfig
+from inosgm.experiments.config import TrainingConfig
+from inosgm.experiments.standings import Metric, Standing
 from inosgm.jobs import ProcessExecutor, SerialExecutor
-from inosgm.runs.standings import Metric, Standing
 from ray_jobs.sweep import sweep
 
 FRACTIONS = (0.3, 0.6, 0.8, 0.9, 1.0)

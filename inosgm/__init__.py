@@ -3,8 +3,9 @@
 Names are resolved when they are first used, so that `import inosgm` costs nothing that is not needed.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from inosgm._internal.lazy import lazy_names
 
 __version__ = "0.1.0"
 
@@ -16,27 +17,15 @@ if TYPE_CHECKING:
     from inosgm.audit import MechanismAudit as MechanismAudit
     from inosgm.audit import audit_mechanism as audit_mechanism
     from inosgm.audit import lira as lira
-    from inosgm.baselines import plan_in_turn as plan_in_turn
-    from inosgm.baselines import plan_left_out as plan_left_out
-    from inosgm.baselines import plan_lowered as plan_lowered
-    from inosgm.baselines import plan_undersampled as plan_undersampled
-    from inosgm.certifier import Certificate as Certificate
-    from inosgm.certifier import certify as certify
-    from inosgm.clipping import AutomaticClipping as AutomaticClipping
-    from inosgm.clipping import Clipping as Clipping
-    from inosgm.clipping import ClipToShare as ClipToShare
-    from inosgm.clipping import PerSampleAdaptive as PerSampleAdaptive
-    from inosgm.clipping import ScaleClipped as ScaleClipped
-    from inosgm.config import TrainingConfig as TrainingConfig
-    from inosgm.contributions import Cells as Cells
-    from inosgm.contributions import Concatenated as Concatenated
-    from inosgm.contributions import Contributions as Contributions
-    from inosgm.contributions import Dense as Dense
-    from inosgm.cost import Cost as Cost
-    from inosgm.course import Course as Course
-    from inosgm.filters import plan_individual as plan_individual
-    from inosgm.groups import plan_asc as plan_asc
-    from inosgm.groups import plan_chosen_group as plan_chosen_group
+    from inosgm.audit.certifier import Certificate as Certificate
+    from inosgm.audit.certifier import certify as certify
+    from inosgm.experiments import Comparison as Comparison
+    from inosgm.experiments import compare as compare
+    from inosgm.experiments import evaluate as evaluate
+    from inosgm.experiments import revise as revise
+    from inosgm.experiments import train as train
+    from inosgm.experiments import train_seeds as train_seeds
+    from inosgm.experiments.config import TrainingConfig as TrainingConfig
     from inosgm.jobs import Interrupted as Interrupted
     from inosgm.jobs import JobSpec as JobSpec
     from inosgm.jobs import ProcessExecutor as ProcessExecutor
@@ -48,14 +37,45 @@ if TYPE_CHECKING:
     from inosgm.ledger import JobMismatch as JobMismatch
     from inosgm.ledger import Ledger as Ledger
     from inosgm.ledger import LedgerDamaged as LedgerDamaged
+    from inosgm.ledger.cost import Cost as Cost
     from inosgm.mechanism import INOSGM as INOSGM
     from inosgm.mechanism import Release as Release
-    from inosgm.menu import Menu as Menu
-    from inosgm.orders import Ascending as Ascending
-    from inosgm.orders import Descending as Descending
-    from inosgm.orders import Order as Order
-    from inosgm.orders import OwnerFirst as OwnerFirst
-    from inosgm.orders import RandomOrder as RandomOrder
+    from inosgm.mechanism.clipping import AutomaticClipping as AutomaticClipping
+    from inosgm.mechanism.clipping import Clipping as Clipping
+    from inosgm.mechanism.clipping import ClipToShare as ClipToShare
+    from inosgm.mechanism.clipping import PerSampleAdaptive as PerSampleAdaptive
+    from inosgm.mechanism.clipping import ScaleClipped as ScaleClipped
+    from inosgm.mechanism.contributions import Cells as Cells
+    from inosgm.mechanism.contributions import Concatenated as Concatenated
+    from inosgm.mechanism.contributions import Contributions as Contributions
+    from inosgm.mechanism.contributions import Dense as Dense
+    from inosgm.mechanism.orders import Ascending as Ascending
+    from inosgm.mechanism.orders import Descending as Descending
+    from inosgm.mechanism.orders import Order as Order
+    from inosgm.mechanism.orders import OwnerFirst as OwnerFirst
+    from inosgm.mechanism.orders import RandomOrder as RandomOrder
+    from inosgm.mechanism.streaming import OrderedSum as OrderedSum
+    from inosgm.mechanism.streaming import Streaming as Streaming
+    from inosgm.mechanism.tails import BetaTail as BetaTail
+    from inosgm.mechanism.tails import HardTail as HardTail
+    from inosgm.mechanism.tails import LinearTail as LinearTail
+    from inosgm.mechanism.tails import NoTail as NoTail
+    from inosgm.mechanism.tails import StepTail as StepTail
+    from inosgm.mechanism.tails import TableTail as TableTail
+    from inosgm.mechanism.tails import Tail as Tail
+    from inosgm.mechanism.weights import importance_weights as importance_weights
+    from inosgm.mechanism.weights import ordered_sum as ordered_sum
+    from inosgm.methods.asc import plan_asc as plan_asc
+    from inosgm.methods.asc import plan_chosen_group as plan_chosen_group
+    from inosgm.methods.baselines import plan_in_turn as plan_in_turn
+    from inosgm.methods.baselines import plan_left_out as plan_left_out
+    from inosgm.methods.baselines import plan_lowered as plan_lowered
+    from inosgm.methods.baselines import plan_undersampled as plan_undersampled
+    from inosgm.methods.individual import plan_individual as plan_individual
+    from inosgm.methods.pdp_sgd import plan_thresholds as plan_thresholds
+    from inosgm.methods.steering import AdaptiveShares as AdaptiveShares
+    from inosgm.methods.steering import ChosenGroup as ChosenGroup
+    from inosgm.methods.steering import Steering as Steering
     from inosgm.owners import Owners as Owners
     from inosgm.planning import AlreadySpent as AlreadySpent
     from inosgm.planning import Plan as Plan
@@ -63,15 +83,9 @@ if TYPE_CHECKING:
     from inosgm.planning import plan_sample as plan_sample
     from inosgm.planning import plan_scale as plan_scale
     from inosgm.planning import plan_uniform as plan_uniform
+    from inosgm.planning.choices import Menu as Menu
+    from inosgm.planning.sequence import Course as Course
     from inosgm.reports import report as report
-    from inosgm.rounds import plan_thresholds as plan_thresholds
-    from inosgm.runs import Comparison as Comparison
-    from inosgm.runs import compare as compare
-    from inosgm.runs import evaluate as evaluate
-    from inosgm.runs import revise as revise
-    from inosgm.runs import train as train
-    from inosgm.runs import train_seeds as train_seeds
-    from inosgm.sgd import Trainer as Trainer
     from inosgm.statistics import Estimate as Estimate
     from inosgm.statistics import Statistic as Statistic
     from inosgm.statistics import Table as Table
@@ -91,44 +105,31 @@ if TYPE_CHECKING:
     from inosgm.statistics import private_upper_tail_mean as private_upper_tail_mean
     from inosgm.statistics import private_variance as private_variance
     from inosgm.statistics import run_statistic as run_statistic
-    from inosgm.steering import AdaptiveShares as AdaptiveShares
-    from inosgm.steering import ChosenGroup as ChosenGroup
-    from inosgm.steering import Steering as Steering
-    from inosgm.streaming import OrderedSum as OrderedSum
-    from inosgm.streaming import Streaming as Streaming
-    from inosgm.tails import BetaTail as BetaTail
-    from inosgm.tails import HardTail as HardTail
-    from inosgm.tails import LinearTail as LinearTail
-    from inosgm.tails import NoTail as NoTail
-    from inosgm.tails import StepTail as StepTail
-    from inosgm.tails import TableTail as TableTail
-    from inosgm.tails import Tail as Tail
-    from inosgm.weights import importance_weights as importance_weights
-    from inosgm.weights import ordered_sum as ordered_sum
+    from inosgm.training import Trainer as Trainer
 
-_ROOMS = {
+_NAMES_OF = {
     "accounting": ["PLD", "RDP", "Segment"],
     "audit": ["Audit", "MechanismAudit", "audit_mechanism", "lira"],
-    "baselines": ["plan_in_turn", "plan_left_out", "plan_lowered", "plan_undersampled"],
-    "certifier": ["Certificate", "certify"],
-    "clipping": ["AutomaticClipping", "ClipToShare", "Clipping", "PerSampleAdaptive", "ScaleClipped"],
-    "config": ["TrainingConfig"],
-    "contributions": ["Cells", "Concatenated", "Contributions", "Dense"],
-    "cost": ["Cost"],
-    "course": ["Course"],
-    "filters": ["plan_individual"],
-    "groups": ["plan_asc", "plan_chosen_group"],
+    "methods.baselines": ["plan_in_turn", "plan_left_out", "plan_lowered", "plan_undersampled"],
+    "audit.certifier": ["Certificate", "certify"],
+    "mechanism.clipping": ["AutomaticClipping", "ClipToShare", "Clipping", "PerSampleAdaptive", "ScaleClipped"],
+    "experiments.config": ["TrainingConfig"],
+    "mechanism.contributions": ["Cells", "Concatenated", "Contributions", "Dense"],
+    "ledger.cost": ["Cost"],
+    "planning.sequence": ["Course"],
+    "methods.individual": ["plan_individual"],
+    "methods.asc": ["plan_asc", "plan_chosen_group"],
     "jobs": ["Interrupted", "JobSpec", "ProcessExecutor", "SerialExecutor", "Store", "StoreDamaged"],
     "ledger": ["BudgetExceeded", "Charge", "JobMismatch", "Ledger", "LedgerDamaged"],
     "mechanism": ["INOSGM", "Release"],
-    "menu": ["Menu"],
-    "orders": ["Ascending", "Descending", "Order", "OwnerFirst", "RandomOrder"],
+    "planning.choices": ["Menu"],
+    "mechanism.orders": ["Ascending", "Descending", "Order", "OwnerFirst", "RandomOrder"],
     "owners": ["Owners"],
     "planning": ["AlreadySpent", "Plan", "plan_blend", "plan_sample", "plan_scale", "plan_uniform"],
     "reports": ["report"],
-    "rounds": ["plan_thresholds"],
-    "runs": ["Comparison", "compare", "evaluate", "revise", "train", "train_seeds"],
-    "sgd": ["Trainer"],
+    "methods.pdp_sgd": ["plan_thresholds"],
+    "experiments": ["Comparison", "compare", "evaluate", "revise", "train", "train_seeds"],
+    "training": ["Trainer"],
     "statistics": [
         "Estimate",
         "Statistic",
@@ -150,25 +151,13 @@ _ROOMS = {
         "private_variance",
         "run_statistic",
     ],
-    "steering": ["AdaptiveShares", "ChosenGroup", "Steering"],
-    "streaming": ["OrderedSum", "Streaming"],
-    "tails": ["BetaTail", "HardTail", "LinearTail", "NoTail", "StepTail", "TableTail", "Tail"],
-    "weights": ["importance_weights", "ordered_sum"],
+    "methods.steering": ["AdaptiveShares", "ChosenGroup", "Steering"],
+    "mechanism.streaming": ["OrderedSum", "Streaming"],
+    "mechanism.tails": ["BetaTail", "HardTail", "LinearTail", "NoTail", "StepTail", "TableTail", "Tail"],
+    "mechanism.weights": ["importance_weights", "ordered_sum"],
 }
-_ROOM_OF = {name: room for room, names in _ROOMS.items() for name in names}
 
-_WITH_TORCH = ("audit", "reports", "runs", "sgd")  # which `import *` does without
+_NEED_TORCH = ("audit", "reports", "experiments", "training")  # `import *` leaves these out
+__all__ = ["__version__", *(name for room, names in _NAMES_OF.items() if room not in _NEED_TORCH for name in names)]
 
-__all__ = ["__version__", *(name for name in _ROOM_OF if _ROOM_OF[name] not in _WITH_TORCH)]
-
-
-def __getattr__(name: str) -> Any:
-    if name in _ROOMS:
-        return import_module(f"inosgm.{name}")
-    if name not in _ROOM_OF:
-        raise AttributeError(f"module 'inosgm' has no attribute {name!r}")
-    return getattr(import_module(f"inosgm.{_ROOM_OF[name]}"), name)
-
-
-def __dir__() -> list[str]:
-    return ["__version__", *_ROOM_OF, *_ROOMS]
+__getattr__, __dir__ = lazy_names(__name__, _NAMES_OF)

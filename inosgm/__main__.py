@@ -1,5 +1,5 @@
 """Run the command line as `python -m inosgm`."""
 
-from inosgm.cli import program
+from inosgm.cli.program import program
 
 program()

@@ -12,7 +12,7 @@ from typing import Any, Self, TextIO
 import array_api_compat
 import numpy as np
 
-from inosgm import _validate
+from inosgm._internal import validate as _validate
 
 Label = str | int
 

@@ -7,10 +7,10 @@ import pyarrow as pa
 from ray.data.aggregate import AggregateFnV2
 from ray.data.block import Block, BlockAccessor
 
-from inosgm.statistics._columns import positions
+from inosgm.mechanism.streaming import OrderedSum
+from inosgm.statistics.files.columns import positions
 from inosgm.statistics.statistic import Statistic
 from inosgm.statistics.tables import LABELS, NUMBERS, BadTable
-from inosgm.streaming import OrderedSum
 
 
 class OrderedAggregate(AggregateFnV2[bytes, bytes]):

@@ -2,7 +2,7 @@
 
 import typer
 
-from inosgm._cli_audit import (
+from inosgm.cli.audit import (
     AttackOption,
     AuditSeedOption,
     CanariesOption,
@@ -16,7 +16,7 @@ from inosgm._cli_audit import (
     method_of,
     run_audit,
 )
-from inosgm._cli_options import (
+from inosgm.cli.options import (
     AttemptsOption,
     ConcurrentOption,
     CpusOption,
@@ -73,6 +73,6 @@ def main(
 
 
 if __name__ == "__main__":
-    from inosgm.cli import program as run
+    from inosgm.cli.program import program as run
 
     run(app)

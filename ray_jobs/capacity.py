@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from inosgm import _validate
+from inosgm._internal import validate as _validate
 
 UNIT = 10_000
 """Ray counts resources in ten-thousandths."""

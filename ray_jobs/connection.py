@@ -10,8 +10,8 @@ from typing import Any
 import ray
 from ray._private import services, utils, worker
 
-from inosgm._scratch import scratch_directory
-from inosgm._supervised import ESSENTIAL, RayGone, tell
+from inosgm._internal.scratch import scratch_directory
+from inosgm.cli.supervised import ESSENTIAL, RayGone, tell
 
 REACH = 10.0
 """Seconds within which a given address must take a connection; Ray itself would try for many minutes."""

@@ -13,7 +13,7 @@ from ray.data import DataContext, TaskPoolStrategy
 from ray.data import from_items as dataset_of
 from ray.exceptions import RayError
 
-from inosgm import _validate
+from inosgm._internal import validate as _validate
 from inosgm.jobs import Crew, Executor, Report, Store, StoreDamaged, Task, work
 from ray_jobs.capacity import Request
 from ray_jobs.connection import connect, require_raylet

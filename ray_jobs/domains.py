@@ -7,8 +7,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from inosgm import _validate, _yaml
-from inosgm.runs.grid import values_from
+from inosgm._internal import validate as _validate
+from inosgm._internal import yaml as _yaml
+from inosgm.experiments.grid import values_from
 
 DIGITS = 4
 """How many significant digits a number that is drawn has: few enough to be typed into a grid later."""

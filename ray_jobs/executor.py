@@ -4,12 +4,12 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 from typing import Self
 
-from inosgm import _validate
+from inosgm._internal import validate as _validate
 from inosgm.jobs import Crew, Executor, Store, Task
 from ray_jobs.capacity import Request
 from ray_jobs.connection import connect
-from ray_jobs.crew import RayCrew
 from ray_jobs.nodes import living
+from ray_jobs.worker_pool import RayCrew
 
 
 class RayExecutor(Executor):

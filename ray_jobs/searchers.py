@@ -8,12 +8,12 @@ from typing import Any, Self
 from ray import tune
 from ray.tune.search import SEARCH_ALG_IMPORT, Searcher, create_searcher
 
-from inosgm._imports import imported
-from inosgm.config import TrainingConfig
+from inosgm._internal.imports import imported
+from inosgm.experiments.config import TrainingConfig
+from inosgm.experiments.seeds import Study
+from inosgm.experiments.standings import Metric
 from inosgm.jobs import JobSpec, Store, interrupts
-from inosgm.ledger import Ledger
-from inosgm.runs.seeds import Study
-from inosgm.runs.standings import Metric
+from inosgm.ledger.ledger import Ledger
 from ray_jobs.domains import Choice, Domain, Integers, LogUniform, Uniform, rounded
 from ray_jobs.trials import Told
 

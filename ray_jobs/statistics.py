@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from inosgm._cli_options import refuse
-from inosgm._cli_stats import commands
+from inosgm.cli.options import refuse
+from inosgm.cli.stats import commands
 from ray_jobs._options import kept
 from ray_jobs.data_executor import RayDataExecutor
 
@@ -17,6 +17,6 @@ def workers(processes: int | None, **ray: Any) -> RayDataExecutor:
 app = commands(workers, kept)
 
 if __name__ == "__main__":
-    from inosgm.cli import program as run
+    from inosgm.cli.program import program as run
 
     run(app)

@@ -7,11 +7,11 @@ from typing import Any
 
 import typer
 
-from inosgm._cli_options import refuse
-from inosgm._cli_sweep import command
-from inosgm.config import TrainingConfig
+from inosgm.cli.options import refuse
+from inosgm.cli.sweep import command
+from inosgm.experiments.config import TrainingConfig
+from inosgm.experiments.standings import Metric, Sweep
 from inosgm.jobs import Executor, Store
-from inosgm.runs.standings import Metric, Sweep
 from ray_jobs._options import kept, ray_executor
 from ray_jobs.domains import Domain
 from ray_jobs.executor import RayExecutor
@@ -94,6 +94,6 @@ app = typer.Typer(add_completion=False)
 app.command()(command(_workers, kept))
 
 if __name__ == "__main__":
-    from inosgm.cli import program as run
+    from inosgm.cli.program import program as run
 
     run(app)

@@ -4,13 +4,13 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from inosgm import _validate
-from inosgm.config import TrainingConfig
+from inosgm._internal import validate as _validate
+from inosgm.experiments.comparison import holds_comparison
+from inosgm.experiments.config import TrainingConfig
+from inosgm.experiments.grid import Point, grid_of, points_of
+from inosgm.experiments.seeds import Study
+from inosgm.experiments.standings import TABLE, Metric, Sweep, standings, stopped_early
 from inosgm.jobs import Executor, Interrupted, Outcome, Store
-from inosgm.runs.comparison import holds_comparison
-from inosgm.runs.grid import Point, grid_of, points_of
-from inosgm.runs.seeds import Study
-from inosgm.runs.standings import TABLE, Metric, Sweep, standings, stopped_early
 from ray_jobs.domains import Domain, samples_of
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from inosgm._cli_options import (
+from inosgm.cli.options import (
     AttemptsOption,
     ConcurrentOption,
     CpusOption,
@@ -17,8 +17,8 @@ from inosgm._cli_options import (
     SetOption,
     Voice,
 )
-from inosgm._cli_seeds import train_seeds
-from inosgm._cli_training import configuration
+from inosgm.cli.seeds import train_seeds
+from inosgm.cli.training import configuration
 from ray_jobs._options import Address, StoreUri, kept, ray_executor
 
 app = typer.Typer(add_completion=False)
@@ -48,6 +48,6 @@ def main(
 
 
 if __name__ == "__main__":
-    from inosgm.cli import program as run
+    from inosgm.cli.program import program as run
 
     run(app)

@@ -9,12 +9,12 @@ from typing import Any
 
 from ray import tune
 
-from inosgm.cost import Cost
+from inosgm.experiments.standings import Metric, stopped_early
+from inosgm.experiments.task import TrainingTask, config_of
 from inosgm.jobs import Attempt, Crew, Executor, JobSpec, Report, Result, Stopped, Store, Task
 from inosgm.jobs.executors import Alone
-from inosgm.runs.standings import Metric, stopped_early
-from inosgm.runs.task import TrainingTask, config_of
-from inosgm.sgd.curve import LearningCurve
+from inosgm.ledger.cost import Cost
+from inosgm.training.curve import LearningCurve
 
 Told = dict[str, Any]
 

@@ -14,11 +14,11 @@ from typing import Any
 from ray import tune
 from ray.tune.schedulers import ASHAScheduler, TrialScheduler
 
-from inosgm import _validate
+from inosgm._internal import validate as _validate
+from inosgm.experiments.standings import STOPPED, Metric, stopped_early
+from inosgm.experiments.task import TrainingTask
 from inosgm.jobs import Interrupted, Outcome, Store, interrupts
 from inosgm.jobs.progress import JobProgress
-from inosgm.runs.standings import STOPPED, Metric, stopped_early
-from inosgm.runs.task import TrainingTask
 from ray_jobs.connection import connect, require_raylet
 from ray_jobs.executor import RayExecutor
 from ray_jobs.nodes import check_nodes, living

@@ -38,7 +38,7 @@ def embedded_ray():
     """A Ray for all tests that use one, with four CPUs and two GPUs that it believes in; what Ray says about it."""
     import ray
 
-    tests = {"PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])}
+    tests = {"PYTHONPATH": os.pathsep.join([str(Path(__file__).parent / "support"), os.environ.get("PYTHONPATH", "")])}
     context = ray.init(
         "local",
         num_cpus=4,
@@ -56,7 +56,7 @@ def embedded_ray():
 @pytest.fixture
 def program(monkeypatch, capsys):
     """The program in this process, whose time is not spent on imports: returns exit code, stdout and stderr."""
-    from inosgm.cli import main
+    from inosgm.cli.program import main
 
     def run(*arguments):
         monkeypatch.setattr(sys, "argv", ["inosgm", *map(str, arguments)])

@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 from inosgm.audit import lira
-from inosgm.config import TrainingConfig
+from inosgm.experiments.config import TrainingConfig
 from inosgm.jobs import Store
 from inosgm.reports.roc import draw
 

@@ -11,8 +11,8 @@ from examples.neighbours.designs import EMBEDDED, METHOD_NAMES, SETTINGS, SMALL,
 from examples.neighbours.numbers import numbers_of
 from examples.neighbours.tables import agreement, table
 from examples.study.pages import fill
+from inosgm.experiments import compare
 from inosgm.jobs import ProcessExecutor, SerialExecutor
-from inosgm.runs import compare
 
 PAGE, NUMBERS = "neighbours.md", "neighbours.json"
 

@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from inosgm.config import TrainingConfig
-from inosgm.runs import METHODS, methods_of
-from inosgm.runs.standings import Metric
+from inosgm.experiments import METHODS, methods_of
+from inosgm.experiments.config import TrainingConfig
+from inosgm.experiments.standings import Metric
 
 
 @dataclass(frozen=True, kw_only=True)

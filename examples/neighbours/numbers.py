@@ -3,7 +3,7 @@
 from typing import Any
 
 from examples.neighbours.designs import ACCURACY, AVERAGE, WORST, Setting
-from inosgm.runs import Comparison
+from inosgm.experiments import Comparison
 
 MEASURES = (ACCURACY, AVERAGE, WORST)
 

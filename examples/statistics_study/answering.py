@@ -18,7 +18,7 @@ from examples.statistics_study.ways import (
 )
 from inosgm import Owners, Plan, plan_scale, plan_uniform
 from inosgm.statistics import PROCEDURES, Estimate
-from inosgm.statistics.asking import Procedure, ask, keys_for, plans_for
+from inosgm.statistics.queries import Procedure, ask, keys_for, plans_for
 
 OURS: dict[str, Callable[..., Any]] = {
     INDIVIDUAL: plan_scale,

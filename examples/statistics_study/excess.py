@@ -6,9 +6,9 @@ import numpy as np
 
 from inosgm import Owners, Plan
 from inosgm.statistics import Quantile, Statistic
-from inosgm.statistics.asking import Procedure, Stage, Stages
 from inosgm.statistics.bounds import Bounds, numbers
 from inosgm.statistics.estimate import Estimate
+from inosgm.statistics.queries import Procedure, Stage, Stages
 
 QUARTER = 0.25
 """The part of the budget that the quantile may cost."""

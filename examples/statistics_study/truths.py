@@ -5,9 +5,9 @@ from typing import Any
 
 import numpy as np
 
-from inosgm.orders import Ascending
-from inosgm.tails import LinearTail, Tail
-from inosgm.weights import importance_weights
+from inosgm.mechanism.orders import Ascending
+from inosgm.mechanism.tails import LinearTail, Tail
+from inosgm.mechanism.weights import importance_weights
 
 
 def upper_tail_mean(level: float) -> Callable[[np.ndarray], float]:

@@ -9,7 +9,7 @@ import numpy as np
 from examples.study.cases import Arm, Case, Design
 from examples.study.choice import criterion
 from examples.study.pages import markdown
-from inosgm.sgd import LearningCurve
+from inosgm.training import LearningCurve
 
 Result = dict[str, Any]
 Results = list[Result]

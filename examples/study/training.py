@@ -15,7 +15,7 @@ from inosgm import LinearTail, plan_sample, plan_scale, plan_uniform
 from inosgm.accounting import ACCOUNTANTS
 from inosgm.datasets import load
 from inosgm.datasets.settings import SETTINGS, Prepared
-from inosgm.sgd import Trainer, models
+from inosgm.training import Trainer, models
 
 PLANS = {"sample": plan_sample, "scale": plan_scale, "uniform": plan_uniform}
 

@@ -8,14 +8,14 @@ from typing import ClassVar, Protocol
 
 import numpy as np
 
-from inosgm.accounting.along import epsilon_of_rows
-from inosgm.accounting.menus import undominated
+from inosgm.accounting.batched_epsilon import epsilon_of_rows
+from inosgm.accounting.choices import undominated
 from inosgm.accounting.pld import Case, pld_epsilon
 from inosgm.accounting.rdp import POISSON, Renyi, best_epsilon, epsilon_at_each
 from inosgm.accounting.replacement import REPLACED
-from inosgm.accounting.rows import distinct
 from inosgm.accounting.segments import Segment, _unchecked
-from inosgm.units import ADD_REMOVE, REPLACE_ONE
+from inosgm.accounting.unique_rows import distinct
+from inosgm.accounting.units import ADD_REMOVE, REPLACE_ONE
 
 Stretch = tuple[float | tuple[float, ...], float | tuple[float, ...], int]
 """Equal steps, as a ledger keeps them: (sample rate, noise multiplier, number of steps), tuples of the first two for a

@@ -11,8 +11,8 @@ from numpy.typing import ArrayLike
 from inosgm.accounting.accountants import Accountant, chosen
 from inosgm.accounting.curves import CHECK, FEW, GUESS, MARGIN, Curve, solve
 from inosgm.accounting.gaussian import gaussian_delta
-from inosgm.accounting.rows import distinct
 from inosgm.accounting.segments import Segment, _numbers, _unchecked
+from inosgm.accounting.unique_rows import distinct
 
 # A coin thrown with a double precision number cannot be trusted to fall less often than the least rate.
 LEAST_RATE, MOST_RATE = 1e-15, 1.0

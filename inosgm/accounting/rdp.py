@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import special
 
-from inosgm.accounting.menus import pruned
+from inosgm.accounting.choices import pruned
 from inosgm.accounting.segments import Segment
 
 _BLOCK = 1 << 21  # numbers held at once

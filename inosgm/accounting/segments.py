@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from inosgm import _validate
+from inosgm._internal import validate as _validate
 
 
 @dataclass(frozen=True, init=False, eq=False)

@@ -1,7 +1,8 @@
 """Attacks on what was promised: membership inference by shadow models, and lower bounds on epsilon."""
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from inosgm._internal.lazy import lazy_names
 
 if TYPE_CHECKING:
     from inosgm.audit.attacks import ATTACKS as ATTACKS
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from inosgm.audit.report import Audit as Audit
     from inosgm.audit.study import ShadowStudy as ShadowStudy
 
-_ROOMS = {
+_NAMES_OF = {
     "attacks": ["ATTACKS"],
     "auditing": ["lira"],
     "claims": ["Claim", "claims_of"],
@@ -23,13 +24,7 @@ _ROOMS = {
     "report": ["Audit"],
     "study": ["ShadowStudy"],
 }
-_ROOM_OF = {name: room for room, names in _ROOMS.items() for name in names}
 
-__all__ = [*_ROOM_OF]
+__all__ = [name for names in _NAMES_OF.values() for name in names]
 
-
-def __getattr__(name: str) -> Any:
-    """Import what is asked for: bounds do without torch."""
-    if name not in _ROOM_OF:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_ROOM_OF[name]}"), name)
+__getattr__, __dir__ = lazy_names(__name__, _NAMES_OF)

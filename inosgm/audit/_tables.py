@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from inosgm._text import MOST, columns
+from inosgm._internal.text import MOST, columns
 from inosgm.audit._secret import WARNING
 from inosgm.audit.roc import LOOKED_AT
 from inosgm.owners import Label

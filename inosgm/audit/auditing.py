@@ -8,14 +8,14 @@ import numpy as np
 from rich.console import Console
 from rich.progress import track
 
-from inosgm._scratch import scratch_directory
+from inosgm._internal.scratch import scratch_directory
 from inosgm.audit import _mechanisms
 from inosgm.audit.attacks import ATTACKS
 from inosgm.audit.claims import claims_of
 from inosgm.audit.mechanism_audit import MechanismAudit, audit_mechanism
 from inosgm.audit.report import Audit, mechanism_confidence
 from inosgm.audit.study import ShadowStudy
-from inosgm.config import TrainingConfig
+from inosgm.experiments.config import TrainingConfig
 from inosgm.jobs import Executor, Store
 
 RUNS = 10_000

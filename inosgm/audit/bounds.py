@@ -8,14 +8,14 @@ from functools import lru_cache
 import numpy as np
 from scipy import special
 
-from inosgm import _validate
+from inosgm._internal import validate as _validate
 from inosgm.accounting import PLDReplaceOne, epsilon
 from inosgm.accounting.discrete import Change
 from inosgm.accounting.gaussian import gaussian_epsilon
 from inosgm.accounting.pld import LEAST_DELTA
+from inosgm.accounting.units import REPLACE_ONE
 from inosgm.audit.claims import Claim
 from inosgm.audit.tradeoff import Power, plain_power, sampled_gaussian_power
-from inosgm.units import REPLACE_ONE
 
 RESOLUTION = 1000
 """Scales and epsilons are looked for in steps of a thousandth, rounded down."""

@@ -8,12 +8,12 @@ from typing import Any, TypeVar
 import array_api_compat
 import numpy as np
 
-from inosgm._attacks import OnData, climb
-from inosgm._tree import tree_leaves
-from inosgm._validate import Array
-from inosgm.contributions import Contributions, Dense
-from inosgm.filters import Filter
-from inosgm.mechanism import INOSGM
+from inosgm._internal.trees import tree_leaves
+from inosgm._internal.validate import Array
+from inosgm.audit.sum_attacks import OnData, climb
+from inosgm.mechanism.contributions import Contributions, Dense
+from inosgm.mechanism.mechanism import INOSGM
+from inosgm.methods.individual import Filter
 
 LONG = 1e6
 """Contributions are that many times as long as the longest that count in full, so that clipping is met, too."""
@@ -115,7 +115,7 @@ def form_of_sums(mechanism: INOSGM, rows: np.ndarray) -> Contributions:
 
 
 def _descends(mechanism: INOSGM) -> bool:
-    from inosgm.sgd.descent import Descent
+    from inosgm.training.gradient_mechanism import Descent
 
     return isinstance(mechanism, Descent)
 

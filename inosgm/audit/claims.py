@@ -5,13 +5,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from inosgm import _validate
+from inosgm._internal import validate as _validate
 from inosgm.accounting import ACCOUNTANTS
-from inosgm.accounting.along import epsilon_of_rows
+from inosgm.accounting.batched_epsilon import epsilon_of_rows
 from inosgm.accounting.inverses import LEAST_MULTIPLIER
+from inosgm.accounting.units import ADD_REMOVE
 from inosgm.owners import Label
-from inosgm.plan import Plan
-from inosgm.units import ADD_REMOVE
+from inosgm.planning.plan import Plan
 
 USUAL_DELTA = 1e-5
 """The delta at which a plan that knows none is looked at."""

@@ -6,13 +6,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from inosgm.records import records_in
-from inosgm.sgd.batches import batch_of
-from inosgm.sgd.gradients.base import apply
-from inosgm.sgd.gradients.snapshot import Snapshot
-from inosgm.sgd.logical import parts_of
-from inosgm.sgd.losses import per_record
-from inosgm.sgd.predictions import as_numpy, evaluating
+from inosgm._internal.records import records_in
+from inosgm.training.batches import batch_of
+from inosgm.training.gradients.base import apply
+from inosgm.training.gradients.snapshot import Snapshot
+from inosgm.training.losses import per_record
+from inosgm.training.microbatches import parts_of
+from inosgm.training.predictions import as_numpy, evaluating
 
 AT_ONCE = 1024
 """Records that are scored at once."""

@@ -9,17 +9,17 @@ import numpy as np
 from inosgm.audit import draws
 from inosgm.audit.confidence import confidences
 from inosgm.audit.ensemble import Ensemble
-from inosgm.config import TrainingConfig
-from inosgm.cost import Cost
 from inosgm.datasets.settings import Prepared
+from inosgm.experiments import parts
+from inosgm.experiments.building import FEW, trainer_of
+from inosgm.experiments.config import TrainingConfig
+from inosgm.experiments.plans import one_plan, planned
+from inosgm.experiments.source import Source
+from inosgm.experiments.task import described
+from inosgm.ledger.cost import Cost
 from inosgm.owners import Owners, labels_at
-from inosgm.plan import Plan
-from inosgm.runs import parts
-from inosgm.runs.building import FEW, trainer_of
-from inosgm.runs.plans import one_plan, planned
-from inosgm.runs.source import Source
-from inosgm.runs.task import described
-from inosgm.sgd.trainer import Trainer
+from inosgm.planning.plan import Plan
+from inosgm.training.trainer import Trainer
 
 UNBOUNDED, SILENT = 1e30, 1e-30
 """Sensitivity and noise of a model without privacy: no gradient is as long, and no parameter shows the noise."""

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from inosgm.config import TrainingConfig
+from inosgm.experiments.config import TrainingConfig
 
 
 def members(seed: int, shadow: int, records: int) -> np.ndarray:

@@ -3,7 +3,7 @@
 import numpy as np
 from scipy import special
 
-from inosgm import _validate
+from inosgm._internal import validate as _validate
 from inosgm.audit.bounds import Bound, Counts, bound_by_counts
 from inosgm.audit.claims import Claim
 

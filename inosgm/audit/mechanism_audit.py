@@ -6,15 +6,15 @@ from typing import Any
 
 import numpy as np
 
-from inosgm import _validate
+from inosgm._internal import validate as _validate
+from inosgm.accounting.units import REPLACE_ONE
 from inosgm.audit.bounds import Bound, Counts, best_level, bound_by_counts, refuted_scale
 from inosgm.audit.canaries import Canary, Found, canaries_of, form_of_sums, made_up_canaries
 from inosgm.audit.claims import Claim, claims_of
 from inosgm.audit.replaced import AmongItsLikes, FoundReplaced, Replaced
-from inosgm.mechanism import INOSGM
-from inosgm.noise import streams
+from inosgm.mechanism.mechanism import INOSGM
+from inosgm.mechanism.noise import streams
 from inosgm.owners import Label
-from inosgm.units import REPLACE_ONE
 
 HELD_OUT = 0.1
 """The part of all runs by which the threshold of a test is chosen; only the others are counted."""
@@ -86,7 +86,7 @@ class MechanismAudit:
 
     def table(self) -> str:
         """Return a table for people."""
-        from inosgm._text import columns
+        from inosgm._internal.text import columns
 
         claim, rows = self.claim, []
         of_replaced = " of a record that is replaced" if claim.unit == REPLACE_ONE else ""

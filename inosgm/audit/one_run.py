@@ -5,7 +5,7 @@ import math
 import numpy as np
 from scipy import special
 
-from inosgm import _validate
+from inosgm._internal import validate as _validate
 from inosgm.audit.bounds import Bound
 from inosgm.audit.claims import Claim
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from inosgm import _validate
+from inosgm._internal import validate as _validate
 from inosgm.audit.bounds import Bound
 from inosgm.audit.claims import Claim
 from inosgm.audit.many_runs import many_run_bound

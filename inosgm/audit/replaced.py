@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from inosgm.audit.canaries import EVALUATIONS, KEY, LONG, MOST, Canary, Found, _probe, _Table, _total
-from inosgm.mechanism import INOSGM
+from inosgm.mechanism.mechanism import INOSGM
 
 
 class Replaced(Canary):

@@ -9,7 +9,7 @@ from typing import Any, BinaryIO, Self
 
 import numpy as np
 
-from inosgm import _validate
+from inosgm._internal import validate as _validate
 from inosgm.audit import _mechanisms, _parquet, _tables
 from inosgm.audit._secret import write_secret
 from inosgm.audit.attacks import ATTACKS

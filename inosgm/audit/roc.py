@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from inosgm import _validate
+from inosgm._internal import validate as _validate
 from inosgm.audit.attacks import Attack
 from inosgm.audit.clusters import Clusters, Products
 from inosgm.audit.curve import Curve, Thresholds

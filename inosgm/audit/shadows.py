@@ -7,10 +7,10 @@ import numpy as np
 import torch
 
 from inosgm.audit.design import Design
-from inosgm.cost import Cost
+from inosgm.experiments.attempts import PAUSE, AttemptRun, threads
+from inosgm.experiments.code import code_version, require_code
 from inosgm.jobs import Attempt, JobSpec, Result, Stopped
-from inosgm.runs.attempts import PAUSE, AttemptRun, threads
-from inosgm.runs.code import code_version, require_code
+from inosgm.ledger.cost import Cost
 
 KIND = "shadows"
 

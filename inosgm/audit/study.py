@@ -9,19 +9,19 @@ from typing import Any
 
 import numpy as np
 
-from inosgm import _validate
+from inosgm._internal import validate as _validate
 from inosgm.audit import draws
 from inosgm.audit.design import Design
 from inosgm.audit.ensemble import unstackable
 from inosgm.audit.pool import Shadows
 from inosgm.audit.shadows import ShadowTask
-from inosgm.config import TrainingConfig
+from inosgm.experiments.config import TrainingConfig
+from inosgm.experiments.directory import located
+from inosgm.experiments.seeds import changes
+from inosgm.experiments.source import read
 from inosgm.jobs import Executor, JobSpec, Outcome, SerialExecutor, Store
 from inosgm.jobs.purpose import AUDIT, claim_purpose, require_purpose
-from inosgm.plan import Plan
-from inosgm.runs.directory import located
-from inosgm.runs.seeds import changes
-from inosgm.runs.source import read
+from inosgm.planning.plan import Plan
 
 BLOCK = 32
 """How many shadow models are trained as one where that is possible."""

@@ -6,7 +6,7 @@ from typing import Self
 
 import numpy as np
 
-from inosgm._overlap import share_records
+from inosgm._internal.overlap import share_records
 
 EVERY = 5
 """Where nobody published a split, every fifth record of a class is held out."""

@@ -5,7 +5,7 @@ from importlib import import_module
 from os import PathLike
 from pathlib import Path
 
-from inosgm._imports import imported
+from inosgm._internal.imports import imported
 from inosgm.datasets.dataset import Dataset
 
 EMBEDDED = ("breast_cancer", "digits", "mnist5k")

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from inosgm import _validate
+from inosgm._internal import validate as _validate
 from inosgm.owners import Label, Owners
 
 DELTA = 1e-5

@@ -11,7 +11,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from inosgm import _validate
+from inosgm._internal import validate as _validate
 from inosgm.datasets.dataset import Dataset
 from inosgm.datasets.places import NATIONALITIES
 from inosgm.datasets.rules import ByClass, OnePerClass, OnePerRecord, Rule, Split, generator_of
@@ -46,7 +46,7 @@ class Setting:
         classes: How many classes its records have.
         rule: Who owns a record.
         method: How the paper plans for it.
-        model: The model that the paper trains, by its name in `inosgm.sgd.models`, or the nearest that we have.
+        model: The model that the paper trains, by its name in `inosgm.training.models`, or the nearest that we have.
         model_options: What that model is given.
         categories: If not empty, only the classes of these categories are used, numbered category by category.
         flipped: The share of training records whose class is replaced by another one, at random. Owners follow the

@@ -6,7 +6,7 @@ import secrets
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
-from inosgm._files import sync_directory
+from inosgm._internal.files import sync_directory
 from inosgm.jobs._record_rules import DRAFT, TRIAL, checked, prove_exclusive, unfit
 
 DAY = 86400.0

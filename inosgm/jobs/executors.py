@@ -5,18 +5,18 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Self
 
-from inosgm import _validate
+from inosgm._internal import validate as _validate
 from inosgm.jobs import interrupts, work
-from inosgm.jobs.driving import Crew, Drive, Interrupted, Outcome
 from inosgm.jobs.processes import ProcessCrew
 from inosgm.jobs.progress import JobProgress
+from inosgm.jobs.scheduler import Crew, Drive, Interrupted, Outcome
 from inosgm.jobs.spec import JobSpec
 from inosgm.jobs.store import Store
 from inosgm.jobs.task import BuildingTask, Task
 from inosgm.jobs.work import Report
 
 if TYPE_CHECKING:
-    from inosgm.ledger import Ledger
+    from inosgm.ledger.ledger import Ledger
 
 
 class Executor(ABC):

@@ -9,7 +9,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from inosgm import _validate
+from inosgm._internal import validate as _validate
 
 PAIRS = "pairs of"
 """How JSON writes a mapping whose keys are not all text, so that 1 and "1" stay different keys."""

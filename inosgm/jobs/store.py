@@ -15,10 +15,8 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from inosgm import _validate
-from inosgm._charges import Table
-from inosgm._refusals import JobMismatch
-from inosgm.cost import Cost
+from inosgm._internal import validate as _validate
+from inosgm.accounting.units import ADD_REMOVE
 from inosgm.jobs._compaction import compacted
 from inosgm.jobs._liveness import Place, here
 from inosgm.jobs._records import Records, records_at
@@ -26,11 +24,13 @@ from inosgm.jobs._seals import StoreDamaged, checksum, pack, seal, unpack, unsea
 from inosgm.jobs._states import ENDINGS, JobState, states_of
 from inosgm.jobs.spec import JobSpec
 from inosgm.jobs.task import Result
-from inosgm.noise import name_of_noise
-from inosgm.units import ADD_REMOVE
+from inosgm.ledger.charges import Table
+from inosgm.ledger.cost import Cost
+from inosgm.ledger.refusals import JobMismatch
+from inosgm.mechanism.noise import name_of_noise
 
 if TYPE_CHECKING:
-    from inosgm.ledger import Ledger
+    from inosgm.ledger.ledger import Ledger
 
 FORMAT = 1
 

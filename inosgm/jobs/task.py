@@ -6,8 +6,8 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from inosgm.cost import Cost, LedgerHook
 from inosgm.jobs.spec import JobSpec
+from inosgm.ledger.cost import Cost, LedgerHook
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

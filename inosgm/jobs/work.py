@@ -9,12 +9,12 @@ from threading import Event, Lock, Thread
 from time import monotonic
 from typing import Literal
 
-from inosgm._charges import merged, uncovered
-from inosgm._once import Uncopied, this_process
-from inosgm._refusals import JobMismatch
-from inosgm.cost import Cost
+from inosgm._internal.once import Uncopied, this_process
 from inosgm.jobs.store import Failure, Store
 from inosgm.jobs.task import Result, Stopped, Task
+from inosgm.ledger.charges import merged, uncovered
+from inosgm.ledger.cost import Cost
+from inosgm.ledger.refusals import JobMismatch
 
 BEATS = 6
 """Signs of life within a lease."""

@@ -1,7 +1,8 @@
 """Figures, and one page that shows what runs came to. The only room that needs matplotlib and jinja2."""
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from inosgm._internal.lazy import lazy_names
 
 if TYPE_CHECKING:
     from inosgm.reports.contents import Contents as Contents
@@ -9,13 +10,12 @@ if TYPE_CHECKING:
     from inosgm.reports.writing import report as report
     from inosgm.reports.writing import write as write
 
-_ROOM_OF = {"Contents": "contents", "read": "reading", "report": "writing", "write": "writing"}
+_NAMES_OF = {
+    "contents": ["Contents"],
+    "reading": ["read"],
+    "writing": ["report", "write"],
+}
 
-__all__ = [*_ROOM_OF]
+__all__ = [name for names in _NAMES_OF.values() for name in names]
 
-
-def __getattr__(name: str) -> Any:
-    """Import what is asked for: a figure of a store does without pages."""
-    if name not in _ROOM_OF:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_ROOM_OF[name]}"), name)
+__getattr__, __dir__ = lazy_names(__name__, _NAMES_OF)

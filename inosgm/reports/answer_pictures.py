@@ -13,7 +13,7 @@ from inosgm.reports.pictures import BLUE, STYLES, Panel, Picture, Style, logarit
 from inosgm.reports.tables import Table, number
 
 if TYPE_CHECKING:
-    from inosgm.runs.standings import Metric, Standing
+    from inosgm.experiments.standings import Metric, Standing
 
 MOST = 40
 """How many numbers have a bar."""
@@ -106,7 +106,7 @@ def points_of(standings: Mapping[str, Sequence["Standing"]], metric: "Metric") -
         standings: What points came to, by method; with an empty name if they are not about methods.
         metric: What they were chosen by.
     """
-    from inosgm.runs.standings import Metric
+    from inosgm.experiments.standings import Metric
 
     others = [other for other in Metric if other is not metric]
 

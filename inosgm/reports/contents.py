@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from inosgm._text import MOST
+from inosgm._internal.text import MOST
+from inosgm.accounting.units import ADD_REMOVE, UNITS
 from inosgm.owners import Label
 from inosgm.reports.tables import Table, listed, measured, short, spread
 from inosgm.reports.trained import KINDS, Study
-from inosgm.units import ADD_REMOVE, UNITS
 
 if TYPE_CHECKING:
     from inosgm.audit.report import Audit
-    from inosgm.config import TrainingConfig
-    from inosgm.runs.standings import Sweep
+    from inosgm.experiments.config import TrainingConfig
+    from inosgm.experiments.standings import Sweep
     from inosgm.statistics.estimate import Estimate
 
 

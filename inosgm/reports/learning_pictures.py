@@ -9,15 +9,15 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
+from inosgm.experiments.summary import METRICS, Summary
 from inosgm.owners import Label
-from inosgm.reports import bands
+from inosgm.reports import seed_plot as bands
 from inosgm.reports.intervals import CONFIDENCE, Interval, interval
+from inosgm.reports.narrative import slope
 from inosgm.reports.pictures import FAINT, Panel, Picture
 from inosgm.reports.styles import styles_of
 from inosgm.reports.tables import MINUS, Table, cut, number, percent, short, signed
 from inosgm.reports.trained import Change, Study
-from inosgm.reports.words import slope
-from inosgm.runs.summary import METRICS, Summary
 
 MOST_ROWS, MOST_PANELS, MOST_POINTS = 30, 12, 400
 """How many owners have a row, a panel, a point of their own."""

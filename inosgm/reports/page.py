@@ -15,11 +15,12 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from inosgm import __version__
-from inosgm._text import visible
-from inosgm._yaml import write
+from inosgm._internal.text import visible
+from inosgm._internal.yaml import write
 from inosgm.audit._secret import WARNING
-from inosgm.config import TrainingConfig
-from inosgm.reports import answer_pictures, audit_pictures, glossary, learning_pictures, plan_pictures, words
+from inosgm.experiments.config import TrainingConfig
+from inosgm.reports import answer_pictures, audit_pictures, glossary, learning_pictures, plan_pictures
+from inosgm.reports import narrative as words
 from inosgm.reports.contents import Answer, Audited, Contents, Swept, breaches
 from inosgm.reports.pictures import Picture
 from inosgm.reports.styles import styles_of
@@ -113,7 +114,7 @@ class Page:
     @cached_property
     def sweeps(self) -> list[SweepPart]:
         """Sweeps."""
-        from inosgm.runs.standings import Metric
+        from inosgm.experiments.standings import Metric
 
         metric = Metric.balanced_accuracy
         return [

@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, NullFormatter
 
-from inosgm._text import visible
+from inosgm._internal.text import visible
 from inosgm.reports.tables import Table
 
 INK, FAINT, RULE, BAR, PAPER = "#1c2733", "#5b6673", "#d9dfe6", "#cfd8e3", "#ffffff"

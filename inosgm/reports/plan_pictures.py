@@ -8,13 +8,13 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter
 
-from inosgm.config.learning import BASE
+from inosgm.experiments.config.learning import BASE
+from inosgm.mechanism.tails import Tail
 from inosgm.reports.contents import Audited
 from inosgm.reports.pictures import BAR, INK, STYLES, Panel, Picture, Style, logarithmic
 from inosgm.reports.styles import styles_of
 from inosgm.reports.tables import Table, cut, number, percent, short
 from inosgm.reports.trained import Study, Trained
-from inosgm.tails import Tail
 
 MOST = 30
 """How many owners have a bar."""

@@ -10,20 +10,20 @@ from typing import Any
 import numpy as np
 
 from inosgm.accounting import ACCOUNTANTS
-from inosgm.config import TrainingConfig
-from inosgm.cost import Cost
+from inosgm.experiments import directory
+from inosgm.experiments.config import TrainingConfig
+from inosgm.experiments.methods import kind_of
+from inosgm.experiments.summary import Summary, runs_of
 from inosgm.jobs import JobSpec, Store
 from inosgm.jobs.purpose import AUDIT, STATISTIC, STUDY, holds
-from inosgm.ledger import Ledger
+from inosgm.ledger.cost import Cost
+from inosgm.ledger.ledger import Ledger
 from inosgm.owners import Owners
-from inosgm.plan import Plan
+from inosgm.planning.plan import Plan
 from inosgm.reports.contents import Answer, Audited, Contents, Swept
 from inosgm.reports.trained import KINDS, Place, Study, Trained
-from inosgm.runs import directory
-from inosgm.runs.methods import kind_of
-from inosgm.runs.summary import Summary, runs_of
-from inosgm.sgd.curve import LearningCurve
-from inosgm.sgd.run import RunFiles
+from inosgm.training.curve import LearningCurve
+from inosgm.training.run import RunFiles
 
 PRIVATE = "private.jsonl"
 
@@ -106,9 +106,9 @@ class _Found:
         return True
 
     def _store(self, store: Store, place: str) -> None:
-        from inosgm.runs.comparison import holds_comparison
-        from inosgm.runs.seeds import holds_sweep
-        from inosgm.runs.standings import standings
+        from inosgm.experiments.comparison import holds_comparison
+        from inosgm.experiments.seeds import holds_sweep
+        from inosgm.experiments.standings import standings
 
         if not store.exists():
             raise FileNotFoundError(f"there is no store {place}: name {KNOWN}")
@@ -249,7 +249,7 @@ def _seeds(store: Store, path: str) -> Trained:
 
 def _comparison(store: Store, path: str) -> list[Trained]:
     """Read a comparison, those methods of which a run is done."""
-    from inosgm.runs.comparison import Comparison
+    from inosgm.experiments.comparison import Comparison
 
     found, place = Comparison.of(store), _place(store, path)
     done = [one for one in found.methods.values() if one.curves]
@@ -278,7 +278,7 @@ def _comparison(store: Store, path: str) -> list[Trained]:
 
 def _planned(config: TrainingConfig, rows: Iterable[Mapping[str, Any]]) -> Plan:
     """Return the plan that runs followed: a function of what owners grant, and of the configuration."""
-    from inosgm.runs.plans import planned
+    from inosgm.experiments.plans import planned
 
     rows = list(rows)
     columns = {name: [row[name] for row in rows] for name in ("owner", "epsilon", "delta", "records")}

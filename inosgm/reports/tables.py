@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from inosgm._text import columns
+from inosgm._internal.text import columns
 
 MINUS = "\N{MINUS SIGN}"
 

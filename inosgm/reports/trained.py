@@ -7,19 +7,19 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from inosgm.config import TrainingConfig
-from inosgm.cost import Cost
+from inosgm.accounting.units import ADD_REMOVE
+from inosgm.experiments.config import TrainingConfig
+from inosgm.experiments.methods import kind_of
+from inosgm.experiments.summary import METRICS, Summary
+from inosgm.ledger.cost import Cost
 from inosgm.owners import Label
-from inosgm.plan import Plan
+from inosgm.planning.plan import Plan
 from inosgm.reports.intervals import Interval, Line, interval, regression
-from inosgm.runs.methods import kind_of
-from inosgm.runs.summary import METRICS, Summary
-from inosgm.sgd.curve import LearningCurve
-from inosgm.units import ADD_REMOVE
+from inosgm.training.curve import LearningCurve
 
 if TYPE_CHECKING:
-    from inosgm.runs.expense import Expense
-    from inosgm.runs.standings import Metric, Standing
+    from inosgm.experiments.expense import Expense
+    from inosgm.experiments.standings import Metric, Standing
 
 KINDS = {
     "dp-sgd": "DP-SGD",
@@ -119,7 +119,7 @@ class Trained:
     @cached_property
     def broken(self) -> tuple[int, ...]:
         """The places of owners of whom a run has spent more than they granted, the worst first."""
-        from inosgm.runs.expense import BROKEN
+        from inosgm.experiments.expense import BROKEN
 
         over = self.spent / np.asarray(self.plan.epsilon)
         return tuple(place for place in np.argsort(-over, kind="stable").tolist() if over[place] > BROKEN)
@@ -261,8 +261,8 @@ class Study:
     def together(self) -> tuple["Expense", ...]:
         """What all runs cost every owner, composed, by unit; nothing if a place does not say what its runs cost."""
         from inosgm.accounting import ACCOUNTANTS
+        from inosgm.experiments.expense import counted, expenses
         from inosgm.owners import Owners
-        from inosgm.runs.expense import counted, expenses
 
         places = {one.place.path: one.place for one in self.methods.values()}
         costs = [run for place in places.values() for run in place.costs]

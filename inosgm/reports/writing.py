@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from inosgm._files import write_durably
+from inosgm._internal.files import write_durably
 from inosgm.reports.contents import Contents
 from inosgm.reports.page import Page
 from inosgm.reports.reading import read

@@ -5,7 +5,6 @@ owner at most `share` of the epsilon that it grants, is charged to a `ledger` if
 `Estimate`: the value, its standard error, what was estimated, and what it cost whom.
 """
 
-from inosgm.statistics.asking import Procedure, ask, single
 from inosgm.statistics.covariance import COMPONENTS, COVARIANCE, PCA, Covariance, private_covariance, private_pca
 from inosgm.statistics.durable import run_statistic
 from inosgm.statistics.estimate import Estimate
@@ -13,6 +12,7 @@ from inosgm.statistics.federated import FederatedAverage
 from inosgm.statistics.histograms import GroupCounts, Histogram, private_group_counts, private_histogram
 from inosgm.statistics.means import Mean, private_mean
 from inosgm.statistics.quantiles import Quantile, private_quantile
+from inosgm.statistics.queries import Procedure, ask, single
 from inosgm.statistics.regression import (
     REGRESSION,
     TRIMMED_REGRESSION,

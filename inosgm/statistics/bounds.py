@@ -5,7 +5,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from inosgm import _validate
+from inosgm._internal import validate as _validate
 
 
 @dataclass(frozen=True)

@@ -4,13 +4,13 @@ from typing import Any
 
 import numpy as np
 
-from inosgm import _validate
+from inosgm._internal import validate as _validate
 from inosgm.owners import Owners
-from inosgm.plan import Plan
-from inosgm.statistics.asking import ask, single
+from inosgm.planning.plan import Plan
 from inosgm.statistics.bounds import require_numbers
 from inosgm.statistics.estimate import Estimate
 from inosgm.statistics.moments import Box, Moments
+from inosgm.statistics.queries import ask, single
 from inosgm.statistics.statistic import Statistic
 
 

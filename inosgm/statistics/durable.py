@@ -12,14 +12,16 @@ from typing import Any
 
 import numpy as np
 
-from inosgm.cost import Cost
 from inosgm.jobs import Executor, JobSpec, Result, SerialExecutor, Store
 from inosgm.jobs.purpose import STATISTIC, claim_purpose, require_purpose
-from inosgm.ledger import Ledger
+from inosgm.ledger.cost import Cost
+from inosgm.ledger.ledger import Ledger
+from inosgm.mechanism.streaming import OrderedSum
 from inosgm.owners import Owners
-from inosgm.plan import Plan
-from inosgm.planning import plan_scale
-from inosgm.statistics.asking import (
+from inosgm.planning.plan import Plan
+from inosgm.planning.planners import plan_scale
+from inosgm.statistics.estimate import Estimate
+from inosgm.statistics.queries import (
     Planner,
     Procedure,
     Stage,
@@ -29,12 +31,10 @@ from inosgm.statistics.asking import (
     require_affordable,
     single,
 )
-from inosgm.statistics.estimate import Estimate
 from inosgm.statistics.statistic import Statistic
 from inosgm.statistics.summing import places_of
 from inosgm.statistics.tables import BadTable, Table
 from inosgm.statistics.task import FAN, SCRIPTS, RoundTask, code_of, merged
-from inosgm.streaming import OrderedSum
 
 ESTIMATE = "estimate.json"
 """Where a store says what came out."""

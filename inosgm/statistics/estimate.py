@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from inosgm._text import MOST, columns
+from inosgm._internal.text import MOST, columns
 from inosgm.accounting import ACCOUNTANTS, Segment
-from inosgm.accounting.along import epsilon_of_rows
+from inosgm.accounting.batched_epsilon import epsilon_of_rows
 from inosgm.owners import Label
-from inosgm.plan import Plan
+from inosgm.planning.plan import Plan
 
 Number = float | np.ndarray
 

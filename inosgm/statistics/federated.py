@@ -4,15 +4,15 @@ from typing import Any
 
 import numpy as np
 
-from inosgm import _validate
-from inosgm.orders import Descending
+from inosgm._internal import validate as _validate
+from inosgm._internal.records import records_in
+from inosgm.mechanism.orders import Descending
+from inosgm.mechanism.tails import BetaTail, LinearTail, Tail
 from inosgm.owners import Owners
-from inosgm.plan import Plan
-from inosgm.records import records_in
+from inosgm.planning.plan import Plan
 from inosgm.statistics.bounds import numbers
 from inosgm.statistics.estimate import Estimate
 from inosgm.statistics.statistic import Statistic
-from inosgm.tails import BetaTail, LinearTail, Tail
 
 _ABSURD = 1e100
 """Updates are cut to that many times the longest that counts before anything could overflow."""

@@ -6,16 +6,16 @@ from typing import Any
 import numpy as np
 from scipy import special
 
-from inosgm import _validate
-from inosgm.orders import Ascending
+from inosgm._internal import validate as _validate
+from inosgm.mechanism.orders import Ascending
+from inosgm.mechanism.tails import HardTail
 from inosgm.owners import Owners
-from inosgm.plan import Plan
-from inosgm.statistics.asking import ask, single
+from inosgm.planning.plan import Plan
 from inosgm.statistics.bounds import Bounds, require_numbers
 from inosgm.statistics.estimate import Estimate
 from inosgm.statistics.moments import Box, Moments
+from inosgm.statistics.queries import ask, single
 from inosgm.statistics.statistic import Statistic
-from inosgm.tails import HardTail
 
 
 class LinearRegression(Statistic):

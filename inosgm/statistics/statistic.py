@@ -7,17 +7,17 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from inosgm._fixed import Grid
-from inosgm._validate import Array
-from inosgm.contributions import Cells, Contributions, Dense, as_contributions
-from inosgm.cost import LedgerHook
-from inosgm.orders import Descending, Order
+from inosgm._internal.records import records_in
+from inosgm._internal.validate import Array
+from inosgm.ledger.cost import LedgerHook
+from inosgm.mechanism.contributions import Cells, Contributions, Dense, as_contributions
+from inosgm.mechanism.fixed_point import Grid
+from inosgm.mechanism.orders import Descending, Order
+from inosgm.mechanism.streaming import Streaming
+from inosgm.mechanism.tails import NoTail, Tail
 from inosgm.owners import Owners
-from inosgm.plan import Plan
-from inosgm.records import records_in
+from inosgm.planning.plan import Plan
 from inosgm.statistics.estimate import Estimate, Number, OwnerValue, cost_of
-from inosgm.streaming import Streaming
-from inosgm.tails import NoTail, Tail
 
 _OPTIONS = ("key", "ledger", "note")
 

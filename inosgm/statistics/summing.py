@@ -4,16 +4,16 @@ from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
-from inosgm.cost import LedgerHook
 from inosgm.jobs.task import Stopped
-from inosgm.mechanism import require_sizes
+from inosgm.ledger.cost import LedgerHook
+from inosgm.mechanism.mechanism import require_sizes
+from inosgm.mechanism.streaming import OrderedSum
 from inosgm.owners import Owners
-from inosgm.plan import Plan
-from inosgm.statistics.asking import Respond, Stage
+from inosgm.planning.plan import Plan
 from inosgm.statistics.estimate import Estimate
+from inosgm.statistics.queries import Respond, Stage
 from inosgm.statistics.statistic import Statistic
 from inosgm.statistics.tables import LABELS, NUMBERS, BadTable, Fragment, Table
-from inosgm.streaming import OrderedSum
 
 
 def summed(

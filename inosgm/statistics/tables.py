@@ -8,15 +8,15 @@ from typing import Any, NamedTuple, Protocol, Self
 import numpy as np
 import pyarrow as pa
 
-from inosgm import _validate
+from inosgm._internal import validate as _validate
 from inosgm.owners import Owners
-from inosgm.statistics._columns import LABELS, NUMBERS, Form, positions, require_finite
-from inosgm.statistics._csv_files import csv_batches, csv_columns, csv_fragments, is_number
-from inosgm.statistics._files import File, files_at
-from inosgm.statistics._in_memory import column_of
-from inosgm.statistics._parquet_files import parquet_batches, parquet_columns, parquet_fragments
 from inosgm.statistics.bounds import numbers
-from inosgm.statistics.fragments import MEGABYTES, BadTable, Fragment, Unreadable
+from inosgm.statistics.files.columns import LABELS, NUMBERS, Form, positions, require_finite
+from inosgm.statistics.files.csv import csv_batches, csv_columns, csv_fragments, is_number
+from inosgm.statistics.files.fragments import MEGABYTES, BadTable, Fragment, Unreadable
+from inosgm.statistics.files.in_memory import column_of
+from inosgm.statistics.files.locations import File, files_at
+from inosgm.statistics.files.parquet import parquet_batches, parquet_columns, parquet_fragments
 
 __all__ = ["LABELS", "NUMBERS", "BadTable", "Batch", "Fragment", "Table", "Unreadable"]
 

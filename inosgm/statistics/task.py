@@ -9,16 +9,16 @@ from typing import Any
 import numpy as np
 
 import inosgm
-from inosgm._code import digest_of
-from inosgm.cost import Cost
+from inosgm._internal.source_digest import digest_of
 from inosgm.jobs.spec import JobSpec
 from inosgm.jobs.store import Store
 from inosgm.jobs.task import Attempt, Result
+from inosgm.ledger.cost import Cost
+from inosgm.mechanism.streaming import OrderedSum
 from inosgm.owners import Owners
 from inosgm.statistics.statistic import Statistic
 from inosgm.statistics.summing import summed
 from inosgm.statistics.tables import BadTable, Fragment, Table, Unreadable
-from inosgm.streaming import OrderedSum
 
 FRAGMENT, MERGE = "fragment", "merge"
 SCRIPTS = ("__main__", "__mp_main__")

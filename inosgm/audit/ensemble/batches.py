@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from inosgm.plan import Plan
-from inosgm.sampling import PoissonSamplers
+from inosgm.mechanism.sampling import PoissonSamplers
+from inosgm.planning.plan import Plan
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

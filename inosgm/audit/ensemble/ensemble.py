@@ -12,14 +12,14 @@ from inosgm.audit.confidence import AT_ONCE, scores
 from inosgm.audit.ensemble.batches import Batches, Batching
 from inosgm.audit.ensemble.seeding import Streams
 from inosgm.audit.ensemble.stack import Stack
-from inosgm.config import TrainingConfig
 from inosgm.datasets.settings import Prepared
-from inosgm.plan import Plan
-from inosgm.runs import parts
-from inosgm.sgd.batches import batch_of
-from inosgm.sgd.gradients.precision import without_autocast
-from inosgm.sgd.logical import stretch
-from inosgm.weights import tail_weights
+from inosgm.experiments import parts
+from inosgm.experiments.config import TrainingConfig
+from inosgm.mechanism.weights import tail_weights
+from inosgm.planning.plan import Plan
+from inosgm.training.batches import batch_of
+from inosgm.training.gradients.precision import without_autocast
+from inosgm.training.microbatches import stretch
 
 NUMBERS = 2**19
 """How many numbers the layers of the networks that are run at once may hold: what stays in a processor's cache."""

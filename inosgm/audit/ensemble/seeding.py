@@ -1,4 +1,4 @@
-"""Coins and noise of many keys at once: the very generators of `inosgm.noise.streams`, at a fraction of the time."""
+"""Coins and noise of many keys at once: the generators of `inosgm.mechanism.noise.streams`, several times faster."""
 
 from collections.abc import Sequence
 
@@ -29,7 +29,7 @@ class Streams:
     Args:
         keys: One whole number for each of them.
 
-    >>> from inosgm.noise import streams
+    >>> from inosgm.mechanism.noise import streams
     >>> coins, noise = Streams([7, 8]).at(3)
     >>> noise[1].normal() == streams(8, 3)[1].normal()
     True

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from inosgm.sgd.gradients.per_record import TINY
+from inosgm.training.gradients.per_record import TINY
 
 
 class Stack(nn.Module):

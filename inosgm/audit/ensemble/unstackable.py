@@ -3,10 +3,10 @@
 from torch import nn, optim
 
 from inosgm.audit.ensemble.stack import layers_of
-from inosgm.config import TrainingConfig
 from inosgm.datasets import Dataset
-from inosgm.runs.parts import Learner, learner_of
-from inosgm.sgd.gradients.precision import WIDE
+from inosgm.experiments.config import TrainingConfig
+from inosgm.experiments.parts import Learner, learner_of
+from inosgm.training.gradients.precision import WIDE
 
 ACTIVATIONS = (
     nn.ReLU,

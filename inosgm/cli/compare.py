@@ -1,0 +1,149 @@
+"""The command that compares methods."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from inosgm.cli.completion import keys
+from inosgm.cli.keys import keys_of
+from inosgm.cli.options import (
+    AddressOption,
+    AttemptsOption,
+    ConcurrentOption,
+    CpusOption,
+    DataOption,
+    GpusOption,
+    JsonOption,
+    Measure,
+    MetricOption,
+    ProcessesOption,
+    QuietOption,
+    SeedOption,
+    SetOption,
+    StoreOption,
+    Voice,
+    executor_of,
+)
+from inosgm.cli.seeds import end, interruptible
+from inosgm.cli.training import configuration
+
+if TYPE_CHECKING:
+    from inosgm.experiments import Comparison
+    from inosgm.experiments.config import TrainingConfig
+
+NAMES = (
+    "dp-sgd, idp-sgd, ino-sgd, asc, asc-ino, asc-published, azb, azb-prop, azb-weak, pdp-sgd, pdp-sgd-adaptive, "
+    "sampling, adapdp, individual, individual-ino, leave-out, one-after-another, undersample, lower, ipate-upsample, "
+    "ipate-weight"
+)
+"""The names of `runs.METHODS`, which is not imported for a help text."""
+
+MethodsOption = Annotated[
+    str | None,
+    typer.Option(
+        "--methods",
+        help=f"Which, with commas, of {NAMES}; or all. Of one file else the first three. All are without azb-weak, "
+        "which breaks budgets, and asc-published, which is in another unit of privacy: name them, too (all,azb-weak).",
+    ),
+]
+TuneOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--tune",
+        autocompletion=keys,
+        help="Try these values for each method, run the best: optimizer.lr=1,3,9. Repeatable.",
+    ),
+]
+
+
+def compare(
+    files: Annotated[list[Path], typer.Argument(help="A configuration whose methods are compared, or several.")],
+    methods: MethodsOption = None,
+    seeds: Annotated[
+        int, typer.Option("--seeds", min=1, help="Train so many runs of each, with the same seeds for all.")
+    ] = 1,
+    tune: TuneOption = None,
+    tune_seeds: Annotated[int, typer.Option("--tune-seeds", min=1, help="How many runs of each value, to tune.")] = 1,
+    metric: MetricOption = Measure.balanced_accuracy,
+    store: StoreOption = None,
+    seed: SeedOption = None,
+    changes: SetOption = None,
+    data_dir: DataOption = None,
+    quiet: QuietOption = False,
+    as_json: JsonOption = False,
+    processes: ProcessesOption = None,
+    address: AddressOption = None,
+    num_cpus: CpusOption = None,
+    num_gpus: GpusOption = None,
+    max_concurrent: ConcurrentOption = None,
+    attempts: AttemptsOption = None,
+) -> None:
+    """Train methods on the same data, owners and seeds, each tuned alike, and show one table.
+
+    The same command goes on with a comparison that was stopped. Every run keeps the budgets by itself, and all together
+    spend more: what each owner pays is said before the first run begins.
+    """
+    from inosgm.experiments import ComparisonStudy
+    from inosgm.experiments.grid import values_from
+    from inosgm.experiments.standings import Metric
+
+    voice = Voice(as_json=as_json, quiet=quiet)
+    configs = _named(files, changes, seed, data_dir)
+    place = store or str(Path("runs") / f"{'-'.join(dict.fromkeys(file.stem for file in files))}-compare")
+    study = ComparisonStudy(
+        configs,
+        None if methods is None and len(configs) > 1 else _chosen(methods, configs, voice),
+        seeds=seeds,
+        tune=keys_of("--tune", tune, values_from),
+        tune_seeds=tune_seeds,
+        metric=Metric(metric.value),
+        store=place,
+    )
+    executor = executor_of(processes, address, num_cpus=num_cpus, num_gpus=num_gpus, max_concurrent=max_concurrent)
+    voice.tell(study.report() if study.left() else f"all {study.runs} runs are done: nothing more is charged")
+    with interruptible(study.runs, place):
+        found = study.run(executor, attempts=attempts or 5, progress=not quiet, tell=voice.tell)
+    voice.result(found.table, lambda: {"store": place, **found.to_dict()})
+    voice.tell(f"kept in {place}; a page with pictures: inosgm report {place}")
+    end(_failed(found), place)
+
+
+def _named(
+    files: list[Path], changes: list[str] | None, seed: int | None, data_dir: Path | None
+) -> "dict[str, TrainingConfig]":
+    """Read the files, by their names."""
+    if len(set(files)) < len(files):
+        raise ValueError(f"files must differ, got {', '.join(map(str, files))}")
+    stems = [file.stem for file in files]
+    names = [file.stem if stems.count(file.stem) == 1 else str(file) for file in files]
+    read = [configuration(file, None, data_dir, seed, changes).model_copy(update={"run": None}) for file in files]
+    return dict(zip(names, read, strict=True))
+
+
+def _chosen(methods: str | None, configs: "dict[str, TrainingConfig]", voice: Voice) -> list[str]:
+    """Return the methods that are asked for; `all` are those that the files have what it takes for. Say which not."""
+    from inosgm.experiments.comparing import fitting
+    from inosgm.experiments.methods import USUAL
+
+    if methods is None:
+        return list(USUAL)
+    named = [name.strip() for name in methods.split(",") if name.strip()]
+    if "all" not in named:
+        return named
+    config, *_ = configs.values()
+    names, reasons = fitting(config)
+    more = [name for name in named if name != "all" and name not in names]
+    for name, reason in reasons.items():
+        if name not in more:
+            voice.tell(f"without {name}: {reason}")
+    return [*names, *more]
+
+
+def _failed(found: "Comparison") -> list[str]:
+    """Say which runs were given up, those that tune included."""
+    rows: list[tuple[str, Any]] = []
+    for name, method in found.methods.items():
+        rows += [(f"{name}, {one.point.name}", one.failed) for one in method.tuning]
+        rows.append((name, method.failed))
+    return [f"{name}, run {index}: {line}" for name, failed in rows for index, line in failed.items()]

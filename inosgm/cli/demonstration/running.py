@@ -1,0 +1,137 @@
+"""The demonstration: three methods on ten owners of real data, an audit, a private statistic; a table and a page."""
+
+import json
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from inosgm._internal.files import write_durably
+from inosgm.audit.auditing import attacked
+from inosgm.audit.report import FILES
+from inosgm.audit.study import ShadowStudy
+from inosgm.cli.demonstration.tumours import answers
+from inosgm.experiments import Comparison, ComparisonStudy
+from inosgm.experiments.code import code_version
+from inosgm.experiments.comparison import holds_comparison
+from inosgm.experiments.config import TrainingConfig
+from inosgm.jobs import Executor, Store
+
+if TYPE_CHECKING:
+    from inosgm.reports import Contents
+
+Tell = Callable[[str], None]
+
+PAGE = "report.html"
+
+METHOD = {
+    "data": {"name": "mnist5k"},
+    "owners": {"setting": "M5"},  # ten owners, one per digit, who grant epsilon 0.5 (of 0) to 5 (of 9)
+    "model": {"name": "mlp", "options": {"widths": [32], "activation": "tanh"}},
+    "plan": {"method": "scale", "steps": 300, "expected_batch": 500, "clip_norm": 0.2},
+    "tail": {"kind": "linear", "fraction": 0.7},
+    "optimizer": {"name": "SGD", "lr": 3.0},
+}
+"""INO-SGD on 4,000 images of MNIST; the learning rate is tuned."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Size:
+    """How much is done.
+
+    Attributes:
+        steps: Of each run.
+        rates: The learning rates that every method is tried with.
+        seeds: How many runs of each method count.
+        shadows: How many shadow models the audit trains.
+        runs: How often the mechanism is run for each owner's bound.
+    """
+
+    steps: int = 300
+    rates: tuple[float, ...] = (0.3, 1.0, 3.0, 9.0, 27.0)
+    seeds: int = 5
+    shadows: int = 64
+    runs: int = 1000
+
+
+FULL = Size()
+
+
+def run(
+    folder: str | os.PathLike[str], executor: Executor, *, size: Size = FULL, progress: bool, tell: Tell
+) -> "Contents":
+    """Do what is missing of the demonstration, and write its page.
+
+    Args:
+        folder: Where everything is kept; begun again, it goes on there.
+        executor: Who trains.
+        size: How much is done.
+        progress: Show how far it has got.
+        tell: Is told what happens, in lines.
+
+    Returns:
+        What came out.
+    """
+    from inosgm.reports import read, write
+
+    place = Path(folder)
+    config = TrainingConfig.from_dict(METHOD).changed({"plan.steps": size.steps})
+    _make_room(place, code_version(config), tell)
+    tell("1 of 4: a private statistic with a heavy tail, of 569 tumours")
+    for line in answers(place / "statistics"):
+        tell(f"  {line}")
+    with executor:
+        tell("2 of 4: DP-SGD, IDP-SGD and INO-SGD on 4,000 images of ten owners, each tuned on the same grid")
+        found = _comparison(config, Store(place / "comparison"), executor, size, progress, tell)
+        tell("3 of 4: attacks on INO-SGD: membership inference, and its mechanism")
+        _audit(found.methods["ino-sgd"].config, Store(place / "audit"), executor, size, progress)
+    tell("4 of 4: the page")
+    contents = read(place)
+    write(contents, output=place / PAGE, title="What inosgm does, on ten owners of MNIST")
+    return contents
+
+
+def _make_room(place: Path, code: str, tell: Tell) -> None:
+    """Move a demonstration that other code has made out of the way: nobody could go on with it."""
+    mark = place / "demo.json"
+    if mark.exists() and (made := json.loads(mark.read_text())["code"]) != code:
+        aside = place.with_name(f"{place.name}-{made}")
+        while aside.exists():
+            aside = aside.with_name(f"{aside.name}-again")
+        place.rename(aside)
+        tell(f"{place} was made by other code: it is {aside} now; this begins anew, and owners pay anew")
+    elif place.exists() and not mark.exists() and any(place.iterdir()):
+        raise ValueError(f"--output {place} must be a new directory, or that of a demonstration: it holds other things")
+    place.mkdir(parents=True, exist_ok=True)
+    write_durably(mark, json.dumps({"code": code}).encode() + b"\n")
+
+
+def _comparison(
+    config: TrainingConfig, store: Store, executor: Executor, size: Size, progress: bool, tell: Tell
+) -> Comparison:
+    """Compare the three methods, unless that is done."""
+    if holds_comparison(store) and _complete(found := Comparison.of(store), size):
+        return found
+    study = ComparisonStudy(config, seeds=size.seeds, tune={"optimizer.lr": size.rates}, store=store)
+    found = study.run(executor, progress=progress, tell=lambda line: tell(f"  {line}"))
+    if not _complete(found, size):
+        raise RuntimeError(f"runs were given up: `inosgm jobs status {store.uri} --tracebacks` says why")
+    return found
+
+
+def _complete(found: Comparison, size: Size) -> bool:
+    """Say whether all runs that count are done."""
+    return all(len(method.curves) >= size.seeds for method in found.methods.values())
+
+
+def _audit(config: TrainingConfig, store: Store, executor: Executor, size: Size, progress: bool) -> None:
+    """Attack INO-SGD as it was tuned, unless that is done."""
+    with suppress(FileNotFoundError):
+        store.get(FILES[-1])
+        return
+    study = ShadowStudy(config, size.shadows, store=store)
+    if study.run(executor, progress=progress).failed:
+        raise RuntimeError(f"shadow models were given up: `inosgm jobs status {store.uri} --tracebacks` says why")
+    attacked(study, runs=size.runs, progress=progress).write(store)

@@ -1,0 +1,172 @@
+"""The command line: what there is, in which order, and how it ends."""
+
+import errno
+import os
+import sys
+import traceback
+from typing import Annotated, Any, NoReturn
+
+import typer
+from typer.core import TyperGroup
+
+from inosgm import __version__
+from inosgm.cli import audit as _cli_audit
+from inosgm.cli import certify as _cli_certify
+from inosgm.cli import compare as _cli_compare
+from inosgm.cli import demo as _cli_demo
+from inosgm.cli import doctor as _cli_doctor
+from inosgm.cli import jobs as _cli_jobs
+from inosgm.cli import ledger as _cli_ledger
+from inosgm.cli import plan as _cli_plan
+from inosgm.cli import report as _cli_report
+from inosgm.cli import run as _cli_run
+from inosgm.cli import stats as _cli_stats
+from inosgm.cli import sweep as _cli_sweep
+from inosgm.cli import training as _cli_training
+from inosgm.cli.options import discard
+from inosgm.cli.supervised import RAY_GONE, RayGone, resuming, supervised
+
+DEBUG = "INOSGM_DEBUG"
+"""The variable that makes every command show tracebacks, as `--debug` does."""
+
+ON_RAY = ("demo", "run")
+"""Commands that may use Ray without an option that says so."""
+
+CODES = """\b
+Exit codes:
+  0  done
+  1  something failed: a run given up, a sensitivity exceeded, a disk full
+  2  a mistake in what was asked: a word, a file, a budget
+  3  an audit contradicts a promise
+  4  Ray died, did not start, or its driver was killed: the same command resumes
+130  interrupted: the same command goes on
+"""
+
+
+class Contents(TyperGroup):
+    """The group of all commands, in the order of `CONTENTS`."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Return the names of the commands."""
+        return [name for panel in CONTENTS.values() for name in panel]
+
+
+app = typer.Typer(cls=Contents, no_args_is_help=True, pretty_exceptions_enable=False, epilog=CODES)
+
+
+def program(commands: typer.Typer = app) -> None:
+    """Run a command line as a program of its own: one that may use Ray is watched, because Ray may end it."""
+    _hold_standard_streams()
+    words = sys.argv[1:]
+    if commands is not app or any(word.startswith("--address") or word in ON_RAY for word in words):
+        supervised(lambda: main(commands))
+    else:
+        main(commands)
+
+
+def main(commands: typer.Typer = app) -> None:
+    """Run a command line; what goes wrong ends in one line: exit code 2 for a user's mistake, 1 for any failure."""
+    try:
+        commands()
+    except Exception as error:
+        from inosgm.ledger.refusals import BudgetExceeded
+
+        if isinstance(error, RayGone) or type(error).__module__.startswith("ray."):
+            if os.environ.get(DEBUG):
+                traceback.print_exception(error)
+            _end(resuming(str(error).partition("\n")[0]), RAY_GONE)
+        known = (ValueError, TypeError, OSError, ArithmeticError, MemoryError, RuntimeError, IndexError, ImportError)
+        if os.environ.get(DEBUG) or not isinstance(error, (*known, BudgetExceeded)):
+            raise
+        begin = typer.style("error: ", fg="red")
+        _end(begin + "\n".join([_plain(error), *getattr(error, "__notes__", [])]), 1 if _failed(error) else 2)
+
+
+def _end(line: str, code: int) -> NoReturn:
+    """Say how it ends, if stderr takes it, and end."""
+    try:
+        typer.echo(line, err=True)
+    except OSError:
+        discard(2)
+    sys.exit(code)
+
+
+def _failed(error: Exception) -> bool:
+    """Say whether something failed that is no mistake in what was asked: workers, memory, a disk."""
+    from inosgm.jobs import StoreUnwritable
+
+    full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EIO)
+    return full or isinstance(error, RuntimeError | MemoryError | StoreUnwritable)
+
+
+def _hold_standard_streams() -> None:
+    """Open the null device for standard streams that are closed, so that no file gets the number of one.
+
+    Libraries in C write to number 2, be it a ledger. Ray does not start without a stderr. A closed stdout stays None:
+    commands that would lose an answer look at that.
+    """
+    while (number := os.open(os.devnull, os.O_RDWR)) <= 2:
+        os.set_inheritable(number, True)
+    os.close(number)
+    if sys.stderr is None:
+        sys.stderr = open(2, "w", closefd=False)  # noqa: SIM115
+
+
+def _plain(error: Exception) -> str:
+    """Return what went wrong; of what the system says itself, the file first and no number."""
+    if isinstance(error, MemoryError):  # its own words say how much was asked for, which may be about one record
+        return "there was not enough memory; --debug says where"
+    if isinstance(error, OSError) and error.errno and error.strerror == os.strerror(error.errno):
+        return f"{error.filename or 'stdout, stderr or a file'}: {error.strerror[0].lower()}{error.strerror[1:]}"
+    return str(error)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(__version__)
+        raise typer.Exit
+
+
+@app.callback()
+def _top(
+    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Show it.")] = False,
+    debug: Annotated[bool, typer.Option("--debug", help=f"Show tracebacks; so does {DEBUG}=1.")] = False,
+) -> None:
+    """Private sums in which every data owner keeps its own budget."""
+    if debug:
+        os.environ[DEBUG] = "1"  # processes that work for this one are asked, too
+
+
+CONTENTS: dict[str, dict[str, tuple[Any, str]]] = {
+    "Plan": {"plan": (_cli_plan.plan, "What budgets buy, owner by owner.")},
+    "Train": {
+        "train": (_cli_training.train, "Train a model with per-owner budgets, once or with many seeds."),
+        "evaluate": (_cli_training.evaluate, "What a model is worth to every owner."),
+        "revise": (_cli_training.revise, "Give owners of a run new budgets."),
+        "compare": (_cli_compare.compare, "Methods on the same data, each tuned alike, in one table."),
+        "sweep": (_cli_sweep.sweep, "A grid or a search over keys of a configuration."),
+    },
+    "Ask": {"stats": (_cli_stats.stats, "Private statistics of a table.")},
+    "Check": {
+        "audit": (_cli_audit.audit, "Attack a method with shadow models and canaries."),
+        "certify": (_cli_certify.certify, "Attack the sensitivity of every built-in mechanism."),
+    },
+    "Look": {
+        "ledger": (_cli_ledger.ledgers, "What every owner has spent, and new budgets."),
+        "jobs": (_cli_jobs.jobs, "Stores of jobs: what is done, running, failed and left."),
+        "report": (_cli_report.report, "One page about runs: who was promised, spent and got what."),
+    },
+    "Begin": {
+        "demo": (_cli_demo.demo, "See what the library does, on real data."),
+        "doctor": (_cli_doctor.doctor, "What is installed, found and reachable here."),
+        "run": (_cli_run.run, "Commands that are written in a YAML file."),
+    },
+}
+"""What there is, by panel: a command or a group of them, and what it is for in a line."""
+
+for _panel, _commands in CONTENTS.items():
+    for _name, (_thing, _summary) in _commands.items():
+        if isinstance(_thing, typer.Typer):
+            app.add_typer(_thing, name=_name, short_help=_summary, rich_help_panel=_panel)
+        else:
+            app.command(_name, short_help=_summary, rich_help_panel=_panel)(_thing)

@@ -1,0 +1,285 @@
+"""The commands that answer questions about tables, `inosgm stats`: one for each of `PROCEDURES`."""
+
+import inspect
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+from inosgm.cli.options import (
+    AddressOption,
+    AttemptsOption,
+    ConcurrentOption,
+    CpusOption,
+    DeltaOption,
+    JsonOption,
+    ProcessesOption,
+    QuietOption,
+    Voice,
+    executor_of,
+    refuse,
+)
+from inosgm.cli.stats_answer import Asked, answer
+
+if TYPE_CHECKING:
+    from inosgm.jobs import Executor
+
+
+class Method(StrEnum):
+    """Whether owners differ."""
+
+    scale = "scale"
+    uniform = "uniform"
+
+
+TABLE = Annotated[str, typer.Argument(help="CSV or Parquet: a file, a directory, a pattern or a URI.")]
+COMMON: dict[str, Any] = {
+    "owners": Annotated[
+        Path,
+        typer.Option(
+            help="CSV with the columns owner, epsilon, delta: with --owner, a row per owner, if need be with a column "
+            "records; with --rows-in-order, a row per record, or per owner with a column records."
+        ),
+    ],
+    "owner": Annotated[str | None, typer.Option(help="The column of the table that names the owner of every row.")],
+    "rows_in_order": Annotated[
+        bool,
+        typer.Option(
+            "--rows-in-order", help="State that rows of the table belong to owners in the order of the CSV of --owners."
+        ),
+    ],
+    "delta": DeltaOption,
+    "ledger": Annotated[Path | None, typer.Option(help="The ledger that is charged; it is made if there is none.")],
+    "share": Annotated[float, typer.Option(help="Which part of every owner's epsilon this may cost.")],
+    "method": Annotated[Method, typer.Option(help="A sensitivity for each owner (scale), or the strictest for all.")],
+    "key": Annotated[int | None, typer.Option(help="Make the answer reproducible (and not private).")],
+    "as_json": JsonOption,
+    "quiet": QuietOption,
+    "output": Annotated[Path | None, typer.Option(help="Write the result to this file too, as JSON.")],
+    "store": Annotated[
+        str | None, typer.Option(help="For large tables: keep partial sums here, a path or a URI such as s3://...")
+    ],
+    "processes": ProcessesOption,
+    "address": AddressOption,
+    "num_cpus": CpusOption,
+    "max_concurrent": ConcurrentOption,
+    "attempts": AttemptsOption,
+}
+FLAGS = ("as_json", "quiet", "stratified", "rows_in_order")
+DEFAULTS = {"share": 1.0, "method": Method.scale, **dict.fromkeys(FLAGS, False)}
+
+COLUMN = Annotated[list[str], typer.Option("--column", "--columns", metavar="NAME ...", help="What is asked about.")]
+OPTIONS: dict[str, Any] = {
+    "bounds": Annotated[
+        list[float],
+        typer.Option(metavar="LOW HIGH ...", help="The smallest and the largest value that counts, column by column."),
+    ],
+    "target": Annotated[str, typer.Option(help="The column that the others explain.")],
+    "target_bounds": Annotated[list[float], typer.Option(metavar="LOW HIGH", help="The bounds of the target.")],
+    "edges": Annotated[list[float], typer.Option(metavar="NUMBER ...", help="The edges of the bins, ascending.")],
+    "categories": Annotated[list[str], typer.Option(metavar="NAME ...", help="The names of the groups: public ones.")],
+    "other": Annotated[str | None, typer.Option(help="What all other groups together are called; else other.")],
+    "stratified": Annotated[bool, typer.Option("--stratified", help="A value for each owner, put together by size.")],
+    "level": Annotated[float, typer.Option(help="Between 0 and 1: 0.9 is where the largest tenth begins.")],
+    "fraction": Annotated[float | None, typer.Option(help="Which part of all weight is given up; see the guide.")],
+    "reach": Annotated[float | None, typer.Option(help="How many distances between quartiles a value counts.")],
+    "rounds": Annotated[int | None, typer.Option(min=1, help="How many releases share the budget.")],
+    "components": Annotated[int | None, typer.Option(min=1, help="How many components; else all.")],
+}
+Kept = Callable[[str | None, str], str | None]
+WORKERS = ("processes", "address", "num_cpus", "max_concurrent")
+NUMBERS = {"--bounds", "--target-bounds", "--edges"}
+WORDS = {"--column", "--columns", "--categories"}
+
+
+@dataclass(frozen=True)
+class Question:
+    """A command.
+
+    Attributes:
+        about: What it answers.
+        needs: Options without which it cannot.
+        takes: Other options.
+        several: Whether it is about any number of columns, not about one.
+        labels: Whether columns hold labels, not numbers.
+    """
+
+    about: str
+    needs: Sequence[str] = ("bounds",)
+    takes: Sequence[str] = ()
+    several: bool = False
+    labels: bool = False
+
+
+QUESTIONS = {
+    "sum": Question("The sum of a column.", takes=["stratified"]),
+    "count": Question("How many records have 1 (or true) in a column.", needs=[], takes=["stratified"]),
+    "mean": Question("The mean of a column.", takes=["stratified"]),
+    "variance": Question("The variance of a column.", takes=["stratified"]),
+    "trimmed-mean": Question("The mean without values far from the median.", takes=["fraction", "rounds"]),
+    "robust-mean": Question(
+        "The mean as outliers do not move it, however wide bounds are.", takes=["reach", "fraction", "rounds"]
+    ),
+    "upper-tail-mean": Question("The mean of the largest values: CVaR at a level.", needs=["bounds", "level"]),
+    "top-heavy-sum": Question("The sum in which large values count in full, others less.", takes=["fraction"]),
+    "quantile": Question("A quantile; 0.5 is the median.", needs=["bounds", "level"], takes=["rounds"]),
+    "histogram": Question("How many values lie in each bin.", needs=["edges"], takes=["stratified"]),
+    "group-counts": Question(
+        "How many records belong to each group.", needs=["categories"], takes=["other", "stratified"], labels=True
+    ),
+    "covariance": Question("The covariance matrix of columns.", several=True),
+    "pca": Question("The principal components of columns.", takes=["components"], several=True),
+    "regression": Question(
+        "Least squares of a target on columns.", needs=["bounds", "target", "target_bounds"], several=True
+    ),
+    "trimmed-regression": Question(
+        "Least squares of the records that fit best.",
+        needs=["bounds", "target", "target_bounds"],
+        takes=["fraction", "rounds"],
+        several=True,
+    ),
+}
+
+
+OTHER_NAMES = {
+    "median": "quantile --level 0.5",
+    "percentile": "quantile --level",
+    "cvar": "upper-tail-mean --level 0.9",
+    "expected-shortfall": "upper-tail-mean --level 0.9",
+}
+"""What some call a question, and how it is asked here."""
+
+
+class Questions(TyperGroup):
+    """The group of all questions, which knows other names of some."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Find the command, or say by which one the question is asked."""
+        if args and (here := OTHER_NAMES.get(args[0].lower())):
+            ctx.fail(f"No such command '{args[0]}': ask for it with '{here}'.")
+        return super().resolve_command(ctx, args)
+
+
+class Lists(TyperCommand):
+    """A command with options that several values follow, as in `--bounds 0 5000`; text must come after the table."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Write an option before every one of its values; numbers end with what is none, text with an option."""
+        spread: list[str] = []
+        name, values = "", 0
+        for word in args:
+            if name and not word.startswith("--") and (name in WORDS or _is_number(word)):
+                spread += [word] if values == 0 else [name, word]
+                values += 1
+                continue
+            name, values = word if word in NUMBERS | WORDS else "", 0
+            spread.append(word)
+        return super().parse_args(ctx, spread)
+
+
+def commands(executor: Callable[..., "Executor"], kept: Kept = lambda store, name: store) -> typer.Typer:
+    """Return the group of all commands.
+
+    Args:
+        executor: Says who works, given the options `WORKERS`.
+        kept: Returns the store, from the one that is given and a name for one that is not.
+    """
+    about = "Private statistics of a table, each owner with its own budget."
+    group = typer.Typer(cls=Questions, no_args_is_help=True, add_completion=False, help=about)
+    for name, question in QUESTIONS.items():
+        group.command(name, cls=Lists)(_command(name, question, executor, kept))
+    return group
+
+
+def workers(processes: int | None, address: str | None, **ray: Any) -> "Executor":
+    """Return who works: this process, several, or a Ray."""
+    if address is None:
+        return executor_of(processes, None, **ray)
+    refuse("does not go with --address, which has workers of its own", processes=processes)
+    from ray_jobs import RayDataExecutor
+
+    return RayDataExecutor(address, **{name: value for name, value in ray.items() if value is not None})
+
+
+def _command(name: str, question: Question, executor: Callable[..., "Executor"], kept: Kept) -> Callable[..., None]:
+    """Return the function of a command, with the signature that Typer reads options from."""
+
+    def run(table: str, column: list[str], **given: Any) -> None:
+        who = {option: given.pop(option) for option in WORKERS}
+        attempts = given.pop("attempts")
+        given["store"] = kept(given["store"], "-".join([name, Path(table).stem, *column]))
+        if given["store"] is None:
+            refuse("goes with --store, which says where partial sums are kept", **who, attempts=attempts)
+        voice = Voice(as_json=given.pop("as_json"), quiet=given.pop("quiet"))
+        own = {option: given.pop(option) for option in (*question.needs, *question.takes)}
+        columns, parameters = _asked(question, column, own)
+        asked = Asked(
+            question=name,
+            table=table,
+            columns=columns,
+            labels=question.labels,
+            parameters=parameters,
+            attempts=attempts or 5,
+            voice=voice,
+            **given,
+        )
+        answer(asked, executor(**who))
+
+    needed = {"column": COLUMN, **{option: OPTIONS[option] for option in question.needs}, "owners": COMMON["owners"]}
+    taken = {**{option: OPTIONS[option] for option in question.takes}, **COMMON}
+    kinds = {"table": TABLE, **needed, **taken}
+    run.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+        [
+            inspect.Parameter(
+                option,
+                inspect.Parameter.KEYWORD_ONLY,
+                annotation=kind,
+                default=inspect.Parameter.empty if option in ("table", *needed) else DEFAULTS.get(option),
+            )
+            for option, kind in kinds.items()
+        ]
+    )
+    run.__annotations__ = kinds
+    run.__doc__ = question.about
+    return run
+
+
+def _asked(question: Question, columns: list[str], own: dict[str, Any]) -> tuple[tuple[str, ...], dict[str, Any]]:
+    """Return the columns of a question, the target last, and its parameters: those that were given."""
+    target = [own["target"]] if "target" in own else []
+    names = (*columns, *target)
+    if len(names) == 1 if question.several else len(names) > 1:
+        raise ValueError(
+            f"--column must name {'several columns' if question.several else 'one column'}, got {len(names)}"
+        )
+    if len(set(names)) < len(names):
+        raise ValueError(f"--column must name every column once, got {', '.join(names)}")
+    given = {option: value for option, value in own.items() if value is not None and value is not False}
+    parameters = {option: value for option, value in given.items() if option != "target"}
+    if "bounds" in parameters:
+        pairs = _pairs("--bounds", parameters["bounds"], len(columns))
+        parameters["bounds"] = pairs if question.several else pairs[0]
+    if "target_bounds" in parameters:
+        [parameters["target_bounds"]] = _pairs("--target-bounds", parameters["target_bounds"], 1)
+    return names, parameters
+
+
+def _pairs(name: str, numbers: list[float], columns: int) -> list[tuple[float, float]]:
+    if len(numbers) != 2 * columns:
+        raise ValueError(f"{name} must be two numbers for every column, {2 * columns} in all, got {len(numbers)}")
+    return list(zip(numbers[::2], numbers[1::2], strict=True))
+
+
+def _is_number(word: str) -> bool:
+    try:
+        float(word)
+    except ValueError:
+        return False
+    return True
+
+
+stats = commands(workers)

@@ -1,0 +1,60 @@
+"""An answer for people: numbers with the names of what they belong to."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+
+from inosgm._internal.text import columns as laid_out
+from inosgm.statistics import Estimate
+
+FEW = 4
+"""So many numbers beside the answer are shown; all are in the JSON."""
+
+
+def shown(estimate: Estimate, columns: Sequence[str]) -> str:
+    """Return an answer as text, given the names of the columns that were asked about."""
+    if np.ndim(estimate.value) == 0:
+        return "\n".join([str(estimate), *_details(estimate)])
+    about = str(replace(estimate, value=0.0, standard_error=0.0)).partition("\n")[2]
+    return "\n".join([*_table(estimate, columns), about, *_details(estimate)])
+
+
+def _table(estimate: Estimate, columns: Sequence[str]) -> list[str]:
+    """Return a line for each number, or for each row of a matrix."""
+    values, errors, details = np.asarray(estimate.value), np.asarray(estimate.standard_error), estimate.details
+    if values.ndim > 1:
+        return laid_out(
+            ["", *columns], [[name, *map(_short, row)] for name, row in zip(columns, values.tolist(), strict=True)]
+        )
+    header, directions = ["", "value", "standard error"], np.empty((values.size, 0))
+    if "edges" in details:
+        names = [f"{low:g} to {high:g}" for low, high in pairwise(np.asarray(details["edges"]).tolist())]
+        if len(names) > 1:  # values beyond the edges are in there
+            names[0], names[-1] = "below " + names[0].split()[-1], names[-1].split()[0] + " and more"
+    elif "categories" in details:
+        names = [str(name) for name in np.asarray(details["categories"]).tolist()]
+    elif "components" in details:
+        names = [f"component {number + 1}" for number in range(values.size)]
+        header, directions = [*header, *columns], np.asarray(details["components"])
+    else:
+        names = ["intercept", *columns[:-1]]
+    rows = zip(names, values.tolist(), errors.tolist(), directions.tolist(), strict=True)
+    return laid_out(
+        header, [[name, _short(value), f"{error:.2g}", *map(_short, rest)] for name, value, error, rest in rows]
+    )
+
+
+def _details(estimate: Estimate) -> Iterator[str]:
+    """Say what else is few numbers, and where the rest is."""
+    for name, value in estimate.details.items():
+        numbers = np.asarray(value)
+        if name not in ("edges", "categories", "components") and numbers.ndim < 2 and numbers.size <= FEW:
+            yield f"{name.replace('_', ' ')}: {', '.join(_short(number) for number in numbers.ravel().tolist())}"
+    if estimate.by_owner and any(np.ndim(row.value) for row in estimate.by_owner.values()):
+        yield "(the values of each owner: --json, --output)"
+
+
+def _short(value: object) -> str:
+    return f"{value:.6g}" if isinstance(value, float) else str(value)

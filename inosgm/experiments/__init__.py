@@ -1,0 +1,46 @@
+"""Training runs from configurations: build, train, evaluate, compare, revise; and many of them, as jobs."""
+
+from typing import TYPE_CHECKING
+
+from inosgm._internal.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from inosgm.experiments.building import Training as Training
+    from inosgm.experiments.building import build as build
+    from inosgm.experiments.comparing import ComparisonStudy as ComparisonStudy
+    from inosgm.experiments.comparing import compare as compare
+    from inosgm.experiments.comparison import Comparison as Comparison
+    from inosgm.experiments.comparison import MethodRuns as MethodRuns
+    from inosgm.experiments.expense import Expense as Expense
+    from inosgm.experiments.expense import expenses as expenses
+    from inosgm.experiments.methods import METHODS as METHODS
+    from inosgm.experiments.methods import methods_of as methods_of
+    from inosgm.experiments.seeds import Seeds as Seeds
+    from inosgm.experiments.seeds import Study as Study
+    from inosgm.experiments.seeds import train_seeds as train_seeds
+    from inosgm.experiments.source import Source as Source
+    from inosgm.experiments.source import read as read
+    from inosgm.experiments.summary import Summary as Summary
+    from inosgm.experiments.task import TrainingTask as TrainingTask
+    from inosgm.experiments.training import Evaluated as Evaluated
+    from inosgm.experiments.training import Result as Result
+    from inosgm.experiments.training import evaluate as evaluate
+    from inosgm.experiments.training import revise as revise
+    from inosgm.experiments.training import train as train
+
+_NAMES_OF = {
+    "building": ["Training", "build"],
+    "comparing": ["ComparisonStudy", "compare"],
+    "comparison": ["Comparison", "MethodRuns"],
+    "expense": ["Expense", "expenses"],
+    "methods": ["METHODS", "methods_of"],
+    "seeds": ["Seeds", "Study", "train_seeds"],
+    "source": ["Source", "read"],
+    "summary": ["Summary"],
+    "task": ["TrainingTask"],
+    "training": ["Evaluated", "Result", "evaluate", "revise", "train"],
+}
+
+__all__ = [name for names in _NAMES_OF.values() for name in names]
+
+__getattr__, __dir__ = lazy_names(__name__, _NAMES_OF)

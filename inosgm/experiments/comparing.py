@@ -1,0 +1,286 @@
+"""Several methods on the same data with the same seeds, each tuned alike: durable jobs, and one table."""
+
+import json
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+
+from inosgm._internal import validate as _validate
+from inosgm._internal.scratch import scratch_directory
+from inosgm.experiments.comparison import COMPARISON, Comparison, best_of, holds_comparison
+from inosgm.experiments.config import TrainingConfig, differences
+from inosgm.experiments.grid import grid_of, points_of
+from inosgm.experiments.methods import METHODS, USUAL, kind_of, methods_of
+from inosgm.experiments.parts import prepared
+from inosgm.experiments.seeds import Study, holds_sweep
+from inosgm.experiments.source import read
+from inosgm.experiments.standings import Metric
+from inosgm.jobs import Executor, SerialExecutor, Store
+
+SAME = ("data", "owners", "seed", "ledger")
+"""What all configurations of a comparison have in common."""
+
+
+class ComparisonStudy:
+    """A comparison before its first run begins: everything is checked, and nothing is charged yet.
+
+    Arguments are those of `compare`.
+
+    Raises:
+        ValueError: for configurations that cannot be compared or trained, naming the keys; for a store of something
+            else.
+
+    Attributes:
+        configs: What is compared, by name.
+        study: Its runs: first those that tune, then those that count.
+    """
+
+    def __init__(
+        self,
+        configs: TrainingConfig | Mapping[str, TrainingConfig],
+        methods: Sequence[str] | None = None,
+        *,
+        seeds: int = 1,
+        tune: Mapping[str, Sequence[Any]] | None = None,
+        tune_seeds: int = 1,
+        metric: Metric = Metric.balanced_accuracy,
+        store: Store | str | os.PathLike[str],
+    ) -> None:
+        self.configs = _named(configs, methods)
+        self._seeds = _validate.count("seeds", seeds, least=1)
+        self._tune, self._metric = dict(tune or {}), metric
+        self._tune_seeds = _validate.count("tune_seeds", tune_seeds, least=1) if tune else 0
+        _require_tunable(self._tune, self.configs)
+        grid = grid_of(self._tune)
+        self._points = {name: points_of(config, grid, what="tune") for name, config in self.configs.items()}
+        base, *_ = self.configs.values()
+        place = store if isinstance(store, Store) else Store(store)
+        self._require_same(place)
+        self._every = [point.config for points in self._points.values() for point in points]
+        self._counted = range(self._tune_seeds, self._tune_seeds + self._seeds)
+        self._later = [(config, index) for index in self._counted for config in self.configs.values()]
+        later = self._later if self._tune else ()
+        self.study = Study(base, self._tune_seeds or self._seeds, store=place, points=self._every, more=later)
+        self._claim = self._identity()
+        with suppress(FileNotFoundError):
+            self._require_claim(place.claimed(COMPARISON))
+
+    @property
+    def runs(self) -> int:
+        """How many runs there will be, those that tune included."""
+        tuning = sum(map(len, self._points.values())) * self._tune_seeds
+        return tuning + len(self.configs) * self._seeds
+
+    def left(self) -> int:
+        """Return how many runs are not done, those that tune included."""
+        if self._tune:
+            self._turn_to_tuning()
+            if waiting := self.study.left():
+                return waiting + len(self.configs) * self._seeds
+        self._turn_to_methods()
+        return self.study.left()
+
+    def report(self) -> str:
+        """Say what the comparison costs every owner, for people."""
+        if self._tune:
+            self._turn_to_tuning()
+        lines = [self.study.report()]
+        if self._tune:
+            tuning = self.runs - len(self.configs) * self._seeds
+            lines.append(f"{tuning} of the {self.runs} runs choose among values, and are part of what the choice costs")
+        warned = {name: METHODS[kind_of(config)].warning for name, config in self.configs.items()}
+        lines += [f"WARNING: {name}: {warning}" for name, warning in warned.items() if warning]
+        return "\n".join(lines)
+
+    def run(
+        self,
+        executor: Executor | None = None,
+        *,
+        attempts: int = 5,
+        progress: bool = True,
+        tell: Callable[[str], None] = lambda _: None,
+    ) -> Comparison:
+        """Do the runs that are not done; see `compare`.
+
+        Args:
+            executor: Who works.
+            attempts: How many attempts of a run may fail.
+            progress: Show how far it has got.
+            tell: Is told what is done next.
+        """
+        with SerialExecutor() if executor is None else executor as kept:
+            if self._tune:
+                self._turn_to_tuning()
+                self._finish("tuning", kept, attempts, progress, tell)
+                if self.study.left():
+                    return Comparison.of(self.study.store)  # a run was given up: nothing is chosen without it
+            self._turn_to_methods()
+            self._finish(f"{', '.join(self.configs)}: {self._seeds} seeds each", kept, attempts, progress, tell)
+        return Comparison.of(self.study.store)
+
+    def _finish(
+        self, what: str, executor: Executor, attempts: int, progress: bool, tell: Callable[[str], None]
+    ) -> None:
+        """Do the runs that the study is about now."""
+        if not self.study.left():
+            self.study.forget()  # which a command that was killed may not have come to
+            return
+        tell(what)
+        self._require_claim(self.study.store.claim(COMPARISON, self._claim))
+        self.study.run(executor, attempts=attempts, progress=progress)
+
+    def _turn_to_tuning(self) -> None:
+        self.study.turn_to(self._every, range(self._tune_seeds), more=self._later)
+
+    def _turn_to_methods(self) -> None:
+        """Turn to the runs that count: each method as tuning has chosen it, with other seeds than those that chose."""
+        points = {name: points[0] for name, points in self._points.items()}
+        if self._tune:
+            found = Comparison.of(self.study.store)
+            points = {name: best_of(method.tuning, self._metric) for name, method in found.methods.items()}
+        chosen = [self.configs[name].changed(point.values) for name, point in points.items()]
+        self.study.turn_to(chosen, self._counted)
+
+    def _identity(self) -> dict[str, Any]:
+        """Return what a store says about the one comparison that it belongs to; seeds may be added to it."""
+        return {
+            "methods": [[name, json.loads(self.study.job(made, 0).to_json())] for name, made in self.configs.items()],
+            "tune": [[path, list(values)] for path, values in self._tune.items()],
+            "tune_seeds": self._tune_seeds,
+            "metric": self._metric.value,
+        }
+
+    def _require_claim(self, known: dict[str, Any]) -> None:
+        here = json.loads(json.dumps(self._claim))
+        differing = [name for name in here if known[name] != here[name]]
+        if differing:
+            raise ValueError(
+                f"store: {self.study.store.uri} holds a comparison with other {' and '.join(differing)}: take another "
+                "store (--store)"
+            )
+
+    @staticmethod
+    def _require_same(store: Store) -> None:
+        """Raise for a store that holds a sweep which is no comparison."""
+        if holds_sweep(store) and not holds_comparison(store):
+            raise ValueError(f"store: {store.uri} holds a sweep: take another store (--store)")
+
+
+def compare(
+    configs: TrainingConfig | Mapping[str, TrainingConfig],
+    methods: Sequence[str] | None = None,
+    *,
+    seeds: int = 1,
+    tune: Mapping[str, Sequence[Any]] | None = None,
+    tune_seeds: int = 1,
+    metric: Metric = Metric.balanced_accuracy,
+    store: Store | str | os.PathLike[str] | None = None,
+    executor: Executor | None = None,
+    attempts: int = 5,
+    progress: bool = True,
+) -> Comparison:
+    """Train several methods on the same data, with the same owners, budgets and seeds, and say what each is worth.
+
+    The same call goes on with what is left; with more `seeds`, only those are added.
+
+    **Guarantee.** Each run is charged once, before it begins, and keeps the budgets by itself: all runs together spend
+    what `ComparisonStudy.report` says. With a `ledger:` in the configuration all runs together keep those of the
+    ledger, and none begins unless it can pay for all when this is called.
+
+    Args:
+        configs: The configurations by name, which may differ in all but data, owners, seed, key and ledger; or one,
+            whose methods are compared. Their `run` is not used.
+        methods: Names of `METHODS` that every configuration is turned into; for a single configuration dp-sgd, idp-sgd
+            and ino-sgd if not given.
+        seeds: How many runs of each method, with the same seeds for all.
+        tune: Values by path of key. Every method is tried with all combinations, and the best one is run: the same
+            grid for all, so that none is shown at a value that suits another.
+        tune_seeds: How many runs of each combination. Their seeds are not among those of the runs that count.
+        metric: What the best one is chosen by, on the held-out records.
+        store: Where runs are kept: a path, a URI that fsspec knows, or a Store; nowhere if not given. It belongs to one
+            comparison.
+        executor: Who works: this process if not given, or `ProcessExecutor`, or `ray_jobs.RayExecutor`.
+        attempts: How many attempts of a run may fail before it is given up.
+        progress: Show how far it has got.
+
+    Returns:
+        What the methods came to.
+
+    Raises:
+        ValueError: for configurations that cannot be compared or trained, naming the keys; for a store of something
+            else.
+        BudgetExceeded: if the ledger cannot pay for all runs.
+        Interrupted: after Ctrl-C, when everything that was running has saved how far it had got.
+    """
+    options: dict[str, Any] = {"seeds": seeds, "tune": tune, "tune_seeds": tune_seeds, "metric": metric}
+    work: dict[str, Any] = {"attempts": attempts, "progress": progress}
+    if store is not None:
+        return ComparisonStudy(configs, methods, store=store, **options).run(executor, **work)
+    with scratch_directory("compare") as place:
+        return ComparisonStudy(configs, methods, store=place, **options).run(executor, **work)
+
+
+def fitting(config: TrainingConfig) -> tuple[list[str], dict[str, str]]:
+    """Return the methods that a configuration has what it takes for, and why others are not among them.
+
+    A method whose guarantee is not that of all others (`Method.warning`) is never among them: it has to be named.
+
+    Raises:
+        FileNotFoundError: for data that is not there.
+    """
+    names, reasons = [], dict[str, str]()
+    budgets = np.unique(prepared(config, read(config)).owners.epsilon).size
+    for name, method in METHODS.items():
+        try:
+            methods_of(config, [name])
+            if method.warning:
+                raise ValueError(f"{method.warning}; it runs only if it is named")
+            if name == "leave-out" and budgets == 1:
+                raise ValueError("all owners grant the same, so nobody is the strictest")
+        except ValueError as error:
+            reasons[name] = str(error).removeprefix("configuration: ")
+        else:
+            names.append(name)
+    return names, reasons
+
+
+def _named(
+    configs: TrainingConfig | Mapping[str, TrainingConfig], methods: Sequence[str] | None
+) -> dict[str, TrainingConfig]:
+    """Return what is compared, by name, without run directories."""
+    if isinstance(configs, TrainingConfig):
+        named = methods_of(configs, USUAL if methods is None else methods)
+    elif methods is None:
+        named = dict(configs)
+    elif len(configs) == 1:
+        named = methods_of(next(iter(configs.values())), methods)
+    else:
+        made = {name: methods_of(config, methods) for name, config in configs.items()}
+        named = {f"{name} {method}": config for name, row in made.items() for method, config in row.items()}
+    if len(named) < 2:
+        raise ValueError(f"configurations or methods must be two at least, got {len(named)}")
+    (first, base), *others = named.items()
+    for name, config in others:
+        found = differences(base, config, (f"in {first}", f"in {name}"), within=SAME)
+        if found:
+            raise ValueError(f"configurations must agree on data, owners, seed and ledger; these differ in {found}")
+        if config.key != base.key:
+            raise ValueError(f"configurations must agree on key; {first} and {name} do not")
+    return {name: config.model_copy(update={"run": None}) for name, config in named.items()}
+
+
+def _require_tunable(tune: Mapping[str, Any], methods: Iterable[str]) -> None:
+    """Raise for keys that decide what a run costs, or what makes a method the method that it is called."""
+    fixed = {path: name for name in methods if name in METHODS for path in METHODS[name].changes}
+    for path in tune:
+        if path == "plan" or (path.startswith("plan.") and path != "plan.clip_norm"):
+            raise ValueError(
+                f"tune: {path} changes what a run costs, which is to be known before the first begins: try its values "
+                "with a sweep (`inosgm sweep --grid`), or compare files that differ in it"
+            )
+        for changed, name in fixed.items():
+            if path == changed or path.startswith(f"{changed}."):
+                raise ValueError(f"tune: {path} makes {name} what it is: compare files that differ in it instead")

@@ -1,0 +1,218 @@
+"""What is trained, with what, and how often it is looked at."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, field_validator
+
+from inosgm.experiments.config.section import Count, Options, Positive, Section, Share
+
+
+class ModelConfig(Section):
+    """Which model.
+
+    Attributes:
+        name: A name of `inosgm.training.models`, or "package.module:function" of your own.
+        options: What else that model takes.
+    """
+
+    name: str
+    options: Options = Field(default_factory=dict)
+
+
+BASE = ("sample", "scale", "blend", "uniform")
+"""Methods that give every owner one share, for all steps."""
+
+STEERED = ("asc", "azb", "azb_prop", "azb_weak")
+"""Methods whose shares follow released losses."""
+
+VOTING = ("ipate_upsample", "ipate_weight")
+"""Methods that train teachers, which vote."""
+
+
+class SteeringConfig(Section):
+    """How released losses steer the shares of owners; see `inosgm.methods.asc`.
+
+    Attributes:
+        every: Steps between releases of the owners' mean losses; a fiftieth of the plan if not given.
+        loss_bound: What losses are cut to (zeta).
+        temperature: How fast shares follow losses (eta).
+        noise_ratio: The noise multiplier of the losses, in multiples of that of a step; more, where they would cost
+            more than a fifth of an epsilon.
+    """
+
+    every: Count | None = None
+    loss_bound: Positive = 1.0
+    temperature: Positive = 1.0
+    noise_ratio: Positive = 25.0
+
+
+class RoundsConfig(Section):
+    """How thresholds are set, in how many rounds; see `inosgm.methods.pdp_sgd`.
+
+    Attributes:
+        count: How many rounds.
+        waste: How the two wastes of a threshold are weighed: with a fixed weight, or adaptively.
+        weight: The fixed weight of the first.
+        restart: Train a new model in each round, and average what they say.
+    """
+
+    count: Count = 1
+    waste: Literal["fixed", "adaptive"] = "fixed"
+    weight: Share = 0.7
+    restart: bool = False
+
+
+class TeachersConfig(Section):
+    """Who votes, and how often; see `inosgm.methods.ipate`. Both numbers decide how much noise there is for a vote.
+
+    Attributes:
+        count: How many teachers.
+        queries: About how many public records they vote.
+    """
+
+    count: Count
+    queries: Count
+
+
+class PlanConfig(Section):
+    """What the budgets buy; see `plan_sample`, `plan_scale`, `plan_blend` and `plan_uniform`, and the guide to methods.
+
+    Attributes:
+        method: How owners are told apart: by their rates, their sensitivities, both, or not at all; or one of the
+            methods of the neighbouring papers.
+        steps: How many steps.
+        expected_batch: Expected number of records in a batch.
+        clip_norm: Mean sensitivity of a record.
+        weight: For a blend: 1 is sample, 0 is scale.
+        accountant: Exact, or as in the papers.
+        sampling: For asc and azb: each record tosses its coin, or batches of fixed sizes, without replacement, which is
+            another unit of privacy.
+        steering: For asc and azb: how shares follow losses.
+        rounds: For thresholds.
+        lasting: For individual, whose batches hold every record that has not left: the share of the steps that records
+            last if they contribute their clip norm to each; 0.8 if not given. See `plan_individual`.
+        leave_out: So many of the strictest budgets take no part.
+        lower: Everyone lowers its budget by this share of what lies between it and the strictest.
+        undersample: This share of the records of owners that grant more than the mean takes no part in a batch.
+        teachers: For ipate_upsample and ipate_weight, whose teachers and student make the steps, without noise; other
+            methods have none, so that a comparison can have one section for all.
+    """
+
+    method: Literal[
+        "sample",
+        "scale",
+        "blend",
+        "uniform",
+        "asc",
+        "azb",
+        "azb_prop",
+        "azb_weak",
+        "thresholds",
+        "in_turn",
+        "individual",
+        "ipate_upsample",
+        "ipate_weight",
+    ]
+    steps: Count
+    expected_batch: Positive
+    clip_norm: Positive
+    weight: Annotated[Share | None, Field(validate_default=True)] = None
+    accountant: Literal["pld", "rdp"] = "pld"
+    sampling: Literal["poisson", "without_replacement"] = "poisson"
+    steering: SteeringConfig | None = None
+    rounds: RoundsConfig | None = None
+    lasting: Annotated[float, Field(gt=0, le=1)] | None = None
+    leave_out: Count | None = None
+    lower: Share | None = None
+    undersample: Annotated[float, Field(ge=0, lt=1)] | None = None
+    teachers: TeachersConfig | None = None
+
+    @property
+    def by_votes(self) -> bool:
+        """Whether teachers vote, and a student learns from that."""
+        return self.method in VOTING
+
+    @field_validator("weight")
+    @classmethod
+    def _of_a_blend(cls, weight: float | None, info: Any) -> float | None:
+        if "method" in info.data and (info.data["method"] == "blend") != (weight is not None):
+            raise ValueError("must be given for the method blend, and only for that")
+        return weight
+
+    @field_validator("sampling", "rounds", "leave_out", "lower", "undersample")
+    @classmethod
+    def _of_the_method(cls, value: Any, info: Any) -> Any:
+        taken = TAKEN_BY[info.field_name]
+        if value not in (None, "poisson") and info.data.get("method", taken[0]) not in taken:
+            raise ValueError(f"goes with the method {', '.join(taken)}, got {info.data['method']}")
+        return value
+
+
+TAKEN_BY: dict[str, tuple[str, ...]] = {
+    "sampling": STEERED,
+    "rounds": ("thresholds",),
+    "leave_out": BASE,
+    "lower": ("sample", "scale", "blend"),
+    "undersample": BASE,
+}
+"""Which methods take which keys; steering, lasting and teachers may stand in any file, for methods that ask them."""
+
+
+class LossConfig(Section):
+    """What is made small.
+
+    Attributes:
+        name: A class of `torch.nn`, or "package.module:Class" of your own, which gives one number per record.
+        options: What it takes.
+    """
+
+    name: str = "CrossEntropyLoss"
+    options: Options = Field(default_factory=dict)
+
+
+class OptimizerConfig(Section):
+    """Which optimizer.
+
+    Attributes:
+        name: A class of `torch.optim`, or "package.module:Class" of your own.
+        lr: The learning rate.
+        options: What else it takes.
+    """
+
+    name: str
+    lr: Positive
+    options: Options = Field(default_factory=dict)
+
+
+class ScheduleConfig(Section):
+    """Which learning-rate schedule, counted in steps.
+
+    Attributes:
+        name: A class of `torch.optim.lr_scheduler`, or "package.module:function" of your own, given the optimizer.
+        options: What else it takes.
+    """
+
+    name: str
+    options: Options = Field(default_factory=dict)
+
+
+class FitConfig(Section):
+    """How training goes; none of it changes the guarantee.
+
+    Attributes:
+        max_physical_batch: The most records that are in memory at once.
+        autocast: The precision of the forward pass.
+        device: Where the model is.
+        evaluate_every: Steps between evaluations; a tenth of the plan if not given.
+        checkpoint_every: Steps between checkpoints; a twentieth of the plan if not given.
+        diagnostics: Also log how owners' gradients disagree.
+        fix: Replace modules that mix records.
+    """
+
+    max_physical_batch: Count | None = None
+    autocast: Literal["bfloat16", "float16"] | None = None
+    device: str = "cpu"
+    evaluate_every: Count | None = None
+    checkpoint_every: Count | None = None
+    diagnostics: bool = False
+    fix: bool = False

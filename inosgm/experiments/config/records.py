@@ -1,0 +1,129 @@
+"""Which records, and whose they are."""
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, BeforeValidator, Discriminator, Field, Tag, field_validator, model_validator
+
+from inosgm.datasets.loading import NAMES
+from inosgm.datasets.rules import Split
+from inosgm.datasets.settings import SETTINGS
+from inosgm.experiments.config.section import Count, Delta, Epsilon, Positive, Section
+
+
+class DataConfig(Section):
+    """Which records.
+
+    Attributes:
+        name: A data set of `inosgm.datasets.load`, or "package.module:function" of your own, which is given `root`
+            and returns an `inosgm.datasets.Dataset`.
+        root: The data directory; what INOSGM_DATA says if not given.
+        subset: Train on so many of its training records, drawn at random; all if not given.
+        public: Take so many of its held-out records away, the same ones for every seed: their inputs are public and
+            nobody looks at their classes. IPATE labels them; other methods are then evaluated on the same records.
+    """
+
+    name: str
+    root: str | None = None
+    subset: Count | None = None
+    public: Count | None = None
+
+    @field_validator("name")
+    @classmethod
+    def _known(cls, name: str) -> str:
+        if name not in NAMES and ":" not in name:
+            known = ", ".join(sorted(NAMES))
+            raise ValueError(f"must be one of {known}, openml:NAME, or package.module:function, got {name!r}")
+        return name
+
+
+class SettingOwners(Section):
+    """Owners as a setting of the papers has them.
+
+    Attributes:
+        setting: Its name in `inosgm.datasets.settings`.
+    """
+
+    setting: str
+
+    @field_validator("setting")
+    @classmethod
+    def _known(cls, name: str) -> str:
+        if name not in SETTINGS:
+            raise ValueError(f"must be one of {', '.join(SETTINGS)}, got {name!r}")
+        return name
+
+
+class ClassOwners(Section):
+    """One owner for each class, who is called like the class.
+
+    Attributes:
+        by: "class".
+        epsilon: What they grant: a mapping from class to number, a list in the order of the classes, one number.
+        delta: One for all.
+    """
+
+    by: Literal["class"]
+    epsilon: Epsilon
+    delta: Delta
+
+
+class FileOwners(Section):
+    """Owners from a CSV file with a column `owner` and a row for each training record, in their order.
+
+    Attributes:
+        csv: The file.
+        held_out: A file with the owner of each held-out record; they are looked at by class if not given.
+        epsilon: What owners grant: a mapping, one number, or the column `epsilon` of the file if not given.
+        delta: One for all, or the column `delta` of the file if not given.
+    """
+
+    csv: str
+    held_out: str | None = None
+    epsilon: Epsilon | None = None
+    delta: Delta | None = None
+
+
+class SplitOwners(Section):
+    """Owners 0, 1, ... who hold fractions of the training records, drawn at random.
+
+    Attributes:
+        fractions: They sum to 1.
+        epsilon: What each owner grants, in the same order.
+        delta: One for all.
+    """
+
+    fractions: Annotated[tuple[Positive, ...], Field(strict=False)]
+    epsilon: Annotated[tuple[Positive, ...], Field(strict=False)]
+    delta: Delta
+
+    @model_validator(mode="after")
+    def _whole(self) -> Self:
+        Split(self.fractions, self.epsilon)
+        return self
+
+
+OWNER_FORMS = ("setting", "by", "csv", "fractions")
+
+
+def _form_of_owners(value: Any) -> str | None:
+    keys = value if isinstance(value, Mapping) else type(value).model_fields if isinstance(value, BaseModel) else ()
+    forms = [form for form in OWNER_FORMS if form in keys]
+    return forms[0] if len(forms) == 1 else None
+
+
+def _one_form(value: Any) -> Any:
+    if _form_of_owners(value) is None:
+        got = (", ".join(map(str, value)) or "no keys") if isinstance(value, Mapping) else repr(value)
+        raise ValueError(f"must be a mapping with exactly one of the keys {', '.join(OWNER_FORMS)}, got {got}")
+    return value
+
+
+OwnersConfig = Annotated[
+    Annotated[SettingOwners, Tag("setting")]
+    | Annotated[ClassOwners, Tag("by")]
+    | Annotated[FileOwners, Tag("csv")]
+    | Annotated[SplitOwners, Tag("fractions")],
+    Discriminator(_form_of_owners),
+    BeforeValidator(_one_form),
+]

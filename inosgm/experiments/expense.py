@@ -1,0 +1,199 @@
+"""What many runs cost every owner, all together, before any of them begins."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from inosgm._internal.text import MOST, columns
+from inosgm.accounting import ACCOUNTANTS, Accountant, Segment
+from inosgm.accounting.batched_epsilon import epsilon_of_rows
+from inosgm.accounting.units import ADD_REMOVE, UNITS, name_in, other_unit
+from inosgm.ledger.cost import Cost
+from inosgm.ledger.ledger import Ledger
+from inosgm.ledger.refusals import BudgetExceeded
+from inosgm.owners import Label, Owners
+
+BROKEN = 1.002
+"""From which multiple of what an owner granted on a budget is called broken: of very many owners epsilons are read off
+tables, which may be 0.1 % above them."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Expense:
+    """What runs of one unit of privacy cost every owner.
+
+    Attributes:
+        labels: The owners.
+        granted: The epsilon that each grants to one run.
+        one: The epsilon of one run; of the dearest, if they differ.
+        together: The epsilon of all runs, composed.
+        runs: How many.
+        unit: What the epsilons are about, of `inosgm.accounting.units`.
+    """
+
+    labels: tuple[Label, ...]
+    granted: np.ndarray
+    one: np.ndarray
+    together: np.ndarray
+    runs: int
+    unit: str = ADD_REMOVE
+
+    @property
+    def heads(self) -> tuple[str, str]:
+        """What the columns of one run and of all runs are called."""
+        unit = "" if self.unit == ADD_REMOVE else f" ({self.unit})"
+        return f"one run{unit}", f"all {self.runs} runs{unit}"
+
+    @property
+    def kept(self) -> bool:
+        """Whether no run costs anybody more than it grants."""
+        return bool((self.one <= self.granted * BROKEN).all())
+
+    def by_owner(self) -> dict[Label, tuple[float, float, float]]:
+        """Return what each owner grants to one run, what one run costs it, and what all cost it together."""
+        columns = (column.tolist() for column in (self.granted, self.one, self.together))
+        return dict(zip(self.labels, zip(*columns, strict=True), strict=True))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it for JSON."""
+        names = ("granted", "one_run", "together")
+        rows = [
+            {"owner": label, **dict(zip(names, numbers, strict=True))} for label, numbers in self.by_owner().items()
+        ]
+        return {"runs": self.runs, "unit": self.unit, "owners": rows}
+
+    def table(self) -> str:
+        """Return a table for people; of very many owners those that pay most."""
+        dearest = np.argsort(-self.together, kind="stable")[:MOST]
+        numbers = (self.granted, self.one, self.together)
+        rows = [
+            [str(self.labels[owner]), *(f"{column[owner]:.4g}" for column in numbers)] for owner in np.sort(dearest)
+        ]
+        lines = columns(["owner", "epsilon granted", *self.heads], rows)
+        hidden = len(self.labels) - MOST
+        lines += [f"({hidden} owners that pay less are not shown)"] * (hidden > 0)
+        lines += [f"{self.unit}: epsilons are {UNITS[self.unit]}"] * (self.unit != ADD_REMOVE)
+        return "\n".join(lines)
+
+
+Costs = tuple[Cost, ...]
+"""What one run costs: one cost for every stage, and for what it releases beside."""
+
+
+def expenses(owners: Owners, counts: Mapping[Costs, int], accountant: Accountant) -> tuple[Expense, ...]:
+    """Say what runs cost every owner, each and together; those of another unit are not added to the others.
+
+    Args:
+        owners: Who grants what to one run.
+        counts: How many runs have which costs.
+        accountant: What composes them, or its sibling in their unit.
+
+    Returns:
+        One expense for every unit that runs are in.
+
+    Raises:
+        ValueError: for a cost of somebody who is no owner, and for a run whose costs are in several units.
+
+    >>> from inosgm.accounting import RDP
+    >>> owners = Owners(of_record=["a", "b"], epsilon={"a": 1.0, "b": 4.0}, delta=1e-5)
+    >>> run = Cost(labels=("a", "b"), sample_rates=[0.1, 0.1], noise_multipliers=[10, 2], steps=100)
+    >>> print(expenses(owners, {(run,): 16}, RDP())[0].table())
+    owner  epsilon granted  one run  all 16 runs
+    a                    1   0.3834        1.707
+    b                    4    2.581         11.8
+    """
+    units: dict[str, dict[Costs, int]] = {}
+    for costs, count in counts.items():
+        unit, *others = {cost.unit for cost in costs}
+        if others:
+            raise ValueError(f"the costs of a run must be in one unit, got {other_unit(unit, others[0])}")
+        units.setdefault(unit, {})[costs] = count
+    found = []
+    for unit, some in units.items():
+        chosen = accountant if accountant.unit == unit else ACCOUNTANTS[name_in(unit, accountant.name)]
+        found.append(_expense(owners, some, chosen, unit))
+    return tuple(found)
+
+
+def _expense(owners: Owners, counts: Mapping[Costs, int], accountant: Accountant, unit: str) -> Expense:
+    runs = [[_segment(owners, cost, 1) for cost in costs] for costs in counts]
+    every = [_segment(owners, cost, count) for costs, count in counts.items() for cost in costs]
+    each = [epsilon_of_rows(segments, owners.delta, accountant) for segments in runs]
+    return Expense(
+        labels=owners.labels,
+        granted=owners.epsilon,
+        one=np.max(each, axis=0),
+        together=epsilon_of_rows(every, owners.delta, accountant),
+        runs=sum(counts.values()),
+        unit=unit,
+    )
+
+
+def counted(costs: Iterable[Costs]) -> dict[Costs, int]:
+    """Count runs of equal costs; which job they belong to does not matter."""
+    first: dict[object, Costs] = {}
+    counts: dict[Costs, int] = {}
+    for run in costs:
+        same = first.setdefault(tuple(map(_key, run)), run)
+        counts[same] = counts.get(same, 0) + 1
+    return counts
+
+
+def _key(cost: Cost) -> object:
+    arrays = (cost.sample_rates, cost.noise_multipliers)
+    return cost.labels, cost.unit, cost.steps, *((array.shape, array.tobytes()) for array in arrays)
+
+
+def require_affordable(ledger: Ledger, costs: Sequence[Costs]) -> None:
+    """Raise unless a ledger can pay for all jobs that it was not charged for before; nothing is charged.
+
+    Args:
+        ledger: Who pays.
+        costs: Those of each job.
+
+    Raises:
+        BudgetExceeded: with a note that says how many of the jobs it can pay for.
+        ValueError: for costs in another unit than that of the ledger.
+    """
+    charged = Counter(job for job, _ in {(charge.fingerprint, charge.job) for charge in ledger.history()})
+    rest = [run[charged[run[0].job] :] for run in costs]  # they are charged in their order
+    left = [run for run in rest if run]
+
+    def refusal(jobs: int) -> BudgetExceeded | None:
+        trial = ledger.rehearsal()
+        try:
+            for kind, (run, count) in enumerate(counted(left[:jobs]).items()):
+                every = (cost.at(0, cost.steps * count) for cost in run)
+                trial.charge(*(replace(cost, job=f"{kind}/{place}") for place, cost in enumerate(every)))
+        except BudgetExceeded as error:
+            return error
+        return None
+
+    error = refusal(len(left))
+    if error is None:
+        return
+    fits, too_many = 0, len(left)
+    while too_many - fits > 1:
+        middle = (fits + too_many) // 2
+        fits, too_many = (middle, too_many) if refusal(middle) is None else (fits, middle)
+    error.add_note(
+        f"the ledger can pay for {fits} of the {len(left)} runs that it was not charged for yet: ask for fewer runs, "
+        "let each ask for less (a smaller epsilon in the configuration), or grant more in the ledger"
+    )
+    raise error
+
+
+def _segment(owners: Owners, cost: Cost, count: int) -> Segment:
+    """Return what some runs do to the records of every owner."""
+    place = {label: index for index, label in enumerate(owners.labels)}
+    unknown = [label for label in cost.labels if label not in place]
+    if unknown:
+        raise ValueError(f"costs must be those of the owners, got one of {unknown[0]!r}")
+    where = [place[label] for label in cost.labels]
+    shape = (len(place), *cost.sample_rates.shape[1:])
+    rates, multipliers = np.zeros(shape), np.ones(shape)
+    rates[where], multipliers[where] = cost.sample_rates, cost.noise_multipliers
+    return Segment(rates, multipliers, np.full(len(place), cost.steps * count))

@@ -1,0 +1,156 @@
+"""Training as a job: a function of a configuration, an index, and what was read from files."""
+
+import json
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from inosgm.experiments import parts, plans
+from inosgm.experiments.attempts import PAUSE, AttemptRun, threads
+from inosgm.experiments.building import Training, assembled, require_diagnosable
+from inosgm.experiments.code import code_version, require_code
+from inosgm.experiments.config import TrainingConfig
+from inosgm.experiments.directory import located
+from inosgm.experiments.ipate import TEACHER, School
+from inosgm.experiments.source import Source
+from inosgm.experiments.training import fitted
+from inosgm.jobs import Attempt, JobSpec, Result, Stopped
+from inosgm.ledger.cost import Cost, LedgerHook
+from inosgm.owners import Owners
+from inosgm.planning.sequence import Course
+from inosgm.training.curve import LearningCurve
+from inosgm.training.predictions import as_numpy
+
+KIND = "train"
+
+
+def spec_of(config: TrainingConfig, index: int, *, data_fingerprint: str) -> JobSpec:
+    """Return the job of training a configuration with the seed that belongs to an index.
+
+    It holds no key, no run, no ledger, and no data directory: the fingerprint stands for the data.
+    """
+    return JobSpec(
+        kind=KIND,
+        configuration=described(config),
+        data_fingerprint=data_fingerprint,
+        code_version=code_version(config),
+        index=index,
+    )
+
+
+def described(config: TrainingConfig) -> dict[str, Any]:
+    """Return what a job says about its configuration."""
+    whole = located(config)
+    whole = whole.model_copy(update={"data": whole.data.model_copy(update={"root": None})})
+    return whole.model_dump(exclude={"key", "run", "ledger"})
+
+
+def config_of(spec: JobSpec) -> TrainingConfig:
+    """Return the configuration of a job, with the seed of its own."""
+    return TrainingConfig.from_dict({**spec.configuration, "seed": spec.seed}, source=f"job {spec.id}")
+
+
+class TrainingTask:
+    """Trains models: each a function of its spec and its key, bit for bit, however often it was stopped.
+
+    The result of a job has the values `curve` (as `LearningCurve.to_json`), `evaluation`, `steps`, `accountant`,
+    `owners` (what each granted and has spent) and `log` (the public rows of the log), and the parameters of the model
+    as arrays. Private rows of the log are not kept.
+
+    Args:
+        source: What the configurations of the jobs read from files.
+    """
+
+    def __init__(self, source: Source) -> None:
+        self._source, self._outline = source, source.outline()
+        self._courses: dict[Any, Course] = {}
+        self._school = School(source)
+
+    def owners(self, spec: JobSpec) -> Owners:
+        """Return the owners of the records that a job trains on."""
+        return parts.prepared(config_of(spec), self._outline).owners
+
+    def cost(self, spec: JobSpec) -> tuple[Cost, ...]:
+        """Return what a job asks of the owners: all steps of its plan; nothing for a teacher, who releases nothing.
+
+        Raises:
+            ValueError: for a job that cannot be trained with the records that its seed chooses.
+        """
+        if spec.kind == TEACHER:
+            return ()
+        config = config_of(spec)
+        chosen = parts.prepared(config, self._outline)
+        course = self._course(config, chosen.owners)
+        require_diagnosable(config, course.first, chosen.groups)
+        return course.costs(job=spec.id, note=f"{spec.kind}, index {spec.index}")
+
+    def before(self, spec: JobSpec) -> Sequence[JobSpec]:
+        """Return the jobs that a training run builds on: the teachers of a student of IPATE, if it is one."""
+        return self._school.teachers(spec) if config_of(spec).plan.by_votes else ()
+
+    def check(self, spec: JobSpec, *, on_cpu: bool = False) -> None:
+        """Raise for a job that cannot be trained, as far as can be said before anything is charged.
+
+        Args:
+            spec: The job.
+            on_cpu: Try it on the CPU: what trains may have another device than what asks.
+
+        Raises:
+            ValueError: for what is wrong with it; what the model and the loss raise is left as it is.
+        """
+        config = _tried(config_of(spec), on_cpu=on_cpu)
+        if config.plan.by_votes:
+            self._school.check(config)
+        else:
+            self._training(config).check()
+
+    def run(self, spec: JobSpec, attempt: Attempt, *, watch: Callable[[LearningCurve], None] | None = None) -> Result:
+        """Train, or go on with it, and say what came out.
+
+        Args:
+            spec: What to train.
+            attempt: Where it is saved, and who says when to stop.
+            watch: Is given the learning curve after every evaluation, when what came to it is in the store: no other
+                attempt computes what was seen again.
+
+        Raises:
+            Stopped: if it was asked to, with a checkpoint to go on from.
+            RuntimeError: where the code is not that of the spec.
+        """
+        config = config_of(spec)
+        require_code(spec, config)
+        if spec.kind == TEACHER:
+            return self._school.teach(spec, attempt)
+        if config.plan.by_votes:
+            return self._school.study(spec, config, attempt, watch)
+        training = self._training(config, attempt.key, attempt.ledger)
+        pause = PAUSE if training.config.training.checkpoint_every is None else 0.0
+        with threads(), AttemptRun.of(attempt, pause) as run:
+            found = fitted(training, run=run, watch=watch, stop=attempt.stopping)
+            if found.steps_done < self._course(config, training.owners).steps:  # of all stages
+                raise Stopped
+            rows = [json.loads(line) for line in (run.path / "log.jsonl").read_bytes().splitlines()]
+        return Result(
+            values={**found.to_dict(), "curve": json.loads(found.curve.to_json()), "log": rows},
+            arrays={name: as_numpy(value) for name, value in training.trainer.model.state_dict().items()},
+        )
+
+    def _training(self, config: TrainingConfig, key: int | None = None, ledger: LedgerHook | None = None) -> Training:
+        """Make all that is trained."""
+        chosen = parts.prepared(config, self._source)
+        return assembled(config, chosen, self._course(config, chosen.owners), key=key, ledger=ledger)
+
+    def _course(self, config: TrainingConfig, owners: Owners) -> Course:
+        """Plan; owners and wishes that are the same get the plans that were made for them."""
+        numbers = (owners.sizes.tobytes(), owners.epsilon.tobytes(), owners.delta.tobytes())
+        wish = (owners.labels, numbers, config.plan)
+        if wish not in self._courses:
+            self._courses[wish] = plans.planned(config, owners, None)
+        return self._courses[wish]
+
+
+def _tried(config: TrainingConfig, *, on_cpu: bool) -> TrainingConfig:
+    """Return a configuration as it is tried before anything is charged."""
+    if not on_cpu:
+        return config
+    parts.device_of(config)  # must be a device, whether or not there is one here
+    return config.changed({"training.device": "cpu"})

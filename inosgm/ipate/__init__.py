@@ -1,7 +1,0 @@
-"""IPATE: teachers that learn without noise, whose noisy votes label public records for a student."""
-
-from inosgm.ipate.partition import ids_of, lessons
-from inosgm.ipate.teachers import Teachers, upsampled_teachers, weighted_teachers
-from inosgm.ipate.votes import NoisyVotes
-
-__all__ = ["NoisyVotes", "Teachers", "ids_of", "lessons", "upsampled_teachers", "weighted_teachers"]

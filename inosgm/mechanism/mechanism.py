@@ -1,0 +1,445 @@
+"""INO-SGM: THE place where a private value is made."""
+
+import secrets
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, final
+
+import array_api_compat
+import numpy as np
+
+from inosgm._internal import validate as _validate
+from inosgm._internal.once import StepCount, Uncopied
+from inosgm._internal.records import form_of, gather, records_in
+from inosgm._internal.trees import require_floating, tree_digest
+from inosgm._internal.validate import Array
+from inosgm.accounting.units import ADD_REMOVE
+from inosgm.ledger.cost import BindingLedger, Cost, LedgerHook, UndoingLedger
+from inosgm.ledger.refusals import BudgetExceeded
+from inosgm.mechanism.clipping import Clipping, ScaleClipped
+from inosgm.mechanism.contributions import Contributions, as_contributions
+from inosgm.mechanism.hashed_sampling import Sampler
+from inosgm.mechanism.noise import add_gaussian, name_of_noise, streams
+from inosgm.mechanism.orders import Descending, Order
+from inosgm.mechanism.sampling import FixedSizeSampler, PoissonSampler
+from inosgm.mechanism.tails import NoTail, Tail
+from inosgm.mechanism.weights import checked_scores, weigh
+from inosgm.methods.individual import Filter
+from inosgm.owners import Owners, _index_labels
+from inosgm.planning.planners import Plan
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Release:
+    """A private value: the noisy sum of one step (float64 from arrays), and what it cost each owner.
+
+    Where records pay for themselves the cost is that of all steps, of which any may use it up.
+    """
+
+    value: Any
+    step: int
+    cost: Cost
+
+
+class INOSGM(Uncopied, ABC):
+    """The Individualized Noisy Ordered Sampled Gaussian Mechanism: weighted noisy sums with per-owner privacy.
+
+    A subclass says what a record contributes and how important it is, with two methods; `release` does the rest.
+
+    **Guarantee.** The releases of one mechanism are, for any record of owner n added to or removed from the data,
+    a composition of sampled Gaussian mechanisms with the plan's sample rate q_n and noise multiplier
+    noise_scale / C_n (Thm 3.4 of the INO-SGD paper); `Plan` says what menus and batches without replacement change. It
+    assumes that contributions and scores of a record depend on that record, on public things and on what was released
+    before, never on who else is in the batch
+    (`inosgm.certify(mechanism, data)` looks for violations), that owner labels and sizes are public, and
+    real-number arithmetic (LIMITATIONS.md).
+
+    Args:
+        plan: The public numbers: rates, sensitivities, noise scale, steps.
+        owners: Owners, or the label of each record's owner as the plan names it (0, 1, ... if it names none).
+        tail: What part of an ordered batch is given up; by default nothing, the plain sampled Gaussian.
+        order: What counts as important.
+        clipping: How a weighted record is bounded: ScaleClipped() or ClipToShare().
+        key: None takes coins and noise from the operating system. Every step then has one value: the mechanism releases
+            only in the process that made it, it cannot be copied, and a ledger refuses to charge a step of it a second
+            time. A whole number makes both a function of
+            (key, step): reproducible, and not private against whoever knows the key. Never use one key on two
+            data sets: the difference of the releases cancels the noise. With a ledger, a retry is charged once, and
+            repeats bit for bit or is refused: the ledger remembers, by a digest under the key, the sum that the
+            noise of each step was added to.
+        ledger: Is told every cost before its value exists, and may refuse it.
+        charge_steps: How many steps a charge pays for, up to the next multiple of it. 1 pays for every release by
+            itself; plan.steps pays for the whole plan with the first release, in one row of the ledger, which long
+            runs should do.
+        note: What the ledger says about it, for people.
+
+    Raises:
+        ValueError: for owners that the plan does not know.
+
+    >>> class Total(INOSGM):
+    ...     def contributions(self, batch):
+    ...         return batch
+    ...     def scores(self, batch):
+    ...         return batch[:, 0]
+    >>> plan = Plan(sample_rates=[1, 1], sensitivities=[1, 3], sizes=[1, 2], noise_scale=0.1, steps=1)
+    >>> mechanism = Total(plan, owners=[0, 1, 1], key=1)
+    >>> mechanism.release(np.array([[1.0], [2.0], [3.0]])).value.round(1)
+    array([6.1])
+    """
+
+    _sizes_vary: bool = False
+    """Whether owners may have other numbers of records than the plan says: where who takes part is drawn anew."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        owners: Owners | Sequence[str | int] | np.ndarray,
+        *,
+        tail: Tail = NoTail(),
+        order: Order = Descending(),
+        clipping: Clipping = ScaleClipped(),
+        key: int | None = None,
+        ledger: LedgerHook | None = None,
+        charge_steps: int = 1,
+        note: str = "",
+    ) -> None:
+        _validate.instance("plan", plan, Plan, "make one with Plan(sample_rates=..., ...)")
+        _validate.instance("tail", tail, Tail, "take one such as LinearTail(plan.tail_length(0.4)), or TableTail.of")
+        _validate.instance("order", order, Order, "take one such as Descending()")
+        _validate.instance("clipping", clipping, Clipping, "take ScaleClipped() or ClipToShare()")
+        self._tail, self._order, self._clipping = tail, order, clipping
+        self._owners = _owner_indices(plan, owners, sizes_vary=self._sizes_vary)
+        if ledger is not None and not callable(getattr(ledger, "charge", None)):
+            raise TypeError(f"ledger must be a Ledger, got {ledger!r}: open a file with Ledger(path)")
+        self._ledger, self._note = ledger, note
+        self._charge_steps = _validate.count("charge_steps", charge_steps, least=1)
+        self._lock = threading.Lock()
+        self._follow(plan, None if key is None else _validate.count("key", key))
+        self._probed: Any = None
+        self._known_order: int | None = None
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if cls.release is not INOSGM.release:
+            raise TypeError(
+                f"{cls.__name__} must not override release: it is the one place where values become private"
+            )
+
+    def _follow(self, plan: Plan, key: int | None, released: int = 0) -> None:
+        """Follow a plan from one of its steps on, with coins and noise of a key."""
+        with self._lock:  # no release in another thread is charged by one plan and drawn by another
+            self._plan, self._key, self._count = plan, key, StepCount(released)
+            self._filter = Filter.of(plan, self._owners)
+            if self._filter is not None and type(self)._sum is not INOSGM._sum:
+                raise TypeError(
+                    f"{type(self).__name__} cannot let every record pay for itself: take another kind of plan"
+                )
+            job = secrets.token_hex(16) if key is None else name_of_noise(key)
+            self._cost = plan.cost(job=job, note=self._note, repeatable=key is not None)
+            self._turn(plan)
+
+    def _turn(self, now: Plan) -> None:
+        """Make the next steps with the shares of a plan that `turned` has returned: what was released chooses among
+        what is paid for."""
+        self._now, self._sampler = now, self._sampler_of(now)
+
+    def _sampler_of(self, plan: Plan) -> Sampler:
+        """Return what draws the batches of a plan."""
+        if plan.sampling == "without_replacement":
+            counts = np.floor(plan.sample_rates * plan.sizes * (1 + 1e-9))  # whole ones may be off by a rounding
+            return FixedSizeSampler(counts.astype(np.int64), self._owners)
+        return PoissonSampler(plan.sample_rates, self._owners)
+
+    @abstractmethod
+    def contributions(self, batch: Any) -> Array | Contributions:
+        """Return what each record of the batch adds to the sum: an array of one row per record, or Contributions.
+
+        The batch holds the sampled records in the form of the data, and may hold none at all.
+        """
+
+    @abstractmethod
+    def scores(self, batch: Any) -> Array:
+        """Return how important each record of the batch is: one number per record."""
+
+    @property
+    def plan(self) -> Plan:
+        """The public numbers that this mechanism follows."""
+        return self._plan
+
+    @property
+    def released(self) -> int:
+        """How many steps of the plan have been released."""
+        return self._count.released
+
+    @property
+    def _released(self) -> int:
+        return self._count.released
+
+    @final
+    def release(self, data: Any) -> Release:
+        """Release the noisy weighted sum of the next step, charged to every owner before it exists.
+
+        Args:
+            data: All records: an array, a torch tensor, a pandas table, a list of records, or a tuple or dict of
+                equally long columns; as many records as there are owner entries.
+
+        Returns:
+            The noisy SUM; for a mean divide it by a public constant such as plan.expected_batch.
+
+        Raises:
+            RuntimeError: when all steps of the plan have been released, and without a key in another process than the
+                one that made the mechanism.
+            ValueError: for data of the wrong length and for contributions or scores of the wrong shape. Both come
+                before any coin is tossed or cost recorded.
+        """
+        self._require_here()  # before the lock, which nobody would ever let go of in a process that has forked off
+        with self._lock:
+            count = self._count
+            step = count.released
+            self._check(data)
+            if self._ledger is not None:
+                self._pay(self._ledger, step)
+            self._require_here()
+            count.released = step + 1  # whatever happens from here on, no other value is made of this step
+            coins, noise = streams(self._key, step)
+            total = self._sum(data, self._sampler.draw(coins), step)
+            require_floating(total)
+            self._require_here()  # contributions may have forked
+            if self._filter is not None:
+                self._filter.settle()
+            value = self._noisy(total, noise)
+            if self._key is not None and isinstance(self._ledger, BindingLedger):
+                self._ledger.bind(self._cost.job, step, tree_digest((total, value), self._key))
+            cost = self._cost if self._filter is not None else self._cost.at(step, 1)
+            return Release(value=value, step=step, cost=cost)
+
+    def _pay(self, ledger: LedgerHook, step: int) -> None:
+        """Pay for a step, unless that has been done; what was undone since is paid for anew.
+
+        With a key, `bind` refuses what was undone.
+        """
+        count = self._count
+        if self._key is None and step < count.charged and isinstance(ledger, UndoingLedger):
+            last = step if self._filter is None else self._plan.steps - 1  # any step may use up what pays for all
+            if not ledger.is_charged(self._cost.job, last):
+                count.charged, self._cost = step, self._cost.of_new_job()
+        if step >= count.charged:
+            self._charge(ledger, step)
+
+    def _charge(self, ledger: LedgerHook, step: int) -> None:
+        """Pay for the next steps."""
+        if self._filter is not None:  # one step may use up what pays for all
+            step, steps = 0, self._plan.steps
+        else:
+            steps = min(self._charge_steps - step % self._charge_steps, self._plan.steps - step)
+        try:
+            ledger.charge(self._cost.at(step, steps))
+            self._count.charged = step + steps
+        except BaseException as error:
+            if self._key is None:  # the charge may be written, and a ledger refuses it a second time
+                self._cost = self._cost.of_new_job()
+                if not isinstance(
+                    error, BudgetExceeded | ValueError | TypeError
+                ):  # which come before anything is written
+                    error.add_note(
+                        "(no value was released. If the charge was written before this, it stays charged; the next "
+                        "release is charged anew, under another job)"
+                    )
+            raise
+
+    def _require_here(self) -> None:
+        """Refuse to release without a key in a process that has forked off."""
+        if self._key is None:
+            self._count.require_here()
+
+    def _check(self, data: Any) -> None:
+        """Refuse what cannot be released while nothing has been drawn or charged."""
+        self._require_step_left()
+        if records_in(data) != self._owners.size:
+            raise ValueError(
+                f"data must hold one record per owner entry: got {records_in(data)} for {self._owners.size}"
+            )
+        form = form_of(data)
+        if form != self._probed:
+            self._probe(data)
+            self._probed = form
+
+    def _require_step_left(self) -> None:
+        if self._count.released >= self._plan.steps:
+            raise RuntimeError(f"all {self._plan.steps} steps of the plan are released: make a plan with more steps")
+
+    def _probe(self, data: Any) -> None:
+        """Try data of a new form, before anything is drawn or charged."""
+        try:
+            require_floating(self._sum(data, np.empty(0, dtype=np.int64), self._released))
+        except Exception as error:  # whatever the subclass raises
+            error.add_note("(raised for a batch of no records, which contributions and scores must take)")
+            raise
+
+    @np.errstate(all="ignore")  # a warning of numpy would tell everybody about a record
+    def _sum(self, data: Any, positions: np.ndarray, step: int) -> Any:
+        """Return the clipped, weighted sum of the records at the positions; not private."""
+        if self._filter is not None:
+            return self._filtered_sum(self._filter, data, positions, step)
+        contributions, scores = self._measured(data, positions, step)
+        return clipped_ordered_sum(
+            contributions,
+            scores,
+            self._now.sensitivities[self._owners[positions]],
+            positions,
+            **self._ways(positions, step),
+        )
+
+    def _filtered_sum(self, records: Filter, data: Any, positions: np.ndarray, step: int) -> Any:
+        """Return the sum of the records that have not left, and ask the filter for what they contribute."""
+        bounds = records.bounds()
+        positions = positions[bounds[positions] > 0]
+        contributions, scores = self._measured(data, positions, step)
+        total, lengths = realised_ordered_sum(
+            contributions,
+            scores,
+            bounds[positions],
+            positions,
+            least=records.least[positions],
+            **self._ways(positions, step),
+        )
+        records.ask(positions, lengths)
+        return total
+
+    def _ways(self, positions: np.ndarray, step: int) -> dict[str, Any]:
+        """Return how records are clipped, ordered and weighed."""
+        return {
+            "owners": self._now.step_cost[self._owners[positions]],
+            "tail": self._tail,
+            "order": self._order.at(step, self._order_secret()),
+            "clipping": self._clipping,
+        }
+
+    def _noisy(self, total: Any, noise: np.random.Generator) -> Any:
+        """Return the sum with the noise of the plan on every coordinate."""
+        return add_gaussian(total, self._plan.noise_scale, noise)
+
+    def _order_secret(self) -> int:
+        """Return what a random order is drawn with: a secret, unless nothing is released."""
+        if self._known_order is not None:
+            return self._known_order
+        return secrets.randbits(128) if self._key is None else self._key
+
+    @contextmanager
+    def _without_chance(self) -> Iterator[None]:
+        """Let sums be functions of the batch, for comparing two of them: one random order for both.
+
+        Nothing is released meanwhile, and coins and noise know nothing of it.
+        """
+        with self._lock:
+            try:
+                self._known_order = 0
+                yield
+            finally:
+                self._known_order = None
+
+    def _measured(self, data: Any, positions: np.ndarray, step: int) -> tuple[Contributions, Array]:
+        """Return the contributions and the scores of the records at the positions."""
+        batch = gather(data, positions)
+        return as_contributions(self.contributions(batch)), self.scores(batch)
+
+
+def clipped_ordered_sum(
+    contributions: Contributions,
+    scores: Array,
+    sensitivities: Array,
+    ids: Array,
+    *,
+    owners: Array,
+    tail: Tail,
+    order: Order,
+    clipping: Clipping,
+) -> Any:
+    """Clip, weigh and sum a batch: everything of a release but coins and noise. NOT PRIVATE.
+
+    Sensitivities and owners are numbers of a plan, ids are positions: these have been checked before.
+    """
+    xp, norms, scores, bounds, ids, owners = _paired(contributions, scores, sensitivities, ids, owners)
+    rho = weigh(xp, scores, bounds, tail, order, ids, owners)
+    return contributions.weighted_sum(clipping.factors(norms, bounds, rho))
+
+
+def realised_ordered_sum(
+    contributions: Contributions,
+    scores: Array,
+    bounds: Array,
+    ids: Array,
+    *,
+    least: Array,
+    owners: Array,
+    tail: Tail,
+    order: Order,
+    clipping: Clipping,
+) -> tuple[Any, np.ndarray]:
+    """Clip a batch, weigh it by the norms that clipping leaves, and sum it; also return these norms. NOT PRIVATE.
+
+    **Guarantee.** Adding or removing one record changes the sum by at most its own norm as returned, which is never
+    above its bound: Thm 3.4 of the INO-SGD paper with realised norms for sensitivities. The share rho_k l_k of the
+    norm would NOT bound it: a record of weight 0 still moves the weights of others.
+
+    Lengths below `least` are raised to it, so that rounding in sums of lengths never outweighs a record.
+    """
+    xp, norms, scores, bounds, ids, owners = _paired(contributions, scores, bounds, ids, owners)
+    factors = clipping.factors(norms, bounds, xp.ones_like(norms))
+    lengths = factors * xp.where(factors > 0, norms, xp.zeros_like(norms))
+    _, floor = _validate.floats("least", least, like=scores)
+    lengths = xp.where(lengths < floor, floor, xp.where(lengths > bounds, bounds, lengths))
+    rho = weigh(xp, scores, lengths, tail, order, ids, owners)
+    return contributions.weighted_sum(rho * factors), np.asarray(array_api_compat.to_device(lengths, "cpu"))
+
+
+def _paired(contributions: Contributions, scores: Array, bounds: Array, ids: Array, owners: Array) -> tuple[Array, ...]:
+    """Return namespace, norms, scores, bounds, ids and owners as arrays where the scores are."""
+    norms = contributions.norms()
+    xp, scores = checked_scores(scores)
+    if norms.shape != scores.shape or len(ids) != len(scores):
+        raise ValueError(
+            "contributions and scores must pair up: one of each for every record of a batch"  # whose size is private
+        )
+    (_, norms), (_, bounds), (_, owners) = (
+        _validate.floats(name, values, like=scores)
+        for name, values in (("norms", norms), ("sensitivities", bounds), ("owners", owners))
+    )
+    if not array_api_compat.is_numpy_array(scores):
+        ids = xp.asarray(ids, device=array_api_compat.device(scores))
+    return xp, norms, scores, bounds, ids, owners
+
+
+def _owner_indices(plan: Plan, owners: Owners | Sequence[str | int] | np.ndarray, *, sizes_vary: bool) -> np.ndarray:
+    """Translate owner labels into positions in the plan, and see that the plan is about these records."""
+    if isinstance(owners, Owners):
+        distinct, inverse = owners.labels, owners.of_record
+    else:
+        distinct, inverse = _index_labels("owners", owners)
+    position = {label: index for index, label in enumerate(plan.labels)}
+    unknown = [label for label in distinct if label not in position]
+    if unknown:
+        raise ValueError(
+            f"owners must be labels of the plan ({_validate.some(plan.labels)}), got {_validate.some(unknown)}"
+        )
+    places = np.array([position[label] for label in distinct], dtype=np.int64)
+    if not sizes_vary:
+        require_sizes(plan, np.bincount(places[inverse], minlength=plan.sizes.size))
+    return np.asarray(places[inverse])
+
+
+def require_sizes(plan: Plan, counts: np.ndarray) -> None:
+    """Raise unless owners have the records that a plan says, but for one: neighbouring data follow the same plan.
+
+    Where a record is replaced, neighbours have the same sizes.
+    """
+    missing = plan.sizes - counts
+    if np.abs(missing).sum() > (plan.unit == ADD_REMOVE):
+        worst = int(np.argmax(np.abs(missing)))
+        raise ValueError(
+            f"owners must be those of the plan: it has {plan.sizes[worst]} records of {plan.labels[worst]!r}, "
+            f"owners has {counts[worst]}"
+        )

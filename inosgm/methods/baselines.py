@@ -1,0 +1,237 @@
+"""Simple ways to serve owners with different budgets, to compare with: they spend less than the owners grant."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from inosgm._internal import validate as _validate
+from inosgm.accounting import Accountant, Segment
+from inosgm.owners import Owners
+from inosgm.planning.calibration import Shares, Wish, blend_shares, uniform_shares
+from inosgm.planning.plan import Plan
+from inosgm.planning.plan_file import Method
+from inosgm.planning.planners import wish_of
+
+
+def plan_left_out(
+    owners: Owners,
+    *,
+    strictest: int,
+    steps: int,
+    expected_batch: float,
+    clip_norm: float,
+    method: Method = "uniform",
+    weight: float | None = None,
+    accountant: Accountant | None = None,
+    past: Sequence[Segment] = (),
+) -> Plan:
+    """Plan without the owners whose budgets are strictest (IDP-SGD, App. E.1); they have a rate of 0.
+
+    **Guarantee.** Who is left out spends nothing; the others at most what they grant, as with `method`. Who is left
+    out follows from the budgets, which are public.
+
+    Args:
+        owners: Who grants what; see Owners.
+        strictest: How many of the distinct epsilons, from the least on, are left out.
+        steps: How many releases there will be.
+        expected_batch: Expected number of records in a batch, at most the records of those who take part.
+        clip_norm: As in the plan of the method.
+        method: How those who take part are planned for: "uniform" (with the least epsilon among them, as the paper
+            does), "sample", "scale" or "blend".
+        weight: Of a blend, and of nothing else.
+        accountant: PLD() if not given.
+        past: What was done to the owners' records before, which counts.
+
+    Raises:
+        ValueError: naming the argument that cannot be, or the owner whose budget does not fit.
+
+    >>> owners = Owners(of_record=list("aabbcc") * 100, epsilon={"a": 1.0, "b": 2.0, "c": 3.0}, delta=1e-5)
+    >>> plan = plan_left_out(owners, strictest=1, steps=100, expected_batch=40, clip_norm=1.0)
+    >>> plan.sample_rates, plan.spent().round(2)
+    (array([0. , 0.1, 0.1]), array([0., 2., 2.]))
+    """
+    wish = wish_of(owners, steps, expected_batch, clip_norm, accountant, past)
+    levels = np.unique(wish.epsilon)
+    strictest = _validate.count("strictest", strictest)
+    if strictest >= levels.size:
+        raise ValueError(
+            f"strictest must be below the number of different budgets, {levels.size}, got {strictest}: nobody would be "
+            "left (leave-out needs owners that grant different epsilons)"
+        )
+    rows = np.flatnonzero(wish.epsilon >= levels[strictest])
+    shares = _shares(wish.some(rows), method, weight)
+    return Plan.with_shares(wish, _among(shares, rows, wish.epsilon.size, wish.clip_norm), owners=owners)
+
+
+def plan_in_turn(
+    owners: Owners,
+    *,
+    steps: int,
+    expected_batch: float,
+    clip_norm: float,
+    accountant: Accountant | None = None,
+    past: Sequence[Segment] = (),
+) -> tuple[Plan, ...]:
+    """Plan stages in which the owners of one budget after another are alone, the strictest first (IDP-SGD, App. E.2).
+
+    The paper found this order the better one. Steps are shared out in proportion to records. A stage whose owners have
+    fewer records than the expected batch uses all of them in every step.
+
+    **Guarantee.** Every owner spends at most what it grants, all of it in its own stage, at its delta, for one of its
+    records added or removed.
+
+    Args:
+        owners: Who grants what; see Owners.
+        steps: How many releases there will be in all stages together, at least one for each budget.
+        expected_batch: Expected number of records in a batch, at most.
+        clip_norm: The sensitivity of every owner.
+        accountant: PLD() if not given.
+        past: What was done to the owners' records before, which counts.
+
+    Returns:
+        One plan for each distinct (epsilon, delta); in each, all others have a rate of 0.
+
+    Raises:
+        ValueError: naming the argument that cannot be, or the owner whose budget does not fit.
+
+    >>> owners = Owners(of_record=list("aab") * 100, epsilon={"a": 2.0, "b": 1.0}, delta=1e-5)
+    >>> plans = plan_in_turn(owners, steps=30, expected_batch=40, clip_norm=1.0)
+    >>> [(plan.steps, plan.sample_rates.tolist(), plan.spent().round(2).tolist()) for plan in plans]
+    [(10, [0.0, 0.4], [0.0, 1.0]), (20, [0.2, 0.0], [2.0, 1.0])]
+    """
+    wish = wish_of(owners, steps, expected_batch, clip_norm, accountant, past)
+    stages = [np.flatnonzero(owners.budget_of_owner == level) for level in range(len(owners.budgets))]
+    stages = [rows for rows in stages if wish.sizes[rows].any()]
+    if wish.steps < len(stages):
+        raise ValueError(f"steps must be at least one for each of {len(stages)} budgets, got {wish.steps}")
+    counts = _in_proportion(wish.steps, np.array([wish.sizes[rows].sum() for rows in stages]))
+    plans: list[Plan] = []
+    done = tuple(wish.past)
+    for rows, count in zip(stages, counts.tolist(), strict=True):
+        batch = min(wish.expected_batch, float(wish.sizes[rows].sum()))
+        here = replace(wish, steps=count, expected_batch=batch, past=done)
+        shares = _among(uniform_shares(here.some(rows)), rows, wish.epsilon.size, wish.clip_norm)
+        plans.append(Plan.with_shares(here, shares, owners=owners))
+        done = (*done, plans[-1].segment())
+    return tuple(plans)
+
+
+def plan_lowered(
+    owners: Owners,
+    *,
+    share: float,
+    steps: int,
+    expected_batch: float,
+    clip_norm: float,
+    method: Method = "sample",
+    weight: float | None = None,
+    accountant: Accountant | None = None,
+    past: Sequence[Segment] = (),
+) -> Plan:
+    """Plan as if everybody had lowered its epsilon towards the strictest one by a share of the way (INO-SGD, Fig. 20).
+
+    A share of 0 is the plan of the method itself, a share of 1 gives everybody the least epsilon.
+
+    **Guarantee.** Every owner spends at most its lowered epsilon, e + (1 - share) (epsilon - e) with e the least of
+    all, and so at most what it grants.
+
+    Args:
+        owners: Who grants what; see Owners.
+        share: In [0, 1].
+        steps: How many releases there will be.
+        expected_batch: As in the plan of the method.
+        clip_norm: Likewise.
+        method: "sample", "scale", "blend" or "uniform".
+        weight: Of a blend, and of nothing else.
+        accountant: PLD() if not given.
+        past: What was done to the owners' records before, which counts.
+
+    Raises:
+        ValueError: naming the argument that cannot be, or the owner whose lowered budget does not fit.
+
+    >>> owners = Owners(of_record=list("ab") * 300, epsilon={"a": 1.0, "b": 3.0}, delta=1e-5)
+    >>> plan_lowered(owners, share=0.5, steps=100, expected_batch=40, clip_norm=1.0).spent().round(2)
+    array([1., 2.])
+    """
+    wish = wish_of(owners, steps, expected_batch, clip_norm, accountant, past)
+    share = _validate.number("share", share, least=0, most=1)
+    least = wish.epsilon.min()
+    epsilon = least + (1 - share) * (wish.epsilon - least)
+    shares = _shares(replace(wish, epsilon=epsilon), method, weight)
+    return Plan.with_shares(wish, shares, owners=owners)
+
+
+def plan_undersampled(
+    owners: Owners,
+    *,
+    share: float,
+    steps: int,
+    expected_batch: float,
+    clip_norm: float,
+    method: Method = "sample",
+    weight: float | None = None,
+    accountant: Accountant | None = None,
+    past: Sequence[Segment] = (),
+) -> Plan:
+    """Plan as a method does, and leave out a share of the records of the less private, at random (INO-SGD, Table 3).
+
+    Less private is who grants more than the mean over owners, each counted once. The paper drops records once, before
+    training. Here they are dropped anew for every batch, by lower sample rates: no other record moves when one is
+    added or removed, which a choice by position would not say, and who is drawn less often pays less.
+
+    **Guarantee.** Every owner spends at most what it grants, and the less private, by design, less.
+
+    Args:
+        owners: Who grants what; see Owners.
+        share: The probability with which a record of theirs is left out, in [0, 1).
+        steps: How many releases there will be.
+        expected_batch: As in the plan of the method, before any is left out; sums are still divided by it.
+        clip_norm: Likewise.
+        method: "sample", "scale", "blend" or "uniform".
+        weight: Of a blend, and of nothing else.
+        accountant: PLD() if not given.
+        past: What was done to the owners' records before, which counts.
+
+    Raises:
+        ValueError: naming the argument that cannot be, or the owner whose budget does not fit.
+
+    >>> owners = Owners(of_record=list("ab") * 300, epsilon={"a": 1.0, "b": 3.0}, delta=1e-5)
+    >>> plan_undersampled(owners, share=0.5, steps=100, expected_batch=40, clip_norm=1.0).spent().round(2)
+    array([1.  , 1.41])
+    """
+    share = _validate.number("share", share, least=0, most=1)
+    if share == 1:
+        raise ValueError("share must be below 1: nothing would be left of some owners")
+    wish = wish_of(owners, steps, expected_batch, clip_norm, accountant, past)
+    shares = _shares(wish, method, weight)
+    kept = np.where(wish.epsilon > wish.epsilon.mean(), 1 - share, 1.0)
+    fewer = shares._replace(sample_rates=shares.sample_rates * kept)
+    return Plan.with_shares(wish, fewer, owners=owners)
+
+
+def _shares(wish: Wish, method: Method, weight: float | None) -> Shares:
+    """Return what a method gives the owners of a wish."""
+    if (method == "blend") != (weight is not None):
+        raise ValueError(f"weight must be given for a blend and for nothing else, got {weight!r} for {method!r}")
+    if method == "uniform":
+        return uniform_shares(wish)
+    if method not in ("sample", "scale", "blend"):
+        raise ValueError(f"method must be uniform, sample, scale or blend, got {method!r}")
+    part = {"sample": 1.0, "scale": 0.0}.get(method, 0.0 if weight is None else weight)
+    return blend_shares(wish, _validate.number("weight", part, least=0, most=1))
+
+
+def _in_proportion(total: int, parts: np.ndarray) -> np.ndarray:
+    """Share out whole numbers in proportion, at least 1 to everybody; what is left goes to the largest remainders."""
+    exact = 1 + (total - parts.size) * parts / parts.sum()
+    counts = np.floor(exact).astype(np.int64)
+    counts[np.argsort(counts - exact, kind="stable")[: total - counts.sum()]] += 1
+    return np.asarray(counts)
+
+
+def _among(shares: Shares, rows: np.ndarray, size: int, clip_norm: float) -> Shares:
+    """Return the shares of some owners as shares of all, of whom the others take no part."""
+    sample_rates, sensitivities = np.zeros(size), np.full(size, clip_norm)
+    sample_rates[rows], sensitivities[rows] = shares.sample_rates, shares.sensitivities
+    return Shares(sample_rates, sensitivities, shares.noise_scale)

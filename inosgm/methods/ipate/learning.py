@@ -1,0 +1,167 @@
+"""Plain SGD, without noise: how teachers learn from private records, and a student from released labels."""
+
+import io
+import json
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from time import monotonic
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler
+
+from inosgm.jobs import Attempt, Stopped
+from inosgm.training.batches import batch_of
+from inosgm.training.gradients.base import PerRecordLoss, apply
+from inosgm.training.gradients.snapshot import Snapshot
+from inosgm.training.metrics import Evaluation
+from inosgm.training.microbatches import parts_of
+from inosgm.training.predictions import as_numpy, evaluated, evaluating
+from inosgm.training.randomness import seed_of_part, seeded
+
+MOST = 1024
+"""So many records at a time are evaluated, if nobody has said how many fit into memory."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Learning:
+    """A model that learns from some records, step by step. NOT PRIVATE: nothing here protects them.
+
+    A step is a function of the seed and its number: what was stopped goes on as if it had not been, bit for bit (on a
+    CPU, with the same number of threads).
+
+    Attributes:
+        model: What learns.
+        loss: One loss per record.
+        optimizer: What makes a step.
+        schedule: How the learning rate changes.
+        data: Inputs and classes. There may be none: the model then stays as it is.
+        batch: How many records are in a batch, drawn at random; all, where there are fewer.
+        seed: Decides batches, and what is random in the model.
+        max_physical_batch: The most records that are in memory at once.
+        autocast: The precision of the forward pass.
+        rows: What was seen on the way, as JSON has it.
+    """
+
+    model: nn.Module
+    loss: PerRecordLoss
+    optimizer: Optimizer
+    schedule: LRScheduler | None
+    data: tuple[np.ndarray, np.ndarray]
+    batch: int
+    seed: int
+    max_physical_batch: int | None = None
+    autocast: torch.dtype | None = None
+    rows: list[dict[str, Any]] = field(default_factory=list)
+
+    def step(self, number: int) -> None:
+        """Make the step of a number."""
+        records, like = len(self.data[1]), self._like()
+        self.model.train()
+        if records:
+            drawn = np.random.default_rng([self.seed, number]).choice(records, min(self.batch, records), replace=False)
+            for place, part in enumerate(parts_of(np.sort(drawn), self.max_physical_batch)):
+                inputs, targets = batch_of(self.data, part, like)
+                with seeded(seed_of_part(self.seed, number, place), like.device):
+                    (self._losses(inputs, targets).sum() / drawn.size).backward()  # type: ignore[no-untyped-call]
+            self.optimizer.step()
+            self.optimizer.zero_grad(set_to_none=True)
+        if self.schedule is not None:
+            self.schedule.step()
+
+    def look(self, step: int, held_out: tuple[Any, Any, Any]) -> None:
+        """Evaluate the model on records that need no protection, after a number of steps, and write that down."""
+        rate = float(self.optimizer.param_groups[0]["lr"])
+        self.rows.append({"step": step, "evaluation": self.evaluate(*held_out).to_dict(), "learning_rate": rate})
+
+    def evaluate(self, inputs: Any, targets: Any, owners: Any) -> Evaluation:
+        """Evaluate the model on records that need no protection."""
+        most = self.max_physical_batch or MOST
+        return evaluated(self.model, self.loss, (inputs, targets), owners, self._like(), most)
+
+    def predict(self, inputs: np.ndarray) -> np.ndarray:
+        """Return the class that each record is held for, that of its largest output.
+
+        Raises:
+            ValueError: for a model that has no output for each class.
+        """
+        found = [np.empty(0, dtype=np.int64)]
+        with Snapshot(model=self.model), evaluating(self.model), torch.no_grad():
+            for part in parts_of(np.arange(len(inputs)), self.max_physical_batch or MOST):
+                records, _ = batch_of((inputs, np.zeros(len(inputs))), part, self._like())
+                outputs = as_numpy(apply(self.model, records))
+                if outputs.ndim != 2 or outputs.shape[1] < 2:
+                    raise ValueError(f"model must have an output for each class, got {outputs.shape[1:]} per record")
+                found.append(outputs.argmax(axis=1))
+        return np.concatenate(found)
+
+    def to_bytes(self, step: int) -> bytes:
+        """Return all that learning goes on from after a number of steps: numbers and text, no code."""
+        stream = io.BytesIO()
+        states = {name: part.state_dict() for name, part in self._parts().items()}
+        torch.save({"step": step, "rows": json.dumps(self.rows), **states}, stream)
+        return stream.getvalue()
+
+    def restore(self, content: bytes) -> int:
+        """Go on from what `to_bytes` gave, and return after how many steps that was."""
+        saved = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
+        for name, part in self._parts().items():
+            part.load_state_dict(saved[name])
+        self.rows[:] = json.loads(saved["rows"])
+        return int(saved["step"])
+
+    def _losses(self, inputs: Any, targets: Any) -> Tensor:
+        with nullcontext() if self.autocast is None else torch.autocast(self._like().device.type, self.autocast):
+            return self.loss(apply(self.model, inputs), targets)
+
+    def _like(self) -> nn.Parameter:
+        return next(parameter for parameter in self.model.parameters() if parameter.requires_grad)
+
+    def _parts(self) -> dict[str, Any]:
+        parts = {"model": self.model, "optimizer": self.optimizer, "schedule": self.schedule}
+        return {name: part for name, part in parts.items() if part is not None}
+
+
+def learn(
+    learning: Learning,
+    steps: int,
+    attempt: Attempt,
+    *,
+    pause: float,
+    look: Callable[[int], bool] = lambda _: False,
+    watch: Callable[[], None] | None = None,
+) -> None:
+    """Make the steps that are left, saving how far it has got as an attempt at a job does.
+
+    Args:
+        learning: What learns.
+        steps: How many steps there are, those included that were made before.
+        attempt: Where it is saved, and who says when to stop.
+        pause: Seconds between two times that it is saved, at least.
+        look: Is told before the first step and after each how many were made; says whether it has looked.
+        watch: Is called after each such look but the first, when that is saved.
+
+    Raises:
+        Stopped: if it was asked to stop, and has saved how far it has got.
+    """
+    content = attempt.latest()
+    made = 0 if content is None else learning.restore(content)
+    if content is None:
+        look(0)
+    saved = monotonic()
+    while made < steps:
+        if attempt.stopping():
+            attempt.save(made, learning.to_bytes(made))
+            raise Stopped
+        made += 1
+        learning.step(made)
+        watched = look(made) and watch is not None
+        if watched or monotonic() - saved >= pause:
+            attempt.save(made, learning.to_bytes(made))
+            saved = monotonic()
+        if watched and watch is not None:
+            watch()

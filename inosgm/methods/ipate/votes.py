@@ -1,0 +1,77 @@
+"""The votes of teachers: one noisy release, from which every query takes its label."""
+
+import numpy as np
+
+from inosgm._internal import validate as _validate
+from inosgm.ledger.cost import LedgerHook
+from inosgm.mechanism.mechanism import INOSGM
+from inosgm.methods.ipate.teachers import Teachers
+from inosgm.owners import labels_at
+
+
+class NoisyVotes(INOSGM):
+    """Releases the weighted votes of teachers on all queries at once: a matrix with a row per query, flattened.
+
+    **Guarantee.** The release is, for any record of owner n added to or removed from what the teachers learn from, one
+    Gaussian mechanism with noise multiplier noise_scale / C_n of the plan of the teachers, which says why. It assumes
+    that teachers were trained on their `lessons`, each on its own, and that nothing else comes from them.
+
+    Rows of its data are teachers, not records, and there are as many with a record as without: a record replaces votes
+    of its teachers, so that the sensitivity is proven for the sum (`Teachers`) and not row by row. A row counts for an
+    owner whose records may be among its lessons. Its norm, w sqrt(queries), is below that owner's sensitivity,
+    copies w sqrt(2 queries), so clipping never changes a vote, which would void the proof. There is no tail.
+
+    Args:
+        teachers: The teachers.
+        classes: How many classes there are.
+        key: As for `INOSGM`, like the others. No tail and no other clipping: the proof is for votes as they are.
+        ledger: Likewise.
+        note: Likewise.
+
+    >>> from inosgm import Owners
+    >>> from inosgm.methods.ipate import weighted_teachers
+    >>> owners = Owners(of_record=["a"] * 60 + ["b"] * 30, epsilon={"a": 8.0, "b": 9.0}, delta=1e-5)
+    >>> votes = NoisyVotes(weighted_teachers(owners, count=30, queries=2), classes=3, key=1)
+    >>> votes.labels(np.tile([2, 0], (30, 1)))
+    array([2, 0])
+    """
+
+    _sizes_vary = True
+
+    def __init__(
+        self,
+        teachers: Teachers,
+        classes: int,
+        *,
+        key: int | None = None,
+        ledger: LedgerHook | None = None,
+        note: str = "",
+    ) -> None:
+        self._teachers, self._classes = teachers, _validate.count("classes", classes, least=1)
+        numbers = np.arange(teachers.count)
+        may = (teachers.first <= numbers[:, None]) & (numbers[:, None] < teachers.first + teachers.among)
+        owners = labels_at(teachers.plan.labels, may.argmax(axis=1))
+        super().__init__(teachers.plan, owners, key=key, ledger=ledger, note=note)
+
+    def contributions(self, batch: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
+        """Return the weighted votes of some teachers: a 1 for the class of each query, flattened."""
+        numbers, votes = batch
+        ones = votes[:, :, None] == np.arange(self._classes)
+        weighted = self._teachers.weights[numbers, None, None] * ones
+        return np.asarray(weighted.reshape(len(numbers), self._teachers.queries * self._classes))
+
+    def scores(self, batch: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
+        """Return nothing that tells teachers apart: no votes are given up."""
+        return np.zeros(len(batch[0]))
+
+    def labels(self, votes: np.ndarray) -> np.ndarray:
+        """Release the votes, and return the class of each query that has the most of them, noise included.
+
+        Args:
+            votes: The class that each teacher (a row) gives each query (a column). Private.
+        """
+        expected = (self._teachers.count, self._teachers.queries)
+        if votes.shape != expected:
+            raise ValueError(f"votes must have a row per teacher and a column per query, {expected}, got {votes.shape}")
+        value = self.release((np.arange(self._teachers.count), votes)).value
+        return np.asarray(value.reshape(self._teachers.queries, self._classes).argmax(axis=1))

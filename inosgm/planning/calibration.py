@@ -1,0 +1,298 @@
+"""How budgets become numbers: the sample rate and the sensitivity of every owner, and one noise scale."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+
+from inosgm.accounting import Accountant, Segment
+from inosgm.accounting.batched_epsilon import MANY
+from inosgm.accounting.curves import MARGIN, interpolate, solve
+from inosgm.accounting.inverses import LEAST_MULTIPLIER, LEAST_RATE, MOST_MULTIPLIER, multipliers, rates
+from inosgm.accounting.unique_rows import distinct
+
+# how far above the expected batch the search may end, relatively, before rates are scaled down to it
+_BATCH = 4e-4
+_MET = 6e-4  # how well a budget between two that were solved has to be met; solutions are 4e-4 apart themselves
+_ROUNDS = 5  # how often intervals of budgets are halved before their owners are solved one by one
+_MANY = 48  # distinct budgets that are solved one by one when every owner has a multiplier of its own
+
+
+class Shares(NamedTuple):
+    """What a plan gives every owner."""
+
+    sample_rates: np.ndarray
+    sensitivities: np.ndarray
+    noise_scale: float
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What a plan is asked for: owners with budgets and a past, and the steps that lie ahead."""
+
+    labels: Sequence[str | int]
+    sizes: np.ndarray
+    epsilon: np.ndarray
+    delta: np.ndarray
+    past: Sequence[Segment]
+    steps: int
+    expected_batch: float
+    clip_norm: float
+    accountant: Accountant
+
+    @property
+    def records(self) -> int:
+        """How many records there are."""
+        return int(self.sizes.sum())
+
+    def some(self, rows: np.ndarray) -> "Wish":
+        """Return the wish of some of the owners."""
+        return replace(
+            self,
+            labels=[self.labels[row] for row in rows],
+            sizes=self.sizes[rows],
+            epsilon=self.epsilon[rows],
+            delta=self.delta[rows],
+            past=[segment.rows(rows) for segment in self.past],
+        )
+
+    def grouped(self) -> tuple["Wish", np.ndarray]:
+        """Return the wish with one owner for each distinct budget and past, and where everyone has gone."""
+        past = [column for segment in self.past for column in segment.columns()]
+        first, kinds = distinct([self.epsilon, self.delta, *past])
+        sizes = np.bincount(kinds, weights=self.sizes, minlength=first.size)
+        # Very many owners with a past or several deltas are solved one by one, but their epsilons are read off a table
+        # when they are charged: leave room for that.
+        apart = bool(self.past) or np.unique(self.delta[first]).size > 1
+        room = MARGIN if apart and first.size > MANY else 0.0
+        return replace(self.some(first), sizes=sizes, epsilon=self.epsilon[first] * (1 - room)), kinds
+
+    def common_rate(self) -> float:
+        """Return the sample rate that gives the expected batch when all records have the same."""
+        rate = self.expected_batch / self.records
+        if rate > 1:
+            raise ValueError(
+                f"expected_batch must be at most the number of records, {self.records}, got {self.expected_batch:g}"
+            )
+        return rate
+
+    def budget(self, row: int | np.integer) -> str:
+        """Name an owner and its budget in an error message."""
+        return f"owner {self.labels[int(row)]!r} (epsilon {self.epsilon[row]:g}, delta {self.delta[row]:g})"
+
+    def _filled(self, value: float) -> np.ndarray:
+        return np.full(self.epsilon.size, float(value))
+
+    def multipliers(self, rate: float) -> np.ndarray:
+        """Return the multiplier with which every owner spends its budget at one rate."""
+        found = multipliers(
+            self.epsilon * (1 - 1e-7),
+            self.delta,
+            self._filled(rate),
+            self._filled(self.steps),
+            self.past,
+            self.accountant,
+        )
+        for row in np.flatnonzero(np.isnan(found)):
+            raise ValueError(
+                f"{self.budget(row)} grants too little: at a sample rate of {rate:g} not even a noise "
+                f"multiplier of {MOST_MULTIPLIER:g} keeps it for {self.steps} steps. Lower steps or expected_batch, "
+                "or raise its epsilon"
+            )
+        for row in np.flatnonzero(found <= LEAST_MULTIPLIER * (1 + 1e-9)):
+            raise ValueError(
+                f"{self.budget(row)} grants more than can be spent: at a sample rate of {rate:g} even a "
+                f"noise multiplier of {LEAST_MULTIPLIER:g} costs less in {self.steps} steps. Raise steps or "
+                "expected_batch, or lower its epsilon"
+            )
+        return found
+
+
+def scale_shares(wish: Wish) -> Shares:
+    """Return Algorithm 3: one rate, sensitivities whose mean over the records is clip_norm."""
+    groups, kinds = wish.grouped()
+    rate = wish.common_rate()
+    found = groups.multipliers(rate)
+    sensitivities, noise_scale = _sensitivities(groups, found)
+    return Shares(np.full(kinds.size, rate), sensitivities[kinds], noise_scale)
+
+
+def uniform_shares(wish: Wish) -> Shares:
+    """Return DP-SGD: everyone as strictly as the strictest owner needs."""
+    groups, kinds = wish.grouped()
+    if not wish.past:  # of the owners with one delta only the smallest epsilon matters
+        order = np.lexsort([groups.epsilon, groups.delta])
+        groups = groups.some(order[np.append(True, np.diff(groups.delta[order]) != 0)])
+    rate = wish.common_rate()
+    multiplier = float(groups.multipliers(rate).max())
+    return Shares(np.full(kinds.size, rate), np.full(kinds.size, wish.clip_norm), multiplier * wish.clip_norm)
+
+
+def blend_shares(wish: Wish, weight: float) -> Shares:
+    """Return rates and sensitivities that share the work; weight 1 is Algorithm 2 (rates alone), 0 is
+    Algorithm 3.
+
+    Multipliers are m * g_n, g_n the multipliers of Algorithm 3 to the power 1 - weight; m is the one for
+    which the rates that then spend the budgets give the expected batch.
+    """
+    if weight == 0:
+        return scale_shares(wish)
+    groups, kinds = wish.grouped()
+    rate = wish.common_rate()
+    if weight == 1:
+        relative = np.ones(groups.epsilon.size)
+        start = float(np.median(_few(groups).multipliers(rate)))
+    else:
+        alone = groups.multipliers(rate)
+        start = math.exp(np.average(np.log(alone), weights=groups.sizes))
+        relative = (alone / start) ** (1 - weight)
+    middle, found = _common_multiplier(groups, relative, start)
+    batch = float(np.nansum(found * groups.sizes))
+    _refuse(groups, relative, found, middle)
+    found = found * (wish.expected_batch / batch)
+    sensitivities, noise_scale = _sensitivities(groups, middle * relative)
+    if weight == 1:
+        sensitivities = groups._filled(wish.clip_norm)
+        noise_scale = middle * wish.clip_norm
+    return Shares(found[kinds], sensitivities[kinds], noise_scale)
+
+
+def _few(wish: Wish) -> Wish:
+    """Return the middle of the owners by budget: enough for a first guess."""
+    order = np.argsort(wish.epsilon)
+    return wish.some(order[[order.size // 2]])
+
+
+def _sensitivities(wish: Wish, found: np.ndarray) -> tuple[np.ndarray, float]:
+    """Return sensitivities in inverse proportion to the multipliers, with mean clip_norm over records, and
+    the noise.
+    """
+    noise_scale = wish.clip_norm * wish.records / float((wish.sizes / found).sum())
+    return noise_scale / found, noise_scale
+
+
+def _common_multiplier(wish: Wish, relative: np.ndarray, start: float) -> tuple[float, np.ndarray]:
+    """Return m such that the rates at the multipliers m * relative give at least the expected batch, and the rates."""
+
+    seen: dict[float, np.ndarray] = {}
+
+    def question(s: np.ndarray, rows: np.ndarray) -> np.ndarray:
+        usable = [rates for rates in seen.values() if not np.isnan(rates).any()]
+        found = seen[s[0]] = _rates(wish, math.exp(-s[0]) * relative, usable[-1] if usable else None)
+        return np.array([1 / max(float(np.nansum(found * wish.sizes)), 1e-300)])
+
+    found = solve(
+        question,
+        np.array([1 / wish.expected_batch]),
+        np.array([-math.log(start)]),
+        -math.log(MOST_MULTIPLIER / relative.max()),
+        -math.log(LEAST_MULTIPLIER / relative.min()),
+        _BATCH,
+    )
+    if np.isnan(found[0]):
+        raise ValueError(
+            f"expected_batch {wish.expected_batch:g} cannot be reached with noise multipliers up to "
+            f"{MOST_MULTIPLIER:g}: "
+            "lower expected_batch or steps"
+        )
+    middle = math.exp(-found[0])
+    return middle, seen[found[0]]
+
+
+def _rates(wish: Wish, at: np.ndarray, guess: np.ndarray | None = None) -> np.ndarray:
+    """Return the rate at which every owner spends its budget with its multiplier, nan where none keeps it."""
+    target, steps = wish.epsilon * (1 - 1e-7), wish._filled(wish.steps)
+    if at.size <= _MANY or (at == at[0]).all() or wish.past or (wish.delta != wish.delta[0]).any():
+        return rates(target, wish.delta, at, steps, wish.past, wish.accountant, guess)
+    found = _rates_between(wish, at, guess)
+    if not wish.accountant.confirms:
+        return found
+    exact, _ = wish.accountant.epsilon([Segment(np.nan_to_num(found), at, steps)], wish.delta)
+    off = np.flatnonzero(~((exact <= target) & (exact >= target * (1 - 3 * MARGIN / 2)) | (found >= 1)))
+    near = np.where(np.isnan(found[off]), LEAST_RATE, found[off])
+    found[off] = rates(target[off], wish.delta[off], at[off], steps[off], (), wish.accountant, near)
+    return found
+
+
+def _rates_between(wish: Wish, at: np.ndarray, guess: np.ndarray | None) -> np.ndarray:
+    """Return the rates of many owners whose multipliers follow from their budgets: solved for some, read for
+    the rest.
+
+    As in accounting.curves: an interval of budgets is trusted once the budget in its middle is met within
+    _MET, and all aim MARGIN below what they grant.
+    """
+    order = np.argsort(wish.epsilon)
+    x, y = np.log(wish.epsilon[order]), np.log(at[order])
+    count = np.full(1, float(wish.steps))
+
+    def solved(points: np.ndarray) -> np.ndarray:
+        aim = np.exp(points - MARGIN)
+        many = np.full(points.size, wish.delta[0])
+        steps = np.full(points.size, float(wish.steps))
+        near = None if guess is None else np.exp(np.interp(points, x, np.log(guess[order])))
+        return np.asarray(np.log(rates(aim, many, np.exp(np.interp(points, x, y)), steps, (), wish.accountant, near)))
+
+    knots = np.linspace(x[0], x[-1], 4 + int((x[-1] - x[0]) / 0.4))
+    values = solved(knots)
+    trusted: set[float] = set()
+    for _ in range(_ROUNDS):
+        kept = np.isfinite(values)
+        left = [i for i in range(knots.size - 1) if knots[i] not in trusted and kept[i] and kept[i + 1]]
+        if kept.sum() < 4 or not left:
+            break
+        middle = (knots[left] + knots[np.array(left) + 1]) / 2
+        foreseen = interpolate(knots[kept], values[kept], middle)
+        segment = Segment(np.exp(foreseen), np.exp(np.interp(middle, x, y)), count)
+        exact, _ = wish.accountant.epsilon([segment.rows_of(middle.size)], np.full(middle.size, wish.delta[0]))
+        # At a rate of 1 an owner may be unable to spend its budget; the caller says so.
+        good = (np.abs(np.log(exact) - (middle - MARGIN)) <= _MET) | (foreseen >= 0)
+        good |= knots[np.array(left) + 1] - knots[left] < _MET
+        trusted.update(float(knots[i]) for i, fine in zip(left, good, strict=True) if fine)
+        if not good.all():
+            new = middle[~good]
+            merged = np.concatenate([knots, new])
+            place = np.argsort(merged)
+            knots, values = merged[place], np.concatenate([values, solved(new)])[place]
+    kept = np.isfinite(values)
+    found = np.full(at.size, np.nan)
+    known = x >= knots[kept][0] if kept.any() else np.zeros(x.size, dtype=bool)
+    if kept.any():
+        found[order[known]] = np.exp(interpolate(knots[kept], values[kept], x[known]))
+    # What is not trusted by now bends too sharply to be read: its owners are solved one by one.
+    place = np.clip(np.searchsorted(knots, x, side="right") - 1, 0, knots.size - 2)
+    sharp = order[known & np.array([float(knot) not in trusted for knot in knots])[place]]
+    if sharp.size:
+        rest = wish.some(sharp)
+        count = np.full(sharp.size, float(wish.steps))
+        near = None if guess is None else guess[sharp]
+        found[sharp] = rates(rest.epsilon * (1 - MARGIN), rest.delta, at[sharp], count, (), wish.accountant, near)
+    return np.asarray(np.minimum(found, 1.0))
+
+
+def _refuse(wish: Wish, relative: np.ndarray, found: np.ndarray, middle: float) -> None:
+    """Raise for the first owner whose budget the rates cannot keep, or cannot spend."""
+    for row in np.flatnonzero(np.isnan(found)):
+        raise ValueError(
+            f"{wish.budget(row)} grants too little: at a noise multiplier of {middle * relative[row]:g} not "
+            f"even a sample rate of {LEAST_RATE:g} keeps it for {wish.steps} steps. Raise expected_batch, lower "
+            "steps, raise its epsilon, or account by PLD()"
+        )
+    full = np.flatnonzero(found >= 1)
+    if not full.size:
+        return
+    bold = int(full[np.argmax(wish.epsilon[full])])
+    worst = wish.some(np.array([bold]))
+    ahead = Segment([1.0], [middle * relative[bold]], [wish.steps])
+    if wish.accountant.epsilon([*worst.past, ahead], worst.delta)[0][0] >= worst.epsilon[0] * (1 - 0.002):
+        return
+    limit = float(worst.multipliers(1.0)[0]) / relative[bold]
+    most = float(np.nansum(_rates(wish, limit * relative) * wish.sizes))
+    raise ValueError(
+        f"{wish.budget(bold)} cannot be spent: its sample rate would have to exceed 1 for an expected batch "
+        "of "
+        f"{wish.expected_batch:g}. Lower expected_batch to {math.floor(0.998 * most)} or less, raise steps, "
+        "lower its epsilon, or "
+        "let sensitivities take a share (plan_scale, or plan_blend with a smaller weight)"
+    )

@@ -1,0 +1,510 @@
+"""A plan: the public numbers that decide how records are sampled, bounded and protected."""
+
+from collections.abc import Sequence
+from copy import copy
+from dataclasses import dataclass, fields
+from functools import cached_property
+from hashlib import blake2b
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from inosgm._internal import validate as _validate
+from inosgm.accounting import ACCOUNTANTS, Accountant, Segment
+from inosgm.accounting.batched_epsilon import epsilon_of_rows
+from inosgm.accounting.units import ADD_REMOVE, REPLACE_ONE
+from inosgm.ledger.cost import Cost
+from inosgm.owners import Owners
+from inosgm.planning.calibration import Shares, Wish, blend_shares, uniform_shares
+from inosgm.planning.choices import Menu
+from inosgm.planning.plan_file import Method, Sampling, from_json, to_json
+from inosgm.planning.plan_report import plan_report
+
+
+class AlreadySpent(ValueError):
+    """An owner grants less than has been spent: the run has to go back.
+
+    Attributes:
+        owner: Who, the first one if there are several.
+        granted: The epsilon that it now grants.
+        spent: The epsilon that it has spent.
+        last_step: The last step of the run, counted from its beginning, whose result may be kept.
+    """
+
+    def __init__(self, owner: str | int, granted: float, spent: float, last_step: int) -> None:
+        super().__init__(owner, granted, spent, last_step)
+        self.owner, self.granted, self.spent, self.last_step = owner, granted, spent, last_step
+
+    def __str__(self) -> str:
+        return (
+            f"owner {self.owner!r} now grants epsilon {self.granted:g}, but {self.spent:g} has been spent: go back to "
+            f"step {self.last_step}, counted from the beginning of the run, and revise the plan that was followed there"
+        )
+
+
+@dataclass(frozen=True, init=False, eq=False)
+class Plan:
+    """Per-owner sample rates and sensitivities, one noise scale, a number of steps. Everything in it is
+    public.
+
+    **Guarantee.** A mechanism that follows the plan is, for one record of owner n (added or removed), `steps`
+    sampled Gaussian mechanisms with sample rate q_n and noise multiplier noise_scale / C_n; with a menu, each of them
+    is dominated by the dominating pair of the owner's choices. Batches without replacement have a fixed size for each
+    owner, and what is promised is then about one record that is replaced: another unit, see `accounting.units`. With an
+    allowance all steps together are one Gaussian mechanism with noise multiplier 1 / sqrt(allowance_n).
+
+    Args:
+        sample_rates: q_n in [0, 1], the probability that a record of owner n enters a batch. An owner with a rate of 0
+            takes no part and pays nothing.
+        sensitivities: C_n > 0, the bound on the norm of a contribution of owner n.
+        sizes: Number of records of each owner. Public, and used for expectations only.
+        noise_scale: Standard deviation of the Gaussian noise on every coordinate of a released sum.
+        steps: How many releases the plan pays for.
+        expected_batch: The public constant that turns a sum into a mean; the expected size of a batch if not
+            given.
+        labels: What the owners are called; 0, 1, ... if not given.
+        epsilon: What each owner grants, if the plan was made for budgets.
+        delta: The delta of each owner, likewise.
+        accountant: Name of the accountant that the plan was made with, "pld" or "rdp".
+        method: How it was made; with `weight`, if it is a blend.
+        weight: See `method`.
+        past: What was done to the owners' records before this plan.
+        menu: The shares that released values may choose among for a step; `sample_rates` and `sensitivities` are those
+            of the first step.
+        beside: Plans of what else is released while this one is followed, such as losses of groups.
+        sampling: How batches are drawn: "poisson", or "without_replacement".
+        allowance: What one record of each owner may spend in all steps together, in squares of norm over noise scale,
+            where records pay by the norms of what they give; see `plan_individual`. Rates are 1 then.
+
+    Raises:
+        ValueError: naming the first number that cannot be.
+
+    >>> plan = Plan(sample_rates=[0.1, 0.2], sensitivities=[1, 1], sizes=[100, 50], noise_scale=2, steps=10)
+    >>> plan.expected_batch
+    20.0
+    >>> Plan.from_json(plan.to_json()) == plan
+    True
+    """
+
+    sample_rates: np.ndarray
+    sensitivities: np.ndarray
+    sizes: np.ndarray
+    noise_scale: float
+    steps: int
+    expected_batch: float
+    labels: tuple[str | int, ...]
+    epsilon: np.ndarray | None
+    delta: np.ndarray | None
+    accountant: str | None
+    method: Method | None
+    weight: float | None
+    past: tuple[Segment, ...]
+    menu: Menu | None
+    beside: tuple["Plan", ...]
+    sampling: Sampling
+    allowance: np.ndarray | None
+
+    def __init__(
+        self,
+        *,
+        sample_rates: ArrayLike,
+        sensitivities: ArrayLike,
+        sizes: ArrayLike,
+        noise_scale: float,
+        steps: int,
+        expected_batch: float | None = None,
+        labels: Sequence[str | int] | None = None,
+        epsilon: ArrayLike | None = None,
+        delta: ArrayLike | None = None,
+        accountant: str | None = None,
+        method: Method | None = None,
+        weight: float | None = None,
+        past: Sequence[Segment] = (),
+        menu: Menu | None = None,
+        beside: Sequence["Plan"] = (),
+        sampling: Sampling = "poisson",
+        allowance: ArrayLike | None = None,
+    ) -> None:
+        rates = _validate.vector("sample_rates", sample_rates)
+        bounds = _validate.vector("sensitivities", sensitivities)
+        counts = _validate.vector("sizes", sizes)
+        names = tuple(range(rates.size)) if labels is None else tuple(labels)
+        if not rates.size:
+            raise ValueError("sample_rates must hold at least one owner")
+        for name, values in (("sensitivities", bounds), ("sizes", counts), ("labels", names)):
+            if len(values) != rates.size:
+                raise ValueError(
+                    f"{name} must hold one entry per owner: got {len(values)} for {rates.size} sample_rates"
+                )
+        likely = "lie in [0, 1] (a probability, not a percentage)"
+        _validate.each("sample_rates", rates, (rates >= 0) & (rates <= 1), likely)
+        if not rates.any():
+            raise ValueError("sample_rates must let somebody take part, got nothing but 0")
+        within = (bounds >= _validate.TINY) & (bounds <= _validate.HUGE)
+        _validate.each("sensitivities", bounds, within, f"lie in [{_validate.TINY}, {_validate.HUGE}]")
+        _validate.each("sizes", counts, (counts >= 0) & (counts == np.floor(counts)), "be whole numbers >= 0")
+        names = tuple(name.item() if isinstance(name, np.generic) else name for name in names)
+        wrong = [name for name in names if not isinstance(name, str | int)]
+        if wrong or len({type(name) for name in names}) > 1:
+            raise TypeError(f"labels must be all text or all whole numbers, got {(wrong or names)[0]!r} among others")
+        if len(set(names)) < len(names):
+            raise ValueError(f"labels must differ, got {names}")
+        if len({epsilon is None, delta is None, accountant is None}) > 1:
+            raise ValueError("epsilon, delta and accountant must be given together, or not at all")
+        if accountant is not None and accountant not in ACCOUNTANTS:
+            raise ValueError(f"accountant must be one of {sorted(ACCOUNTANTS)}, got {accountant!r}")
+        if any(isinstance(name, bool) for name in names):
+            raise TypeError("labels must be all text or all whole numbers, got True or False")
+        if method not in (None, "sample", "scale", "blend", "uniform", "individual"):
+            raise ValueError(f"method must be sample, scale, blend, uniform or individual, got {method!r}")
+        if allowance is not None and (menu is not None or sampling != "poisson" or (rates != 1).any()):
+            raise ValueError("allowance must be given for full batches: rates of 1, no menu, and poisson sampling")
+        if method == "individual" and allowance is None:
+            raise ValueError("allowance must be given for the method individual")
+        if (method == "blend") != (weight is not None):
+            raise ValueError(f"weight must be given for a blend and for nothing else, got {weight!r} for {method!r}")
+        if sampling not in ("poisson", "without_replacement"):
+            raise ValueError(f"sampling must be poisson or without_replacement, got {sampling!r}")
+        batch = float(rates @ counts) if expected_batch is None else expected_batch
+        whole = counts.astype(np.int64)
+        whole.setflags(write=False)
+        entries = {
+            "sample_rates": rates,
+            "sensitivities": bounds,
+            "sizes": whole,
+            "noise_scale": _validate.number("noise_scale", noise_scale, above=0),
+            "steps": _validate.count("steps", steps, least=1),
+            "expected_batch": _validate.number("expected_batch", batch, above=0),
+            "labels": names,
+            "epsilon": None if epsilon is None else _grant("epsilon", epsilon, rates.size, np.inf),
+            "delta": None if delta is None else _grant("delta", delta, rates.size, 1.0),
+            "accountant": accountant,
+            "method": method,
+            "weight": None if weight is None else _validate.number("weight", weight, least=0, most=1),
+            "past": tuple(segment.rows_of(rates.size) for segment in past),
+            "menu": menu,
+            "beside": tuple(beside),
+            "sampling": sampling,
+            "allowance": None if allowance is None else _grant("allowance", allowance, rates.size, np.inf),
+        }
+        for name, value in entries.items():
+            object.__setattr__(self, name, value)
+        if accountant is not None and ACCOUNTANTS[accountant].unit != self.unit:
+            raise ValueError(f"accountant must be of the unit of the plan, {self.unit}, got {accountant!r}")
+        if menu is not None:
+            if menu.sample_rates.shape[1] != rates.size:
+                raise ValueError(
+                    f"menu must have one column per owner: got {menu.sample_rates.shape[1]} for {rates.size} owners"
+                )
+            self.turned(rates, bounds)
+        for other in self.beside:
+            if other.labels != names or other.unit != self.unit:
+                raise ValueError("beside must be plans of the same owners and unit")
+
+    @property
+    def owners(self) -> Owners | None:
+        """The owners that the plan was made for, if it was made here: a file of the plan does not hold them."""
+        return getattr(self, "_owners", None)
+
+    @property
+    def unit(self) -> str:
+        """What is promised about: one record that is added or removed, or one that is replaced."""
+        return ADD_REMOVE if self.sampling == "poisson" else REPLACE_ONE
+
+    @cached_property
+    def noise_multipliers(self) -> np.ndarray:
+        """noise_scale / C_n, one per owner: what accounting needs beside the sample rate."""
+        return _validate.vector("noise_multipliers", self.noise_scale / self.sensitivities)
+
+    def segment(self, steps: int | None = None) -> Segment:
+        """Return what some steps do to the records of every owner, all steps if not given.
+
+        With an allowance already the first step may spend all of it: it is shared out among the steps, but any of them
+        means all.
+        """
+        if self.allowance is not None:
+            shared = np.sqrt(self.steps / self.allowance)
+            return Segment(self.sample_rates, shared, np.full(self.sizes.size, 0 if steps == 0 else self.steps))
+        rates, multipliers = self.sample_rates, self.noise_multipliers
+        if self.menu is not None:
+            rates, multipliers = self.menu.sample_rates.T, self.noise_scale / self.menu.sensitivities.T
+        return Segment(rates, multipliers, np.full(self.sizes.size, self.steps if steps is None else steps))
+
+    def cost(self, *, job: str, note: str = "", repeatable: bool = True) -> Cost:
+        """Return what the steps cost those who take part; what is released beside them has costs of its own."""
+        done = self.segment()
+        pays = np.flatnonzero(done.sample_rate.reshape(self.sizes.size, -1).max(axis=1))
+        return Cost(
+            labels=self.labels if pays.size == self.sizes.size else tuple(self.labels[row] for row in pays.tolist()),
+            sample_rates=done.sample_rate[pays],
+            noise_multipliers=done.noise_multiplier[pays],
+            steps=self.steps,
+            job=job,
+            note=note,
+            unit=self.unit,
+            repeatable=repeatable,
+        )
+
+    def turned(self, sample_rates: ArrayLike, sensitivities: ArrayLike) -> "Plan":
+        """Return the plan as a step with these shares follows it; its expected batch is theirs.
+
+        Raises:
+            ValueError: for shares that the plan does not pay for.
+        """
+        rates, bounds = (_validate.vector("shares", values) for values in (sample_rates, sensitivities))
+        if not rates.size == bounds.size == self.sizes.size:
+            raise ValueError(f"shares must hold one entry per owner, got {rates.size} and {bounds.size}")
+        _validate.each("shares", rates, rates >= 0, "have rates >= 0")
+        _validate.each("shares", bounds, bounds >= _validate.TINY, f"have sensitivities >= {_validate.TINY}")
+        if self.menu is None:
+            paid = (rates == 0) | ((rates <= self.sample_rates) & (bounds <= self.sensitivities))
+        else:
+            paid = self.menu.holds(rates, bounds)
+        if not paid.all():
+            worst = int(np.argmin(paid))
+            raise ValueError(
+                f"shares must be of the plan's menu: it does not pay for a rate of {rates[worst]:g} with a sensitivity "
+                f"of {bounds[worst]:g} for {self.labels[worst]!r}"
+            )
+        now = copy(self)
+        batch = float(rates @ self.sizes)
+        for name, value in (("sample_rates", rates), ("sensitivities", bounds), ("expected_batch", batch)):
+            object.__setattr__(now, name, value)
+        for name in ("noise_multipliers", "step_cost", "digest"):
+            now.__dict__.pop(name, None)
+        return now
+
+    @cached_property
+    def step_cost(self) -> np.ndarray:
+        """A number per owner that orders them by what a step costs: log(q^2 (exp(1/m^2) - 1)), m the noise multiplier.
+
+        It is the limit of many steps, for comparing owners (the smaller, the more private); it is not an epsilon.
+        """
+        if self.allowance is not None:
+            return _validate.vector("step_cost", np.log(self.allowance))
+        inverse = self.noise_multipliers**-2.0
+        rates = np.maximum(self.sample_rates, _validate.TINY)  # who takes no part pays least
+        return _validate.vector("step_cost", 2 * np.log(rates) + inverse + np.log(-np.expm1(-inverse)))
+
+    def tail_length(self, fraction: float) -> float:
+        """Return the length of a tail that holds a fraction of the expected total sensitivity of a batch.
+
+        It rests on public numbers only: a tail that followed the realised batch would cost more than
+        promised. With an allowance it is the total on average over the steps, if records have full norms.
+
+        >>> Plan(sample_rates=[0.5], sensitivities=[2], sizes=[100], noise_scale=1, steps=1).tail_length(0.4)
+        40.0
+        """
+        fraction = _validate.number("fraction", fraction, least=0, most=1)
+        lasting = (
+            1.0 if self.allowance is None else np.minimum(self.allowance / self.steps * self.noise_multipliers**2, 1)
+        )
+        return fraction * float(self.sample_rates * lasting * self.sizes @ self.sensitivities)
+
+    def spent(self, step: int | None = None) -> np.ndarray:
+        """Return the epsilon of every owner after a number of steps of this plan, what came before it
+        included.
+
+        **Guarantee.** Never below the true epsilon at the owner's delta, for one record added or removed.
+
+        Args:
+            step: How many steps of this plan; all of them if not given.
+
+        Returns:
+            One epsilon per owner.
+
+        Raises:
+            ValueError: if the plan knows no budgets, or has fewer steps.
+
+        >>> plan = Plan(sample_rates=[0.1], sensitivities=[1], sizes=[100], noise_scale=4, steps=10,
+        ...             epsilon=[1.0], delta=[1e-5], accountant="pld")
+        >>> plan.spent(5).round(3)
+        array([0.22])
+        """
+        delta, accountant = self._budgets()[1:]
+        return epsilon_of_rows(self._done(self.steps if step is None else step), delta, accountant)
+
+    def report(self) -> str:
+        """Return a table for people: what every owner gets, grants and spends.
+
+        Owners with the same numbers share a line; of very many kinds of owners some are shown.
+
+        >>> plan = Plan(sample_rates=[0.1], sensitivities=[1], sizes=[100], noise_scale=4, steps=10,
+        ...             epsilon=[1.0], delta=[1e-5], accountant="pld", labels=["clinic"])
+        >>> print(plan.report())
+        10 steps, expected batch 10, noise scale 4, 1 owner with 100 records, accounted by pld
+        owner   records  sample rate  sensitivity  multiplier  epsilon granted   used  delta
+        clinic      100          0.1            1           4                1  0.305  1e-05
+        """
+        return plan_report(self)
+
+    def revise(self, step: int, owners: Owners) -> "Plan":
+        """Return a plan for the steps that remain, by the same method, for budgets that have changed.
+
+        **Guarantee.** What was spent in the first `step` steps counts: after the last step of the new plan
+        every owner has spent at most what it now grants, all steps together. New budgets must not be chosen by
+        looking at released values: tight composition is proven for costs that are not.
+
+        Args:
+            step: How many steps of this plan have been done.
+            owners: The same owners with their new budgets.
+
+        Returns:
+            A plan with `steps - step` steps, whose `past` is what was done.
+
+        Raises:
+            AlreadySpent: if an owner grants less than has been spent; it names the last step that may be
+                kept.
+            ValueError: if the plan was made by hand, the owners are others, or no numbers keep the budgets.
+        """
+        _, _, accountant = self._budgets()
+        if self.method is None:
+            raise ValueError("this plan was made by hand, so it cannot be revised: make a new one, with `past`")
+        if self.allowance is not None:
+            raise ValueError("a plan in which every record pays for itself cannot be revised: begin a new run")
+        _validate.instance("owners", owners, Owners, "make them anew, with the budgets that hold now")
+        if owners.labels != self.labels:
+            raise ValueError("owners must be those of the plan, in the same order")
+        done = self._done(step)
+        epsilon, delta = owners.epsilon, owners.delta
+        over = np.flatnonzero(epsilon_of_rows(done, delta, accountant) > epsilon)
+        if over.size:
+            raise _too_late([segment.rows(over) for segment in done], over, epsilon, delta, self.labels, accountant)
+        if step >= self.steps:
+            raise ValueError(
+                f"step must be below the {self.steps} steps of the plan, got {step}: nothing is left to revise"
+            )
+        wish = Wish(
+            labels=self.labels,
+            sizes=owners.sizes,
+            epsilon=epsilon,
+            delta=delta,
+            past=done,
+            steps=self.steps - step,
+            expected_batch=self.expected_batch,
+            clip_norm=float(self.sensitivities @ self.sizes / self.sizes.sum()),
+            accountant=accountant,
+        )
+        return Plan.of(wish, self.method, self.weight, owners=owners)
+
+    @classmethod
+    def of(cls, wish: Wish, method: Method, weight: float | None = None, *, owners: Owners) -> Self:
+        """Make the plan that a wish of the owners asks for."""
+        shares: Shares
+        if method == "uniform":
+            shares = uniform_shares(wish)
+        else:
+            shares = blend_shares(wish, {"sample": 1.0, "scale": 0.0}.get(method, weight or 0.0))
+        return cls.with_shares(wish, shares, owners=owners, method=method, weight=weight)
+
+    @classmethod
+    def with_shares(cls, wish: Wish, shares: Shares, *, owners: Owners, **more: Any) -> Self:
+        """Make the plan of a wish with shares that were worked out elsewhere, and with the budgets that owners grant.
+
+        Args:
+            wish: Steps, batch, accountant and past.
+            shares: What each owner gets.
+            owners: The owners.
+            more: What else a plan has, such as a menu.
+        """
+        plan = cls(
+            **shares._asdict(),
+            sizes=owners.sizes,
+            steps=wish.steps,
+            expected_batch=wish.expected_batch,
+            labels=owners.labels,
+            epsilon=owners.epsilon,
+            delta=owners.delta,
+            accountant=wish.accountant.name,
+            **{"past": wish.past, **more},
+        )
+        object.__setattr__(plan, "_owners", owners)
+        return plan
+
+    def _budgets(self) -> tuple[np.ndarray, np.ndarray, Accountant]:
+        """Return what the owners grant and who accounts, if the plan knows."""
+        if self.epsilon is None or self.delta is None or self.accountant is None:
+            raise ValueError("this plan knows no budgets: give it epsilon, delta and accountant")
+        return self.epsilon, self.delta, ACCOUNTANTS[self.accountant]
+
+    def _done(self, step: int) -> list[Segment]:
+        """Return what has been done to every owner's records after a number of steps of this plan."""
+        step = _validate.count("step", step)
+        if step > self.steps:
+            raise ValueError(f"step must be at most the {self.steps} steps of the plan, got {step}")
+        ahead = [self.segment(step), *(plan.segment() for plan in self.beside)]
+        return [*self.past, *(ahead if step else [])]
+
+    @cached_property
+    def digest(self) -> str:
+        """What stands for everything in the plan."""
+        return blake2b(self.to_json().encode(), digest_size=16, person=b"inosgm plan").hexdigest()
+
+    def to_json(self) -> str:
+        """Return the plan as JSON text."""
+        return to_json({entry.name: getattr(self, entry.name) for entry in fields(self)})
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> Self:
+        """Read a plan from JSON text.
+
+        Raises:
+            ValueError: naming the key that is missing, unknown or wrong.
+        """
+        return cls._of_entries(from_json(text))
+
+    @classmethod
+    def _of_entries(cls, entries: dict[str, Any]) -> Self:
+        return cls(**{**entries, "beside": [cls._of_entries(plan) for plan in entries["beside"]]})
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Plan) and all(
+            _same(getattr(self, entry.name), getattr(other, entry.name)) for entry in fields(self)
+        )
+
+    def __hash__(self) -> int:
+        return hash((self.labels, self.noise_scale, self.steps, self.sample_rates.tobytes()))
+
+
+def _same(one: Any, other: Any) -> bool:
+    """Say whether two fields of plans are the same."""
+    if isinstance(one, np.ndarray) or isinstance(other, np.ndarray):
+        return one is not None and other is not None and np.array_equal(one, other)
+    return bool(one == other)
+
+
+def _grant(name: str, values: ArrayLike, size: int, below: float) -> np.ndarray:
+    """Return what each owner grants."""
+    array = _validate.vector(name, values)
+    if array.size != size:
+        raise ValueError(f"{name} must hold one entry per owner: got {array.size} for {size} sample_rates")
+    _validate.each(name, array, (array > 0) & (array < below), f"lie in (0, {below:g})")
+    return array
+
+
+def _too_late(
+    done: Sequence[Segment],
+    over: np.ndarray,
+    epsilon: np.ndarray,
+    delta: np.ndarray,
+    labels: Sequence[str | int],
+    accountant: Accountant,
+) -> AlreadySpent:
+    """Return the error that says how far back a run has to go."""
+
+    def fits(steps: int) -> np.ndarray:
+        kept, left = [], float(steps)
+        for segment in done:
+            count = np.minimum(segment.steps, left)
+            kept.append(Segment(segment.sample_rate, segment.noise_multiplier, count))
+            left -= float(count.max())
+        return np.asarray(epsilon_of_rows(kept, delta[over], accountant) <= epsilon[over])
+
+    low, high = 0, int(sum(segment.steps.max() for segment in done))
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if fits(middle).all() else (low, middle)
+    first = int(np.flatnonzero(~fits(high))[0])
+    total = epsilon_of_rows([segment.rows(np.array([first])) for segment in done], delta[over[[first]]], accountant)
+    return AlreadySpent(labels[over[first]], float(epsilon[over[first]]), float(total[0]), low)

@@ -1,0 +1,194 @@
+"""Plans for budgets: what each owner's grant buys, never exceeded and spent to the end."""
+
+from collections.abc import Sequence
+
+from inosgm._internal import validate as _validate
+from inosgm.accounting import Accountant, Segment, chosen
+from inosgm.owners import Owners
+from inosgm.planning.calibration import Wish
+from inosgm.planning.plan import AlreadySpent, Plan
+
+__all__ = ["AlreadySpent", "Plan", "plan_blend", "plan_sample", "plan_scale", "plan_uniform"]
+
+
+def plan_sample(
+    owners: Owners,
+    *,
+    steps: int,
+    expected_batch: float,
+    clip_norm: float,
+    accountant: Accountant | None = None,
+    past: Sequence[Segment] = (),
+) -> Plan:
+    """Plan with one sensitivity and a sample rate for every owner (Algorithm 2 of IDP-SGD).
+
+    **Guarantee.** After the last step every owner has spent at most what it grants, and at least 99.5 % of
+    it, at its delta, for one of its records added or removed. The rates give exactly the expected batch.
+
+    Args:
+        owners: Who grants what; see Owners.
+        steps: How many releases there will be.
+        expected_batch: Expected number of records in a batch, at most the number of records.
+        clip_norm: The sensitivity of every owner.
+        accountant: PLD() if not given.
+        past: What was done to the owners' records before, which counts: ledger.past(owners) knows.
+
+    Returns:
+        The plan, with the budgets and the accountant's name in it.
+
+    Raises:
+        ValueError: naming the argument that cannot be, or the owner whose budget does not fit, the limit that
+            was hit and what to change.
+
+    >>> from inosgm import Owners
+    >>> owners = Owners(of_record=["benign"] * 600 + ["malignant"] * 400,
+    ...                 epsilon={"benign": 5.0, "malignant": 1.0}, delta=1e-5)
+    >>> plan = plan_sample(owners, steps=1000, expected_batch=50, clip_norm=1.0)
+    >>> plan.sample_rates.round(3)
+    array([0.072, 0.017])
+    """
+    return Plan.of(wish_of(owners, steps, expected_batch, clip_norm, accountant, past), "sample", owners=owners)
+
+
+def plan_scale(
+    owners: Owners,
+    *,
+    steps: int,
+    expected_batch: float,
+    clip_norm: float,
+    accountant: Accountant | None = None,
+    past: Sequence[Segment] = (),
+) -> Plan:
+    """Plan with one sample rate and a sensitivity for every owner (Algorithm 3 of IDP-SGD).
+
+    **Guarantee.** After the last step every owner has spent at most what it grants, and at least 99.5 % of
+    it, at its delta, for one of its records added or removed.
+
+    Args:
+        owners: Who grants what; see Owners.
+        steps: How many releases there will be.
+        expected_batch: Expected number of records in a batch, at most the number of records.
+        clip_norm: The mean of the sensitivities over all records.
+        accountant: PLD() if not given.
+        past: What was done to the owners' records before, which counts: ledger.past(owners) knows.
+
+    Returns:
+        The plan, with the budgets and the accountant's name in it.
+
+    Raises:
+        ValueError: naming the argument that cannot be, or the owner whose budget does not fit, the limit that
+            was hit and what to change.
+
+    >>> from inosgm import Owners
+    >>> owners = Owners(of_record=["benign"] * 600 + ["malignant"] * 400,
+    ...                 epsilon={"benign": 5.0, "malignant": 1.0}, delta=1e-5)
+    >>> plan = plan_scale(owners, steps=1000, expected_batch=50, clip_norm=1.0)
+    >>> plan.sensitivities.round(2)
+    array([1.41, 0.38])
+    """
+    return Plan.of(wish_of(owners, steps, expected_batch, clip_norm, accountant, past), "scale", owners=owners)
+
+
+def plan_blend(
+    owners: Owners,
+    *,
+    weight: float,
+    steps: int,
+    expected_batch: float,
+    clip_norm: float,
+    accountant: Accountant | None = None,
+    past: Sequence[Segment] = (),
+) -> Plan:
+    """Plan with rates and sensitivities that share the work of telling owners apart.
+
+    **Guarantee.** After the last step every owner has spent at most what it grants, and at least 99.5 % of
+    it, at its delta, for one of its records added or removed. The rates give exactly the expected batch.
+
+    Args:
+        owners: Who grants what; see Owners.
+        weight: In [0, 1], the share of the rates: 1 is plan_sample, 0 is plan_scale.
+        steps: How many releases there will be.
+        expected_batch: Expected number of records in a batch, at most the number of records.
+        clip_norm: The mean of the sensitivities over all records.
+        accountant: PLD() if not given.
+        past: What was done to the owners' records before, which counts: ledger.past(owners) knows.
+
+    Returns:
+        The plan, with the budgets and the accountant's name in it.
+
+    Raises:
+        ValueError: naming the argument that cannot be, or the owner whose budget does not fit, the limit that
+            was hit and what to change.
+
+    >>> from inosgm import Owners
+    >>> owners = Owners(of_record=["benign"] * 600 + ["malignant"] * 400,
+    ...                 epsilon={"benign": 5.0, "malignant": 1.0}, delta=1e-5)
+    >>> plan = plan_blend(owners, weight=0.5, steps=1000, expected_batch=50, clip_norm=1.0)
+    >>> plan.sample_rates.round(3), plan.sensitivities.round(2)
+    (array([0.063, 0.031]), array([1.24, 0.64]))
+    """
+    weight = _validate.number("weight", weight, least=0, most=1)
+    return Plan.of(wish_of(owners, steps, expected_batch, clip_norm, accountant, past), "blend", weight, owners=owners)
+
+
+def plan_uniform(
+    owners: Owners,
+    *,
+    steps: int,
+    expected_batch: float,
+    clip_norm: float,
+    accountant: Accountant | None = None,
+    past: Sequence[Segment] = (),
+) -> Plan:
+    """Plan with one rate and one sensitivity, as strict as the strictest owner: DP-SGD.
+
+    **Guarantee.** After the last step every owner has spent at most what it grants, at its delta, for one of
+    its records added or removed; the strictest owner at least 99.5 % of it.
+
+    Args:
+        owners: Who grants what; see Owners.
+        steps: How many releases there will be.
+        expected_batch: Expected number of records in a batch, at most the number of records.
+        clip_norm: The sensitivity of every owner.
+        accountant: PLD() if not given.
+        past: What was done to the owners' records before, which counts: ledger.past(owners) knows.
+
+    Returns:
+        The plan, with the budgets and the accountant's name in it.
+
+    Raises:
+        ValueError: naming the argument that cannot be, or the owner whose budget does not fit, the limit that
+            was hit and what to change.
+
+    >>> from inosgm import Owners
+    >>> owners = Owners(of_record=["benign"] * 600 + ["malignant"] * 400,
+    ...                 epsilon={"benign": 5.0, "malignant": 1.0}, delta=1e-5)
+    >>> plan_uniform(owners, steps=1000, expected_batch=50, clip_norm=1.0).spent().round(3)
+    array([1., 1.])
+    """
+    return Plan.of(wish_of(owners, steps, expected_batch, clip_norm, accountant, past), "uniform", owners=owners)
+
+
+def wish_of(
+    owners: Owners,
+    steps: int,
+    expected_batch: float,
+    clip_norm: float,
+    accountant: Accountant | None,
+    past: Sequence[Segment],
+) -> Wish:
+    """Check the arguments of a plan."""
+    _validate.instance("owners", owners, Owners, "make them with Owners(of_record=..., epsilon=..., delta=...)")
+    for segment in past:
+        _validate.instance("past", segment, Segment, "take ledger.past(owners), or a list of Segment")
+    return Wish(
+        labels=owners.labels,
+        sizes=owners.sizes,
+        epsilon=owners.epsilon,
+        delta=owners.delta,
+        past=tuple(segment.rows_of(len(owners.labels)) for segment in past),
+        steps=_validate.count("steps", steps, least=1),
+        expected_batch=_validate.number("expected_batch", expected_batch, above=0),
+        clip_norm=_validate.number("clip_norm", clip_norm, above=0),
+        accountant=chosen(accountant),
+    )

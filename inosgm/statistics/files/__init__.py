@@ -1,0 +1,1 @@
+"""Tables in files: CSV and Parquet, on a disk or wherever fsspec reaches."""

@@ -1,0 +1,123 @@
+"""What a column is read as: numbers, or labels."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from inosgm.statistics.files.fragments import BadTable
+
+Where = Callable[[int], str]
+"""Says where the row at a position is."""
+
+
+class Form(Protocol):
+    """What a column is read as."""
+
+    arrow: pa.DataType
+    """How it is read from text."""
+
+    def __call__(self, name: str, column: pa.Array, where: Where) -> np.ndarray:
+        """Return a column as numpy.
+
+        Raises:
+            BadTable: for anything in it that is missing or of another kind.
+        """
+
+
+class Numbers:
+    """Finite numbers in float64; true is 1 and false is 0."""
+
+    arrow = pa.float64()
+
+    def __call__(self, name: str, column: pa.Array, where: Where) -> np.ndarray:
+        """Return a column as numbers."""
+        column = decoded(column)
+        require_complete(name, column, where)
+        kind, is_a = column.type, pa.types
+        if not any(
+            check(kind) for check in (is_a.is_floating, is_a.is_integer, is_a.is_boolean, is_a.is_decimal, is_a.is_null)
+        ):
+            raise BadTable(f"column {name!r} must hold numbers, got {kind} at {where(0)}")
+        values: np.ndarray = column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
+        require_finite(f"column {name!r}", values, where)
+        return values
+
+
+class Labels:
+    """Whole numbers as Arrow has them, exactly; text as objects, each distinct one once, however long it is."""
+
+    arrow = pa.string()
+
+    def __call__(self, name: str, column: pa.Array, where: Where) -> np.ndarray:
+        """Return a column as labels."""
+        require_complete(name, column, where)
+        encoded = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
+        kind, is_a = encoded.type.value_type, pa.types
+        if is_a.is_integer(kind):
+            whole: np.ndarray = decoded(column).to_numpy(zero_copy_only=False)
+            return whole
+        if not any(check(kind) for check in (is_a.is_string, is_a.is_large_string, is_a.is_string_view)):
+            raise BadTable(f"column {name!r} must hold labels, text or whole numbers, got {column.type} at {where(0)}")
+        distinct = encoded.dictionary.to_pylist()
+        found = np.fromiter(distinct, dtype=object, count=len(distinct))
+        labels: np.ndarray = found[encoded.indices.to_numpy(zero_copy_only=False)]
+        if not all(distinct):
+            missing = np.fromiter((not label for label in labels), dtype=bool, count=labels.size)
+            raise BadTable(f"column {name!r} has a missing value at {where(_first(missing))}")
+        return labels
+
+
+NUMBERS, LABELS = Numbers(), Labels()
+
+
+def require_finite(name: str, values: np.ndarray, where: Where) -> None:
+    """Raise for the first row that is not a number."""
+    finite = np.isfinite(values)
+    if not finite.all():
+        bad = _first(~finite if values.ndim == 1 else ~finite.all(axis=1))
+        what = "a missing value" if np.isnan(values[bad]).any() else "an infinite value"
+        raise BadTable(f"{name} has {what} at {where(bad)}")
+
+
+def require_complete(name: str, column: pa.Array, where: Where) -> None:
+    """Raise for the first row that has no value."""
+    if column.null_count:
+        missing = _first(column.is_null().to_numpy(zero_copy_only=False))
+        raise BadTable(f"column {name!r} has a missing value at {where(missing)}")
+
+
+def positions(name: str, column: pa.Array, places: Mapping[str, int], where: Where) -> np.ndarray:
+    """Return the position of every row's owner, from the label in a column.
+
+    Args:
+        name: The name of the column.
+        column: The labels.
+        places: The position of every label; whole numbers as text.
+        where: Says where a row is.
+
+    Raises:
+        BadTable: for a row without an owner, or of one who is not known.
+    """
+    require_complete(name, column, where)
+    encoded = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
+    texts = [str(label) for label in encoded.dictionary.to_pylist()]
+    found = [places.get(text, places.get(text.strip(), -1)) for text in texts]
+    indices: np.ndarray = encoded.indices.to_numpy(zero_copy_only=False)
+    owners = np.array(found, dtype=np.int64)[indices] if found else np.empty(0, dtype=np.int64)
+    if owners.size and owners.min() < 0:
+        unknown = _first(owners < 0)
+        empty = not texts[indices[unknown]].strip()
+        what = "names no owner" if empty else "names an owner that `owners` do not have"
+        raise BadTable(f"column {name!r} {what} at {where(unknown)}")
+    return owners
+
+
+def decoded(column: pa.Array) -> pa.Array:
+    """Return a column without a dictionary."""
+    return column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
+
+
+def _first(bad: Any) -> int:
+    return int(np.argmax(bad))

@@ -1,0 +1,159 @@
+"""Batches for a model out of whatever holds the records: gathered by index, never copied whole."""
+
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import IterableDataset, Subset, TensorDataset, default_collate
+
+from inosgm._internal.records import gather
+from inosgm._internal.trees import tree_leaves, tree_map
+from inosgm.training.gradients.randomness import foreign_kept, foreign_state
+
+
+def as_data(parts: tuple[Any, ...]) -> Any:
+    """Return (inputs, targets) as a tuple of columns, or a map-style data set as it is.
+
+    Raises:
+        TypeError: for anything else.
+    """
+    if len(parts) == 1 and isinstance(parts[0], tuple) and len(parts[0]) == 2:
+        parts = parts[0]
+    if len(parts) == 2:
+        return parts[0], _column(parts[1])
+    if len(parts) == 1 and isinstance(parts[0], TensorDataset) and len(parts[0].tensors) == 2:
+        return tuple(parts[0].tensors)
+    mapped = len(parts) == 1 and hasattr(parts[0], "__getitem__") and hasattr(parts[0], "__len__")
+    if not mapped or isinstance(parts[0], IterableDataset | Tensor | np.ndarray | dict | list | tuple):
+        raise TypeError(
+            f"data must be inputs and targets, fit(x, y), or one map-style Dataset of such pairs, got "
+            f"{', '.join(type(part).__name__ for part in parts) or 'nothing'}: records are sampled by index"
+        )
+    return parts[0]
+
+
+def _column(targets: Any) -> Any:
+    """Return targets in a form that is gathered at once: lists as arrays.
+
+    Raises:
+        TypeError: for text.
+    """
+    text = isinstance(targets, list) and any(isinstance(one, str | bytes) for one in targets)
+    column = np.asarray(targets) if isinstance(targets, list) and not text else targets  # text of any length
+    if text or getattr(getattr(column, "dtype", None), "kind", "") in ("U", "S", "O", "T"):
+        raise TypeError(
+            "targets must be numbers: names, labels = np.unique(targets, return_inverse=True) numbers the classes"
+        )
+    return column
+
+
+def picked(data: Any, indices: list[int]) -> list[Any]:
+    """Return records of a data set one by one, or all at once where it can do that."""
+    many = getattr(data, "__getitems__", None)
+    return list(many(indices)) if many is not None else [data[index] for index in indices]
+
+
+@dataclass
+class PickedApart:
+    """Returns records of a data set, one at a time if it gives others when it is asked for several at once.
+
+    A data set that gives several records at once (`__getitems__`) may draw one random number for all of them. Records
+    of one part of a batch would share such a draw, and which records these are depends on who else is in the batch. Or
+    it may compute something from all of them, such as a mean. A data set that is seen to do so is asked for one record
+    at a time from then on. Draws from global generators are looked for at every call. Once, records are also compared
+    with what the data set gives one at a time, by which numbers from a generator of its own show.
+
+    Attributes:
+        in_parts: Whether a batch is run in parts; if not, all its records may share random numbers.
+    """
+
+    in_parts: bool = True
+    _apart: bool = False
+    _compared: bool = False
+
+    def __call__(self, data: Any, indices: list[int]) -> list[Any]:
+        """Return the records at some indices."""
+        if not self._apart and _at_once(data):
+            before, foreign = torch.get_rng_state(), foreign_state()
+            with foreign_kept() if self.in_parts else nullcontext():
+                records = picked(data, indices)
+                drew = foreign != foreign_state() or not torch.equal(before, torch.get_rng_state())
+                self._apart = self.in_parts if drew else self._gives_others(data, indices, records)
+            if not self._apart:
+                return records
+            torch.set_rng_state(before)
+        return _one_by_one(data, indices)
+
+    def _gives_others(self, data: Any, indices: list[int], records: list[Any]) -> bool:
+        """Say whether records that were picked at once are others one at a time; asked the first time only."""
+        if self._compared or len(indices) < 2:
+            return False
+        self._compared = True
+        repeatable = self.in_parts or not _differ(records, picked(data, indices))
+        return repeatable and _differ(records, _one_by_one(data, indices))
+
+
+def _one_by_one(data: Any, indices: list[int]) -> list[Any]:
+    return [record for index in indices for record in picked(data, [index])]
+
+
+def _differ(some: list[Any], others: list[Any]) -> bool:
+    """Say whether records have other values; what has another shape, such as a longer padding, is not compared."""
+    try:
+        pairs = zip(*(tree_leaves(default_collate(records)) for records in (some, others)), strict=True)
+        return any(
+            isinstance(one, Tensor)
+            and one.shape == other.shape
+            and not bool(((one == other) | ((one != one) & (other != other))).all())
+            for one, other in pairs
+        )
+    except Exception:  # records of several shapes, which cannot be put together
+        return False
+
+
+def _at_once(data: Any) -> bool:
+    """Say whether a data set has code of its own for several records; a `Subset` passes on what it is a part of."""
+    while type(data) is Subset:
+        data = data.dataset
+    return hasattr(data, "__getitems__")
+
+
+def batch_of(
+    data: Any, positions: np.ndarray, like: Tensor, pick: Callable[[Any, list[int]], list[Any]] = picked
+) -> tuple[Any, Any]:
+    """Return inputs and targets of the records at the positions: on the device of `like`, numbers in its precision.
+
+    Whole numbers stay as they are in inputs, and become int64 in targets, where losses expect class numbers.
+    """
+    if isinstance(data, tuple):
+        inputs, targets = (gather(column, positions) for column in data)
+    else:
+        inputs, targets = _collated(pick(data, positions.tolist()))
+    return tree_map(lambda leaf: _tensor(leaf, like), inputs), tree_map(lambda leaf: _target(leaf, like), targets)
+
+
+def _collated(records: list[Any]) -> tuple[Any, Any]:
+    """Return the records of a data set as columns."""
+    if not records or not isinstance(records[0], tuple | list) or len(records[0]) != 2:
+        raise TypeError("a Dataset must give pairs of inputs and target")
+    try:
+        inputs, targets = default_collate(records)
+    except RuntimeError:  # torch's message says which record of the batch is how long
+        raise ValueError("a Dataset must give records of one shape: pad or crop them") from None
+    return inputs, targets
+
+
+def _tensor(leaf: Any, like: Tensor) -> Tensor:
+    array = leaf.to_numpy() if hasattr(leaf, "to_numpy") else leaf  # pandas
+    tensor = array if isinstance(array, Tensor) else torch.from_numpy(np.require(array, requirements=["C", "W"]))
+    return tensor.to(like.device, like.dtype if tensor.is_floating_point() else None, non_blocking=True)
+
+
+def _target(leaf: Any, like: Tensor) -> Tensor:
+    tensor = _tensor(leaf, like)
+    whole = not tensor.is_floating_point() and not tensor.is_complex() and tensor.dtype != torch.bool
+    return tensor.long() if whole else tensor

@@ -1,0 +1,96 @@
+"""What training asks of per-record gradients: losses, norms, a weighted sum; never the matrix."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from inosgm.training.gradients.precision import WIDE
+
+PerRecordLoss = Callable[[Any, Any], Tensor]
+"""(outputs, targets) -> one loss per record."""
+
+
+class Gradients(ABC):
+    """The gradients of the losses of one batch with respect to the trainable parameters: `Contributions`.
+
+    Attributes:
+        losses: One loss per record, detached.
+        outputs: What the model said about the batch, detached.
+    """
+
+    losses: Tensor
+    outputs: Any
+    reruns: ClassVar[bool] = True
+    """Whether norms or sums may run the model again, so that it has to be watched meanwhile."""
+
+    @abstractmethod
+    def norms(self) -> Tensor:
+        """Return the norm of each record's gradient over all parameters, in float64."""
+
+    @abstractmethod
+    def weighted_sum(self, weights: Tensor) -> list[Tensor]:
+        """Return the sum of weights_k g_k, one tensor per trainable parameter; weight 0 leaves a record out."""
+
+
+class Engine(ABC):
+    """A way to get the gradients of a batch without wrapping the model or leaving anything on it.
+
+    Args:
+        model: Any module that treats records alike and apart.
+        loss: Takes outputs and targets, gives one loss per record.
+        autocast: The precision of the forward pass, such as torch.bfloat16; that of the parameters if not given.
+    """
+
+    def __init__(self, model: nn.Module, loss: PerRecordLoss, *, autocast: torch.dtype | None = None) -> None:
+        self._model, self._loss, self._autocast = model, loss, autocast
+        self.parameters = tuple(parameter for parameter in model.parameters() if parameter.requires_grad)
+        if not self.parameters:
+            raise ValueError("model must have a parameter to train: none has requires_grad")
+        coarse = [parameter.dtype for parameter in self.parameters if parameter.dtype not in WIDE]
+        if coarse:  # a sum of gradients has the type of its parameter
+            raise TypeError(
+                f"model must have trainable parameters in float32 or float64, got {coarse[0]}: use autocast"
+            )
+        self.device = self.parameters[0].device
+
+    @property
+    def model(self) -> nn.Module:
+        """The model whose gradients these are."""
+        return self._model
+
+    @abstractmethod
+    def gradients(self, inputs: Any, targets: Any) -> Gradients:
+        """Return the gradients of a batch, which may hold no record at all."""
+
+    def run(self, inputs: Any, targets: Any) -> tuple[Tensor, Any]:
+        """Return the losses and the outputs of a batch, ready for a backward pass."""
+        with torch.enable_grad(), self._precision():
+            outputs = apply(self._model, self._laid_out(inputs))
+            return self._loss(outputs, targets), outputs
+
+    def backward(self, losses: Tensor, weights: Tensor) -> list[Tensor]:
+        """Return the gradient of the weighted sum of losses, which is 0 where they do not depend on a parameter."""
+        if not losses.requires_grad:
+            return [torch.zeros_like(parameter) for parameter in self.parameters]
+        return list(torch.autograd.grad(losses, self.parameters, weights, materialize_grads=True))
+
+    def _laid_out(self, inputs: Any) -> Any:
+        """Return the inputs in the memory layout that suits the engine."""
+        return inputs
+
+    def _precision(self) -> AbstractContextManager[Any]:
+        """Return the context in which the model runs."""
+        if self._autocast is None:
+            return nullcontext()
+        return torch.autocast(self.device.type, dtype=self._autocast)
+
+
+def apply(model: Callable[..., Any], inputs: Any) -> Any:
+    """Call a model on a batch: a tuple or list holds its arguments, a dict its named ones, anything else is the one."""
+    if isinstance(inputs, tuple | list):
+        return model(*inputs)
+    return model(**inputs) if isinstance(inputs, dict) else model(inputs)

@@ -1,0 +1,364 @@
+"""Random numbers of a model: one set per record, one set for all records of a forward pass, or from no known seed.
+
+A mask that all records of a logical batch share is harmless: it can be held fixed when a record is added. So are
+independent masks of single records. A mask that some records of a batch share is not: one more record changes who
+shares it, and the sum moves by more than one sensitivity, although the record itself may contribute nothing. Nor is a
+mask that goes by a record's place in the batch, or is scaled by the masks of others.
+
+A batch that is run in parts needs to know more: one more record moves the boundaries of all parts, so that numbers
+which all records of a forward pass share must come from one seed for all parts.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from inosgm._internal.trees import tree_leaves
+from inosgm.training.gradients.base import Engine, PerRecordLoss, apply
+from inosgm.training.gradients.batches import rows
+from inosgm.training.gradients.functional import Functional
+from inosgm.training.gradients.one_by_one import OneByOne
+from inosgm.training.gradients.randomness import foreign_kept, foreign_state, random_state, same_state
+from inosgm.training.gradients.record_order import prime_to
+from inosgm.training.gradients.sandbox import on_synthetic, perturbed, trial
+
+REPEATS = 4
+"""How often a pass is repeated with the same seed: a source without a seed may happen to repeat itself once."""
+
+SEEDS = range(1, 5)
+"""Further seeds. Masks of 0 or 1, one per record, are alike for five records and five seeds with probability 1e-6."""
+
+TOLERANCE = 1e-3
+"""Losses and norms that differ by less, relative to the largest, are equal: batches of other sizes are rounded in other
+ways."""
+
+REPEATED = 1e-5
+"""The same for a pass that is repeated: 4,096 records that share a number move by 4 % of a sensitivity for each."""
+
+EXTREMES = (0.0, 1 - 2.0**-24)
+"""The least and the greatest number that `torch.rand` gives in float32."""
+
+
+class Chance(Enum):
+    """Who shares the random numbers of a forward pass."""
+
+    NONE = "no random numbers"
+    PER_RECORD = "random numbers of its own for every record"
+    SHARED = "random numbers that all records of a forward pass share"
+    BOTH = "random numbers of which only some are drawn for every record"
+    ENTANGLED = "random numbers of which a record has others beside other records or at another place of a batch"
+    UNSEEDED = "random numbers that do not come from torch's seed"
+
+
+WHOLE = (Chance.NONE, Chance.PER_RECORD, Chance.SHARED, Chance.BOTH, Chance.UNSEEDED)
+"""With these a batch can be run at once; whether numbers without a seed are right shows when engines are compared."""
+
+IN_PARTS = (Chance.NONE, Chance.PER_RECORD, Chance.SHARED)
+"""With these a batch can be run in parts: shared numbers are drawn from one seed for all parts."""
+
+
+def chance_of(
+    kind: type[Engine],
+    model: nn.Module,
+    loss: PerRecordLoss,
+    inputs: Any,
+    targets: Any,
+    *,
+    autocast: torch.dtype | None = None,
+) -> Chance:
+    """Say who shares the random numbers when an engine runs a model in training mode.
+
+    The model is tried on copies of one synthetic record (of the first record of the batch, if it does not take
+    synthetic ones), with parameters moved away from 0 if it takes them, and left as it was.
+
+    Args:
+        kind: The engine. `OneByOne` gives every record a forward pass of its own, and `Functional` has torch draw for
+            every record: what the model draws from torch's seed, they make PER_RECORD.
+        model: The model.
+        loss: Gives one loss per record.
+        inputs: A batch, or all inputs.
+        targets: What the loss compares with.
+        autocast: The precision of the forward pass.
+    """
+    if issubclass(kind, OneByOne):
+        return Chance.PER_RECORD
+    with trial(model, loss=loss):
+        engine = kind(model, loss, autocast=autocast)
+
+        def said(inputs: Any, targets: Any) -> Tensor:
+            gradients = engine.gradients(inputs, targets)
+            return torch.stack([gradients.losses.double(), gradients.norms()])
+
+        return _tried(model, said, (inputs, targets), engine.device, mapped=issubclass(kind, Functional))
+
+
+def chance_in_evaluation(model: nn.Module, loss: PerRecordLoss, inputs: Any, targets: Any) -> Chance:
+    """Say who shares the random numbers of a model in evaluation mode; tried as `chance_of` does."""
+
+    def said(inputs: Any, targets: Any) -> Tensor:
+        return loss(apply(model, inputs), targets).double()[None]
+
+    with trial(model, loss=loss), torch.no_grad():
+        model.eval()
+        return _tried(model, said, (inputs, targets), next(model.parameters()).device)
+
+
+def refuse_chance(chance: Chance, *, in_parts: bool) -> None:
+    """Raise if the engine that was asked for cannot run a batch, at once or in parts, because of what a model draws.
+
+    Raises:
+        ValueError: saying why, and what to do.
+    """
+    if chance is Chance.ENTANGLED:
+        raise ValueError(
+            f"engine must not be this one, because the model draws {chance.value}: one more record changes the numbers "
+            "of others. Leave engine out, or take engine=OneByOne, which draws for every record"
+        )
+    if in_parts and chance not in IN_PARTS:
+        raise ValueError(
+            f"max_physical_batch must not be given with this engine, because the model draws {chance.value}: records "
+            "of one part would share numbers that those of another do not have, and one more record moves the "
+            "boundaries of all parts. Leave engine out, or take engine=OneByOne, which draws for every record; or "
+            "leave max_physical_batch out"
+        )
+
+
+Said = Callable[[Any, Any], Tensor]
+"""(inputs, targets) -> what is said about each record, a column of numbers."""
+
+
+def _tried(model: nn.Module, said: Said, batch: Any, device: torch.device, *, mapped: bool = False) -> Chance:
+    """Classify the random numbers of a function of batches, and leave global generators as they were."""
+    classify = partial(_classified, said, device, mapped)
+    # other kernels of attention draw their masks unseen
+    with foreign_kept(), sdpa_kernel(SDPBackend.MATH):
+        try:
+            with perturbed(model):
+                return on_synthetic(classify, batch, 1)
+        except Exception:  # a model that takes no other parameters
+            return on_synthetic(classify, batch, 1)
+
+
+def _classified(said: Said, device: torch.device, mapped: bool, record: Any) -> Chance:
+    """Classify by passes over copies of one record; `mapped` says that an engine gives each a pass of its own."""
+
+    def passed(records: int, seed: int = 0, instead: float | None = None, coins: "_Coins | None" = None) -> _Pass:
+        return _Pass.of(said, rows(record, [0] * records), device, seed, instead, coins)
+
+    def apart(minor: bool) -> bool:
+        """Say whether the same is said about a record alone, with the numbers that it has in a batch."""
+        try:
+            for place in range(few):
+                coins = _Coins(whole.draws, place, few, minor)
+                alone = passed(1, coins=coins)
+                if coins.left or _differ(whole.said, alone.said, place, max(TOLERANCE, whole.rounding)):
+                    return False
+        except Exception:  # numbers of another shape or count, with which the model may fail as well
+            return False
+        return True
+
+    lengths = passed(1).lengths
+    few = prime_to(lengths)  # an axis that these numbers divide is one of records
+    more = prime_to(lengths, few + 1)
+    whole, other = passed(few), passed(more)
+    again = [passed(few) for _ in range(REPEATS)]
+    # another thread may draw from a global generator in some pass; a model does so in every pass with the same seed
+    changed = any(_differ(whole.said, each.said, tolerance=REPEATED) for each in again)
+    if changed or all(each.foreign for each in (whole, *again)):
+        return Chance.UNSEEDED
+    if not whole.draws:
+        return Chance.ENTANGLED if whole.unseen else Chance.NONE
+    if whole.shuffles or whole.repeats_rows([passed(few, seed=seed) for seed in SEEDS]):
+        return Chance.ENTANGLED
+    if mapped:
+        return Chance.PER_RECORD
+    if not any(apart(minor) for minor in (False, True)):
+        return Chance.ENTANGLED
+    one = whole
+    if any(draw.single for draw in one.draws) and not any(
+        _differ(one.said, passed(few, instead=number).said) for number in EXTREMES
+    ):
+        # a threshold that no number passes, such as layer dropout with probability 0
+        one, other = one.without_singles(), other.without_singles()
+    by_record = [draw.by_record for each in (one, other) for draw in each.draws]
+    if all(by_record):
+        return Chance.PER_RECORD
+    # the very same numbers whatever the size of the batch
+    same = len(one.draws) == len(other.draws) and all(map(_Draw.same, one.draws, other.draws))
+    return Chance.SHARED if same and not any(by_record) else Chance.BOTH
+
+
+@dataclass(frozen=True, eq=False)
+class _Draw:
+    """What one operation has drawn, and whether an axis of it is one of records."""
+
+    values: list[Tensor]
+    by_record: bool
+    single: bool
+
+    def same(self, other: "_Draw") -> bool:
+        """Say whether another pass has drawn the same numbers."""
+        pairs = zip(self.values, other.values, strict=True)
+        return all(one.shape == two.shape and torch.equal(one, two) for one, two in pairs)
+
+    @property
+    def varies(self) -> bool:
+        """Whether not all numbers are equal."""
+        return any(bool((value != value.flatten()[0]).any()) for value in self.values if value.numel())
+
+
+@dataclass(eq=False)
+class _Coins:
+    """The numbers that one record of a pass was given, for a pass of that record alone.
+
+    Args:
+        draws: What was drawn in the pass.
+        place: The place of the record.
+        records: How many records there were.
+        minor: Whether the records are the faster part of an axis that they share with something else, such as time.
+    """
+
+    draws: Sequence[_Draw]
+    place: int
+    records: int
+    minor: bool
+    _given: int = 0
+
+    @property
+    def left(self) -> int:
+        """How many draws were not asked for."""
+        return len(self.draws) - self._given
+
+    def give(self, drawn: Sequence[Tensor]) -> None:
+        """Replace what was drawn.
+
+        Raises:
+            IndexError: if more is drawn than in the batch.
+            ValueError: if it has another shape than what a record, or all of them, had there.
+        """
+        for tensor, value in zip(drawn, self.draws[self._given].values, strict=True):
+            tensor.copy_(self._own(value, tensor.shape))
+        self._given += 1
+
+    def _own(self, value: Tensor, shape: torch.Size) -> Tensor:
+        if value.shape == shape:  # all records share it
+            return value
+        axes = [axis for axis, length in enumerate(shape) if value.shape[axis : axis + 1] != (length,)]
+        if value.ndim != len(shape) or len(axes) != 1 or value.shape[axes[0]] != self.records * shape[axes[0]]:
+            raise ValueError("another shape")
+        axis, factors = axes[0], (-1, self.records) if self.minor else (self.records, -1)
+        split = value.reshape(*value.shape[:axis], *factors, *value.shape[axis + 1 :])
+        return split.select(axis + self.minor, self.place)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Pass:
+    """What happened in one pass.
+
+    Attributes:
+        said: What was said about the records, one column each.
+        draws: What was drawn from torch, in order.
+        shuffles: Whether an order of the records was drawn.
+        foreign: Whether numbers came from Python, numpy or a generator of the model's own.
+        unseen: Whether torch's generators moved on although no operation was seen to draw.
+        lengths: All lengths of axes.
+        rounding: By how much two ways of computing the same may differ, relatively.
+    """
+
+    said: Tensor
+    draws: Sequence[_Draw]
+    shuffles: bool
+    foreign: bool
+    unseen: bool
+    lengths: set[int]
+    rounding: float
+
+    @classmethod
+    def of(
+        cls, said: Said, batch: Any, device: torch.device, seed: int, instead: float | None, coins: _Coins | None
+    ) -> "_Pass":
+        """Make a pass from a seed; with `instead`, single uniform numbers are replaced by it, with `coins` all."""
+        watch = _Watch(int(tree_leaves(batch)[0].shape[0]), instead, coins)
+        foreign = foreign_state()
+        torch.manual_seed(seed)
+        before = random_state(device)
+        with watch:
+            found = said(*batch)
+        return cls(
+            said=found.detach(),
+            draws=watch.draws,
+            shuffles=watch.shuffles,
+            foreign=watch.own_generator or foreign != foreign_state(),
+            unseen=not watch.draws and not same_state(before, random_state(device)),
+            lengths=watch.lengths,
+            rounding=8 * watch.unit,
+        )
+
+    def without_singles(self) -> "_Pass":
+        """Return the pass without single uniform numbers."""
+        return replace(self, draws=[draw for draw in self.draws if not draw.single])
+
+    def repeats_rows(self, others: Sequence["_Pass"]) -> bool:
+        """Say whether records have numbers that differ by place, and are the same in passes from other seeds.
+
+        A model that sets the seed itself draws such numbers.
+        """
+        for place, draw in enumerate(self.draws):
+            also = [each.draws[place] for each in others if place < len(each.draws)]
+            if draw.by_record and draw.varies and len(also) == len(others) and all(map(draw.same, also)):
+                return True
+        return False
+
+
+class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Keeps what operations of torch draw, the lengths of all axes and the coarsest precision."""
+
+    def __init__(self, records: int, instead: float | None, coins: _Coins | None) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._records, self._instead, self._coins = records, instead, coins
+        self.draws: list[_Draw] = []
+        self.shuffles = self.own_generator = False
+        self.lengths: set[int] = set()
+        self.unit = 0.0
+
+    def __torch_dispatch__(self, op: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        result = op(*args, **kwargs)
+        tensors = list(_tensors(result))
+        self.lengths.update(length for tensor in _tensors((args, kwargs, result)) for length in tensor.shape)
+        self.unit = max(
+            [self.unit, *(torch.finfo(tensor.dtype).eps for tensor in tensors if tensor.is_floating_point())]
+        )
+        if torch.Tag.nondeterministic_seeded in op.tags:
+            self.own_generator |= any(isinstance(given, torch.Generator) for given in (*args, *kwargs.values()))
+            by_record = any(length % self._records == 0 for tensor in tensors for length in tensor.shape if length)
+            single = op is torch.ops.aten.rand.default and not by_record and result.numel() == 1
+            self.shuffles |= by_record and op.overloadpacket is torch.ops.aten.randperm
+            if self._coins is not None:
+                self._coins.give(tensors)
+            elif single and self._instead is not None:
+                result.fill_(self._instead)
+            self.draws.append(_Draw([tensor.clone() for tensor in tensors], by_record, single))
+        return result
+
+
+def _tensors(values: Any) -> Iterator[Tensor]:
+    return (leaf for leaf in tree_leaves(values) if isinstance(leaf, Tensor))
+
+
+def _differ(one: Tensor, other: Tensor, place: int | None = None, tolerance: float = TOLERANCE) -> bool:
+    """Say whether something else is said about the records, or about the one at a place.
+
+    Numbers are compared with the largest one of their kind.
+    """
+    scale = one.nan_to_num(0, 0, 0).abs().amax(1, keepdim=True) + 1e-9
+    one = one if place is None else one[:, place : place + 1]
+    close = (one - other).abs() <= tolerance * scale
+    return not bool(((one == other) | (one.isnan() & other.isnan()) | close).all())

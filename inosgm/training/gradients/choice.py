@@ -1,0 +1,219 @@
+"""Which engine for which model: the fastest one that is seen to be right."""
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from inosgm._internal.trees import tree_map
+from inosgm.training.gradients.base import Engine, PerRecordLoss
+from inosgm.training.gradients.batches import made_up, rows, size, telling_size
+from inosgm.training.gradients.bookkeeping import BookKeeping
+from inosgm.training.gradients.chance import IN_PARTS, WHOLE, chance_of
+from inosgm.training.gradients.functional import Functional
+from inosgm.training.gradients.mixing import mixes_records, refuse_mixing
+from inosgm.training.gradients.one_by_one import OneByOne
+from inosgm.training.gradients.record_order import moves_records
+from inosgm.training.gradients.sandbox import in_double, perturbed, quieted, trial, variety
+from inosgm.training.gradients.writing import refuse_writing
+
+
+def engine_for(
+    model: nn.Module,
+    loss: PerRecordLoss,
+    inputs: Any,
+    targets: Any,
+    *,
+    autocast: torch.dtype | None = None,
+    in_parts: bool = False,
+) -> Engine:
+    """Return the fastest engine that gives the gradients of one backward pass per record, tried on made-up records.
+
+    Of inputs and targets only the form is looked at, so that the choice says nothing about the data. The model is
+    tried in both modes, and left as it was.
+
+    Args:
+        model: Any module that treats records apart.
+        loss: Takes outputs and targets, gives one loss per record, as `per_record` makes it.
+        inputs: A batch, or all inputs: a tensor, or a tuple, list or dict of the model's arguments.
+        targets: What the loss compares with.
+        autocast: The precision of the forward pass.
+        in_parts: Whether a batch is run in parts. Then an engine must draw the random numbers of the model for every
+            record, or all of them once per forward pass; otherwise some may be of the first kind and others of the
+            second: see `chance`.
+
+    Returns:
+        A BookKeeping, Functional or OneByOne engine.
+
+    Raises:
+        ValueError: for a model or a loss that mixes records, or writes to itself in either mode. What they raise on
+            made-up records is passed on.
+    """
+    refuse_mixing(model)
+    try:
+        how = mixes_records(model, loss, inputs, targets)
+        if how is not None:
+            raise ValueError(f"model and loss must treat records apart, but {how}")
+        refuse_writing(OneByOne, model, loss, inputs, targets, autocast=autocast)
+        kind = _fastest(model, loss, (inputs, targets), autocast, in_parts)
+    except Exception as error:  # whatever model and loss raise
+        error.add_note(
+            "(tried on made-up records of the form of the data: floats uniform in (0, 1), whole numbers 0 or 1; a "
+            "model that cannot take them needs an engine of your choice, and your word that it treats records apart)"
+        )
+        raise
+    return kind(model, loss, autocast=autocast)
+
+
+def _fastest(
+    model: nn.Module, loss: PerRecordLoss, like: Any, autocast: torch.dtype | None, in_parts: bool
+) -> type[Engine]:
+    kinds: list[type[Engine]] = [BookKeeping, Functional]
+    while True:
+        kind = _right(kinds, model, loss, like, autocast)
+        if _serves(kind, model, loss, like, autocast, in_parts):
+            return kind
+        kinds.remove(kind)
+
+
+def _right(
+    kinds: Sequence[type[Engine]], model: nn.Module, loss: PerRecordLoss, like: Any, autocast: torch.dtype | None
+) -> type[Engine]:
+    """Return the first kind of engine that is seen to be right, which OneByOne always is."""
+    plain = OneByOne(model, loss)
+    with trial(model, loss=loss):
+        batch = made_up(like, telling_size(like, model.parameters()), torch.Generator().manual_seed(0))
+        moving = moves_records(plain, *like)
+        with quieted(model, lambda: plain.run(*batch)) as quiet:
+            with perturbed(model):
+                more = variety(model, plain.run, like, 3, 1)  # one record of each kind
+            cases = [_Case(model, loss, batch, nullcontext)]
+            cases += [_Case(model, loss, batch, partial(perturbed, model)) for batch in more]
+            for kind in kinds:
+                if moving and kind is BookKeeping:
+                    continue
+                # other random numbers cannot be compared; a function mapped over records is right by construction
+                right = all(case.met_by(kind) for case in cases) if quiet else kind is Functional
+                if right and _runs(kind(model, loss, autocast=autocast), batch):
+                    return kind
+            plain.gradients(*batch)  # raises if nothing will do
+    return OneByOne
+
+
+def _serves(
+    kind: type[Engine], model: nn.Module, loss: PerRecordLoss, like: Any, autocast: torch.dtype | None, in_parts: bool
+) -> bool:
+    """Say whether an engine gives every record random numbers that do not depend on who else is in the batch."""
+    if kind is OneByOne:
+        return True
+    try:
+        return chance_of(kind, model, loss, *like, autocast=autocast) in (IN_PARTS if in_parts else WHOLE)
+    except Exception:  # random numbers that an engine cannot draw, such as a mask in place under torch.func
+        return False
+
+
+def _runs(engine: Engine, batch: Any) -> bool:
+    try:
+        engine.gradients(*batch).norms()
+    except Exception:  # what an engine cannot do, the next one may
+        return False
+    return True
+
+
+@dataclass(frozen=True, eq=False)
+class _Case:
+    """Records and parameters with which engines are compared.
+
+    In float64, unless model, loss or engine cannot do that: in float32 another order of a sum is enough to switch a
+    ReLU on or off, and then gradients differ visibly.
+    """
+
+    model: nn.Module
+    loss: PerRecordLoss
+    batch: Any
+    parameters: Callable[[], AbstractContextManager[None]]
+    _expected: dict[bool, "_Expected"] = field(default_factory=dict)
+
+    def met_by(self, kind: type[Engine]) -> bool:
+        """Say whether an engine finds what one backward pass per record does."""
+        for precise in (True, False):
+            try:
+                with self.parameters(), in_double(self.model) if precise else nullcontext():
+                    if precise not in self._expected:
+                        batch = tree_map(_wide, self.batch) if precise else self.batch
+                        self._expected[precise] = _Expected.of(OneByOne(self.model, self.loss), batch, precise=precise)
+                    return self._expected[precise].found_by(kind(self.model, self.loss))
+            except Exception:  # a constant in float32 somewhere; some layers have fast gradients in float32 only
+                continue
+        return False
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Expected:
+    """What one backward pass per record says about a batch."""
+
+    batch: Any
+    precise: bool
+    losses: Tensor
+    norms: Tensor
+    weights: Tensor
+    total: list[Tensor]
+
+    @classmethod
+    def of(cls, engine: Engine, batch: Any, *, precise: bool) -> "_Expected":
+        """Go through the records, holding one gradient at a time."""
+        records = size(batch)
+        weights = torch.linspace(0, 1, records, dtype=torch.float64, device=engine.device)
+        total = [torch.zeros_like(parameter) for parameter in engine.parameters]
+        losses, norms = [], []
+        for record in range(records):
+            alone = slice(record, record + 1)
+            gradients = engine.gradients(*rows(batch, alone))
+            losses.append(gradients.losses)
+            norms.append(gradients.norms())
+            if not norms[-1].isfinite():
+                weights[alone] = 0
+            total = list(map(torch.add, total, gradients.weighted_sum(weights[alone])))
+        return cls(
+            batch=batch,
+            precise=precise,
+            losses=torch.cat(losses),
+            norms=torch.cat(norms),
+            weights=weights,
+            total=total,
+        )
+
+    def found_by(self, engine: Engine) -> bool:
+        """Say whether an engine finds the same losses, norms and sums."""
+        inputs, targets = self.batch
+        gradients = engine.gradients(inputs, targets)
+        sums = gradients.weighted_sum(self.weights)
+        typical = max(map(_largest, self.total))
+        return (
+            bool(self.norms.isfinite().any())
+            and self._alike(gradients.losses, self.losses)
+            and self._alike(gradients.norms(), self.norms)
+            and all(self._close(a, b, typical) for a, b in zip(sums, self.total, strict=True))
+        )
+
+    def _alike(self, found: Tensor, expected: Tensor) -> bool:
+        """Compare one number per record, where it is finite, which it must be in the same places."""
+        finite = expected.isfinite()
+        return torch.equal(finite, found.isfinite()) and self._close(found[finite], expected[finite])
+
+    def _close(self, found: Tensor, expected: Tensor, typical: float = 0.0) -> bool:
+        """Compare numbers with the largest of them, and with those of a sum whose parts are typically so large."""
+        tolerance = (1e-6 if self.precise else 1e-2) * max(_largest(expected), 0.01 * typical)
+        return _largest(found.to(expected.dtype) - expected) <= tolerance
+
+
+def _largest(numbers: Tensor) -> float:
+    return float(torch.linalg.vector_norm(numbers, torch.inf)) if numbers.numel() else 0.0
+
+
+def _wide(column: Tensor) -> Tensor:
+    return column.double() if column.is_floating_point() else column

@@ -1,0 +1,49 @@
+"""Per-record gradients by torch.func: for any model that is a function of its parameters and one record."""
+
+import warnings
+from typing import Any
+
+from torch import Tensor
+from torch.func import functional_call, grad, vmap
+
+from inosgm._internal.trees import tree_map
+from inosgm.training.gradients.base import Engine, Gradients, apply
+from inosgm.training.gradients.batches import detached, size
+from inosgm.training.gradients.instantiated import Instantiated, no_gradients
+
+
+class Functional(Engine):
+    """An engine that maps the gradient of one record over the batch.
+
+    Every record gets random numbers of its own, and buffers are read but never changed. torch raises where the
+    model cannot be mapped: control flow that depends on values, nn.GRU, `.item()`.
+    """
+
+    def gradients(self, inputs: Any, targets: Any) -> Gradients:
+        """Return the gradients of a batch, which may hold no record at all."""
+        if not size(inputs):
+            return no_gradients(self, inputs, targets)
+        buffers = {name: buffer.detach().clone() for name, buffer in self._model.named_buffers()}
+
+        def loss(trained: dict[str, Tensor], record: Any, target: Any) -> tuple[Tensor, tuple[Tensor, Any]]:
+            def model(*arguments: Any, **named: Any) -> Any:
+                return functional_call(self._model, {**trained, **buffers}, arguments, named)
+
+            outputs = apply(model, tree_map(_as_batch, record))
+            losses = self._loss(outputs, tree_map(_as_batch, target))
+            return losses.sum(), (losses.squeeze(0), tree_map(_as_record, outputs))
+
+        trained = {name: value.detach() for name, value in self._model.named_parameters() if value.requires_grad}
+        mapped = vmap(grad(loss, has_aux=True), in_dims=(None, 0, 0), randomness="different")
+        with self._precision(), warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "There is a performance drop")  # torch maps some layers by a loop
+            gradients, (losses, outputs) = mapped(trained, inputs, targets)
+        return Instantiated(list(gradients.values()), losses.detach(), detached(outputs))
+
+
+def _as_batch(record: Tensor) -> Tensor:
+    return record.unsqueeze(0)
+
+
+def _as_record(outputs: Tensor) -> Tensor:
+    return outputs.squeeze(0)

@@ -1,0 +1,65 @@
+"""Gradients that are held record by record: for engines that have nothing smaller to keep."""
+
+import math
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from inosgm._internal.trees import tree_map
+from inosgm.training.gradients.base import Engine, Gradients
+from inosgm.training.gradients.batches import detached, rows
+from inosgm.training.gradients.precision import require_wide, without_autocast
+
+
+class Instantiated(Gradients):
+    """Gradients as one tensor per parameter whose first axis is the record.
+
+    A record whose gradient is not finite keeps its norm, and is cleared before anything is summed.
+    """
+
+    reruns = False
+
+    def __init__(self, per_parameter: Sequence[Tensor], losses: Tensor, outputs: Any) -> None:
+        for gradients in per_parameter:
+            require_wide(gradients)
+        self._per_parameter, self.losses, self.outputs = per_parameter, losses, outputs
+
+    @cached_property
+    def _norms(self) -> Tensor:
+        squares = torch.zeros(self.losses.shape, dtype=torch.float64, device=self.losses.device)
+        for flat in map(_flat, self._per_parameter):
+            squares += torch.linalg.vector_norm(flat, dim=1, dtype=torch.float64).square()
+        broken = ~squares.isfinite()
+        if bool(broken.any()):
+            for gradients in self._per_parameter:
+                gradients[broken] = 0
+        return squares.sqrt()
+
+    def norms(self) -> Tensor:
+        """Return the norm of each record's gradient over all parameters, in float64."""
+        return self._norms
+
+    def weighted_sum(self, weights: Tensor) -> list[Tensor]:
+        """Return the sum of weights_k g_k, one tensor per trainable parameter; weight 0 leaves a record out."""
+        if weights.shape != self._norms.shape:
+            raise ValueError("weights must be one number per record of the batch")  # whose size is private
+        with without_autocast(weights.device):
+            return [
+                (weights.to(gradients.dtype) @ _flat(gradients)).reshape(gradients.shape[1:])
+                for gradients in self._per_parameter
+            ]
+
+
+def no_gradients(engine: Engine, inputs: Any, targets: Any) -> Gradients:
+    """Return the gradients of no records. The model is asked about a record of zeros, since many cannot take none."""
+    zeros = tree_map(lambda column: column.new_zeros((1, *column.shape[1:])), (inputs, targets))
+    losses, outputs = engine.run(*zeros)
+    none = [parameter.new_zeros((0, *parameter.shape)) for parameter in engine.parameters]
+    return Instantiated(none, losses[:0].detach(), rows(detached(outputs), slice(0)))
+
+
+def _flat(gradients: Tensor) -> Tensor:
+    return gradients.reshape(gradients.shape[0], math.prod(gradients.shape[1:]))

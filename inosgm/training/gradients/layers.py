@@ -1,0 +1,137 @@
+"""Which layers the book-keeping engine knows, and how inputs and slopes of each become gradients of its parameters."""
+
+from collections.abc import Callable, Mapping
+from functools import partial
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from inosgm.training.gradients.convolution import Windows
+from inosgm.training.gradients.per_record import Lookups, Outer, PerRecord, Rows, Single, like, wide
+
+Rule = Callable[[nn.Module, tuple[Tensor, ...], Tensor], PerRecord]
+"""(layer, what it was given, slopes of what it returned) -> the gradients of one of its parameters."""
+
+
+def rules_for(module: nn.Module) -> Mapping[str, Rule] | str:
+    """Return a rule for each trainable parameter that a module itself owns, or why there is none."""
+    names = [name for name, value in module._parameters.items() if value is not None and value.requires_grad]
+    if not names:
+        return {}
+    kind = next((kind for kind in RULES if isinstance(module, kind) and _computes_as(module, kind)), None)
+    if isinstance(module, nn.Embedding):
+        for option in ("max_norm", "scale_grad_by_freq", "sparse"):
+            if getattr(module, option):
+                return f"its gradient depends on {option}={getattr(module, option)!r}"
+    rules = RULES[kind] if kind else _of_opacus(module, names)
+    missing = [name for name in names if name not in rules]
+    return f"no rule for its parameter {missing[0]!r}" if missing else {name: rules[name] for name in names}
+
+
+def has_own_rule(module: nn.Module) -> bool:
+    """Say whether the rules of a module are ours, which count on one use of each parameter in a call."""
+    return any(isinstance(module, kind) and _computes_as(module, kind) for kind in RULES)
+
+
+def _computes_as(module: nn.Module, kind: type[nn.Module]) -> bool:
+    """Say whether a module, of a kind or of a subclass, computes what the kind computes."""
+    names = [name for name in ("forward", "_conv_forward") if hasattr(kind, name)]
+    return all(getattr(type(module), name) is getattr(kind, name) and name not in vars(module) for name in names)
+
+
+def _matrix(module: nn.Module, inputs: tuple[Tensor, ...], slopes: Tensor) -> PerRecord:
+    given = like(slopes, inputs[0])
+    if slopes.ndim == 2:
+        return Single(given, slopes)
+    n = slopes.shape[0]
+    if slopes.numel() == n * slopes.shape[-1]:  # one position all the same
+        return Single(given.reshape(n, -1), slopes.reshape(n, -1))
+    return Outer(given.reshape(n, -1, given.shape[-1]), slopes.reshape(n, -1, slopes.shape[-1]))
+
+
+def _table(module: nn.Module, inputs: tuple[Tensor, ...], slopes: Tensor) -> PerRecord:
+    assert isinstance(module, nn.Embedding)
+    n, indices = slopes.shape[0], inputs[0].reshape(slopes.shape[0], -1)
+    slopes = slopes.reshape(n, -1, slopes.shape[-1])
+    if module.padding_idx is not None:
+        slopes = slopes.masked_fill((indices == module.padding_idx)[..., None], 0.0)
+    return Lookups(indices, slopes, module.num_embeddings)
+
+
+def _windows(module: nn.Module, inputs: tuple[Tensor, ...], slopes: Tensor) -> PerRecord:
+    assert isinstance(module, nn.Conv1d | nn.Conv2d | nn.Conv3d)
+    return Windows.of(module, inputs[0], slopes)
+
+
+def _sum_to_last(module: nn.Module, inputs: tuple[Tensor, ...], slopes: Tensor) -> PerRecord:
+    """Gradients of a vector that was added to the last axis at every position."""
+    return Rows(_sum(slopes, 1, slopes.ndim - 1))
+
+
+def _sum_to_channels(module: nn.Module, inputs: tuple[Tensor, ...], slopes: Tensor) -> PerRecord:
+    """Gradients of a vector that was added to the channels, the axis after the record."""
+    return Rows(_sum(slopes, 2, slopes.ndim))
+
+
+def _scale_of_layer(module: nn.Module, inputs: tuple[Tensor, ...], slopes: Tensor) -> PerRecord:
+    assert isinstance(module, nn.LayerNorm)
+    standard = F.layer_norm(wide(inputs[0]), module.normalized_shape, eps=module.eps)
+    return Rows(_sum(slopes * standard, 1, slopes.ndim - len(module.normalized_shape)))
+
+
+def _shift_of_layer(module: nn.Module, inputs: tuple[Tensor, ...], slopes: Tensor) -> PerRecord:
+    assert isinstance(module, nn.LayerNorm)
+    return Rows(_sum(slopes, 1, slopes.ndim - len(module.normalized_shape)))
+
+
+def _scale_of_rms(module: nn.Module, inputs: tuple[Tensor, ...], slopes: Tensor) -> PerRecord:
+    assert isinstance(module, nn.RMSNorm)
+    standard = F.rms_norm(wide(inputs[0]), list(module.normalized_shape), eps=module.eps)
+    return Rows(_sum(slopes * standard, 1, slopes.ndim - len(module.normalized_shape)))
+
+
+def _scale_of_groups(module: nn.Module, inputs: tuple[Tensor, ...], slopes: Tensor) -> PerRecord:
+    assert isinstance(module, nn.GroupNorm)
+    standard = F.group_norm(wide(inputs[0]), module.num_groups, eps=module.eps)
+    return Rows(_sum(slopes * standard, 2, slopes.ndim))
+
+
+def _sum(values: Tensor, begin: int, end: int) -> Tensor:
+    """Sum over the axes from begin to before end, in float32 or better."""
+    values = wide(values)
+    return values.sum(tuple(range(begin, end))) if begin < end else values
+
+
+def _of_opacus(module: nn.Module, names: list[str]) -> dict[str, Rule]:
+    """Return Opacus' rule for a module, if it has one."""
+    from opacus.grad_sample import GradSampleModule  # slow to import, and seldom needed
+
+    sampler = GradSampleModule.GRAD_SAMPLERS.get(type(module))
+    return {} if sampler is None else {name: partial(_sampled, sampler, name) for name in names}
+
+
+def _sampled(
+    sampler: Callable[[nn.Module, list[Tensor], Tensor], dict[nn.Parameter, Tensor]],
+    name: str,
+    module: nn.Module,
+    inputs: tuple[Tensor, ...],
+    slopes: Tensor,
+) -> PerRecord:
+    """Compute by a rule of Opacus, which adds up in whatever precision it is given."""
+    given = [wide(tensor) if tensor.is_floating_point() else tensor for tensor in inputs]
+    return Rows(sampler(module, given, wide(slopes))[module.get_parameter(name)])
+
+
+_CONVOLUTION: dict[str, Rule] = {"weight": _windows, "bias": _sum_to_channels}
+
+RULES: dict[type[nn.Module], dict[str, Rule]] = {
+    nn.Linear: {"weight": _matrix, "bias": _sum_to_last},
+    nn.Conv1d: _CONVOLUTION,
+    nn.Conv2d: _CONVOLUTION,
+    nn.Conv3d: _CONVOLUTION,
+    nn.Embedding: {"weight": _table},
+    nn.LayerNorm: {"weight": _scale_of_layer, "bias": _shift_of_layer},
+    nn.GroupNorm: {"weight": _scale_of_groups, "bias": _sum_to_channels},
+    nn.RMSNorm: {"weight": _scale_of_rms},
+}
+"""One rule for each parameter of the layers that we know ourselves."""

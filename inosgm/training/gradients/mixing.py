@@ -1,0 +1,167 @@
+"""Models and losses that mix the records of a batch, which no clipping can make private: found before training."""
+
+import math
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.instancenorm import _InstanceNorm
+from torch.nn.parameter import is_lazy
+
+from inosgm._internal.trees import tree_leaves, tree_map
+from inosgm.training.gradients.base import PerRecordLoss, apply
+from inosgm.training.gradients.batches import made_up, rows, size, telling_size
+from inosgm.training.gradients.sandbox import perturbed, quieted, trial, variety
+from inosgm.training.gradients.snapshot import Snapshot
+
+
+def refuse_mixing(model: nn.Module) -> None:
+    """Raise if a layer of the model is known to mix the records of a batch, or to remember them, in training mode.
+
+    A normalisation that keeps to evaluation mode when model.train() is called (because its `train` says so) and has
+    statistics of its own treats records apart, and is fine.
+
+    Raises:
+        ValueError: naming the layer and what to put in its place.
+
+    >>> refuse_mixing(nn.Sequential(nn.Linear(2, 8), nn.BatchNorm1d(8)))
+    Traceback (most recent call last):
+    ...
+    ValueError: model must treat records apart, but its layer '1' (BatchNorm1d) ... replace it by GroupNorm(1, 8), ...
+    """
+    if any(is_lazy(tensor) for tensor in (*model.parameters(), *model.buffers())):
+        raise ValueError(
+            "model has lazy layers that do not know their sizes yet: call it once on a made-up batch first"
+        )
+    _refuse_rescaling(model)
+    mixing = mixing_layers(model)
+    if not mixing:
+        return
+    path, module = mixing[0]
+    how = "scales a record by its batch" if isinstance(module, _BatchNorm) else "keeps statistics of the records"
+    further = f" (so do {len(mixing) - 1} more)" if len(mixing) > 1 else ""
+    raise ValueError(
+        f"model must treat records apart, but its layer {path!r} ({type(module).__name__}) {how}{further}: replace it "
+        f"by {_instead(module)}, or have that done by fix=True (in a configuration, training.fix: true)"
+    )
+
+
+def _refuse_rescaling(model: nn.Module) -> None:
+    """Raise if an embedding, frozen or not, rescales the rows that are looked up, by which they can be told."""
+    for path, module in model.named_modules():
+        if isinstance(module, nn.Embedding | nn.EmbeddingBag) and module.max_norm is not None:
+            limit = module.max_norm
+            raise ValueError(
+                f"model must not change its parameters as it runs, but its layer {path!r} ({type(module).__name__}) "
+                f"has max_norm={limit:g}: torch rescales the rows that were looked up, so that the table tells which "
+                "of them occur in the data. Set max_norm to None, and scale in forward what was looked up: "
+                f"e * ({limit:g} / e.norm(dim=-1, keepdim=True)).clamp(max=1)"
+            )
+
+
+def mixing_layers(model: nn.Module) -> list[tuple[str, nn.Module]]:
+    """List the layers, by their paths, that mix or remember records when the model is in training mode."""
+    with trial(model):
+        return [(path, module) for path, module in model.named_modules() if _mixes(module)]
+
+
+def groups(module: _BatchNorm) -> int:
+    """Return how many groups a GroupNorm needs to stand in for a BatchNorm: as many as Opacus takes, one without axes.
+
+    A record of BatchNorm1d may be a single number per feature, which a group of one feature would turn into 0.
+    """
+    return 1 if isinstance(module, nn.BatchNorm1d) else math.gcd(32, module.num_features)
+
+
+def mixes_records(
+    model: nn.Module, loss: PerRecordLoss, inputs: Any, targets: Any, *, training: bool = True
+) -> str | None:
+    """Try whether a model in training mode (or not), or its loss, mixes the records of a batch, and say how if so.
+
+    On made-up records, of which only the form is that of inputs and targets: what is said about a record must be the
+    same beside other records; the same among fewer, where random numbers can be switched off; and nothing that model
+    and loss hold may change. Once with the parameters as they are, and once moved and on records of more kinds, if the
+    model takes them. A model that passes is not proven to treat records apart.
+    """
+    like = inputs, targets
+    with trial(model, loss=loss):
+        model.train(training)
+        generator = torch.Generator().manual_seed(0)
+        records = telling_size(like, model.parameters())
+        how = _mixes_those(model, loss, *(made_up(like, records, generator) for _ in range(2)))
+        if how is None:
+            with perturbed(model):
+                batches = variety(model, partial(_said, model, loss), like, records, 2)
+                how = _mixes_those(model, loss, *batches) if batches else None
+        return how
+
+
+def _mixes_those(model: nn.Module, loss: PerRecordLoss, batch: Any, others: Any) -> str | None:
+    """Try it on two batches of the same size."""
+    snapshot = Snapshot(model=model, loss=loss)
+    snapshot.take()
+    expected = _again(model, loss, batch)
+    change = snapshot.change()
+    if change is not None:
+        return f"{change} as it runs: a state that is never released"
+    for place in range(size(batch)):
+        whose = _differing(expected, _again(model, loss, _beside(batch, others, place)), place, 0.8)
+        if whose:
+            return f"{whose} says something else about a record beside other records"
+    with quieted(model, lambda: _said(model, loss, *batch)) as quiet:
+        together = _again(model, loss, batch)
+        for fewer in (1, 2) if quiet else ():
+            whose = _differing(together, _again(model, loss, rows(batch, slice(fewer))), 0, 0.5)
+            if whose:  # sums of other lengths are rounded differently, so that much more is asked of a difference
+                return f"{whose} says something else about a record when it is {'alone' if fewer == 1 else 'in a pair'}"
+    return None
+
+
+def _mixes(module: nn.Module) -> bool:
+    if isinstance(module, _BatchNorm):
+        return module.training or module.running_mean is None
+    return isinstance(module, _InstanceNorm) and module.training and module.running_mean is not None
+
+
+def _instead(module: nn.Module) -> str:
+    if isinstance(module, _BatchNorm):
+        return f"GroupNorm({groups(module)}, {module.num_features})"
+    return f"{type(module).__name__}({module.num_features}, track_running_stats=False)"
+
+
+def _again(model: nn.Module, loss: PerRecordLoss, batch: Any) -> tuple[Any, Tensor]:
+    """Return outputs and losses, with the same random numbers each time."""
+    torch.manual_seed(0)
+    return _said(model, loss, *batch)
+
+
+def _said(model: nn.Module, loss: PerRecordLoss, inputs: Any, targets: Any) -> tuple[Any, Tensor]:
+    outputs = apply(model, inputs)
+    return outputs, loss(outputs, targets)
+
+
+def _beside(batch: Any, others: Any, place: int) -> Any:
+    """Return the record at a place of a batch, with other records at all other places."""
+
+    def swap(column: Tensor, other: Tensor) -> Tensor:
+        swapped = other.clone()
+        swapped[place] = column[place]
+        return swapped
+
+    return tree_map(swap, batch, others)
+
+
+def _differing(one: tuple[Any, Tensor], other: tuple[Any, Tensor], place: int, power: float) -> str | None:
+    """Name what differs about the record at a place by more than the given power of the precision."""
+    records = one[1].shape[0]
+    for whose, mine, theirs in zip(("the model", "the loss"), one, other, strict=True):
+        for a, b in zip(tree_leaves(mine), tree_leaves(theirs), strict=True):
+            if isinstance(a, Tensor) and a.shape[:1] == (records,) and a.numel():
+                tolerance = torch.finfo(a.dtype).eps ** power if a.is_floating_point() else 0.0
+                a, b = a[place].detach().double(), b[place].detach().double()
+                scale = float(a.abs().nan_to_num(0, 0).max()) + 1e-3
+                if not torch.allclose(a, b, rtol=0, atol=tolerance * scale, equal_nan=True):
+                    return whose
+    return None

@@ -1,0 +1,344 @@
+"""The gradients of one parameter, one per record, in the form that is cheapest to keep: rows, or what makes them.
+
+Throughout, `inputs` are what a layer was given and `slopes` the derivatives of the loss by what it returned. A layer
+that works on T positions of a record (pixels, words, steps of time) has inputs (n, T, d) and slopes (n, T, p).
+"""
+
+import math
+import operator
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from typing import Any, Self
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from inosgm.training.gradients.precision import product_unit, require_wide
+
+CHUNK = 2**20
+"""Bytes of scratch memory that a rule uses at a time: what fits a processor's cache."""
+
+LARGE = 2**25
+"""Bytes from which on memory comes fresh from the operating system at every step, page by page (glibc on 64 bits)."""
+
+TOUCH, TOUCH_LARGE = 16, 48
+"""Multiplications in the time that it takes to write a number of an array and read it twice: measured on CPUs."""
+
+TINY = torch.finfo(torch.float32).tiny
+"""What a square that underflows counts as."""
+
+
+BLOCK = 2**11
+"""How many squares are added up in float32 at most."""
+
+
+class PerRecord(ABC):
+    """The gradients of one parameter."""
+
+    @abstractmethod
+    def factors(self) -> tuple[Tensor, ...]:
+        """Return matrices, one row per record, the product of whose lengths is the norm of the record's gradient.
+
+        It is not below the truth but for the rounding of one sum.
+        """
+
+    @abstractmethod
+    def weighted_sum(self, weights: Tensor) -> Tensor:
+        """Return the sum of weights_k g_k."""
+
+    @abstractmethod
+    def rows(self) -> Tensor:
+        """Return all gradients, the record first."""
+
+    @abstractmethod
+    def take(self, kept: Tensor) -> "PerRecord":
+        """Return the gradients of some records."""
+
+    def cheapest(self) -> "PerRecord":
+        """Return the form that gives norms and a weighted sum in the fewest operations."""
+        return self
+
+
+@dataclass(frozen=True, eq=False)
+class Rows(PerRecord):
+    """Gradients held as they are: (n, ...), in float32 or float64."""
+
+    values: Tensor
+
+    def __post_init__(self) -> None:
+        require_wide(self.values)
+
+    def factors(self) -> tuple[Tensor, ...]:
+        """Return what is short, and the lengths of what is long while the processor still has it at hand."""
+        return (self.values if self.values.ndim == 2 else _lengths(_flat(self.values))[:, None],)
+
+    def weighted_sum(self, weights: Tensor) -> Tensor:
+        """Multiply weights and rows in whatever order the rows lie in memory."""
+        total = like(self.values, weights) @ _flat(self.values)
+        if self.values.ndim == 2:
+            return total
+        order = _memory_order(self.values)
+        return total.view([self.values.shape[axis + 1] for axis in order]).permute(_inverse(order))
+
+    def rows(self) -> Tensor:
+        """Return them."""
+        return self.values
+
+    def take(self, kept: Tensor) -> "Rows":
+        """Pick rows."""
+        return Rows(self.values[kept])
+
+
+@dataclass(frozen=True, eq=False)
+class Single(PerRecord):
+    """Gradients of a matrix that was used at one position, slopes inputs^T: inputs (n, d), slopes (n, p)."""
+
+    inputs: Tensor
+    slopes: Tensor
+
+    def factors(self) -> tuple[Tensor, ...]:
+        """Return both: the norm is |inputs| |slopes|."""
+        return wide(self.inputs), wide(self.slopes)
+
+    def weighted_sum(self, weights: Tensor) -> Tensor:
+        """Return one product of matrices."""
+        slopes = wide(self.slopes)
+        return (slopes * like(slopes, weights)[:, None]).t() @ wide(self.inputs)
+
+    def rows(self) -> Tensor:
+        """Return one outer product per record."""
+        return self.spread().rows()
+
+    def take(self, kept: Tensor) -> "Single":
+        """Pick records."""
+        return Single(self.inputs[kept], self.slopes[kept])
+
+    def spread(self) -> "Outer":
+        """Return the same with an axis for positions."""
+        return Outer(self.inputs[:, None], self.slopes[:, None])
+
+
+@dataclass(frozen=True, eq=False)
+class Outer(PerRecord):
+    """Gradients of a matrix that was used at T positions, sum_t slopes_t inputs_t^T: (n, T, d) and (n, T, p)."""
+
+    inputs: Tensor
+    slopes: Tensor
+
+    @classmethod
+    def joined(cls, parts: Sequence[Any]) -> Self:
+        """Return the sum of several: more positions."""
+        return cls(torch.cat([part.inputs for part in parts], 1), torch.cat([part.slopes for part in parts], 1))
+
+    def factors(self) -> tuple[Tensor, ...]:
+        """Use Gram matrices over the positions: no gradient is ever made."""
+        n, positions, _ = self.inputs.shape
+        squares = self.inputs.new_empty(n, dtype=torch.float64)
+        unit = product_unit(self.inputs)
+        for part in chunks(n, 2 * positions**2 * 4):
+            squares[part] = gram_squares(wide(self.inputs[part]), wide(self.slopes[part]), unit, unit)
+        return (squares.sqrt_()[:, None],)
+
+    def weighted_sum(self, weights: Tensor) -> Tensor:
+        """Return one product of matrices."""
+        inputs, slopes = wide(self.inputs), wide(self.slopes)
+        weighted = slopes * like(slopes, weights)[:, None, None]
+        return weighted.flatten(0, 1).t() @ inputs.flatten(0, 1)
+
+    def rows(self) -> Tensor:
+        """Return one product of matrices per record."""
+        return torch.bmm(wide(self.slopes).transpose(1, 2), wide(self.inputs))
+
+    def take(self, kept: Tensor) -> "Outer":
+        """Pick records."""
+        return Outer(self.inputs[kept], self.slopes[kept])
+
+    def cheapest(self) -> PerRecord:
+        """Make rows unless Gram matrices are smaller work."""
+        records, positions, width = self.inputs.shape
+        if prefer_gram(records, positions, width, self.slopes.shape[2]):
+            return self
+        return Rows(self.rows())
+
+
+@dataclass(frozen=True, eq=False)
+class Lookups(PerRecord):
+    """Gradients of a table from which each record took rows: indices (n, T), slopes (n, T, d); no (n, size, d)."""
+
+    indices: Tensor
+    slopes: Tensor
+    size: int
+
+    @classmethod
+    def joined(cls, parts: Sequence[Any]) -> Self:
+        """Return the sum of several: more lookups."""
+        indices, slopes = (torch.cat([getattr(part, name) for part in parts], 1) for name in ("indices", "slopes"))
+        return cls(indices, slopes, parts[0].size)
+
+    def factors(self) -> tuple[Tensor, ...]:
+        """Add what a record says about the same row of the table, then square."""
+        n = self.indices.shape[0]
+        distinct, places = torch.unique(self._keys(), return_inverse=True)
+        slopes = wide(self.slopes).flatten(0, 1)
+        sums = slopes.new_zeros(distinct.numel(), slopes.shape[1]).index_add_(0, places, slopes)
+        squares = slopes.new_zeros(n, dtype=torch.float64)
+        records = torch.div(distinct, self.size, rounding_mode="floor")
+        return (squares.index_add_(0, records, _lengths(sums).double().square_()).sqrt_()[:, None],)
+
+    def weighted_sum(self, weights: Tensor) -> Tensor:
+        """Add the weighted slopes to the rows that were taken."""
+        slopes = wide(self.slopes)
+        slopes = (slopes * like(slopes, weights)[:, None, None]).flatten(0, 1)
+        return slopes.new_zeros(self.size, slopes.shape[1]).index_add_(0, self.indices.flatten(), slopes)
+
+    def rows(self) -> Tensor:
+        """Return a whole table per record."""
+        n, slopes = self.indices.shape[0], wide(self.slopes).flatten(0, 1)
+        table = slopes.new_zeros(n * self.size, slopes.shape[1])
+        return table.index_add_(0, self._keys(), slopes).view(n, self.size, -1)
+
+    def take(self, kept: Tensor) -> "Lookups":
+        """Pick records."""
+        return Lookups(self.indices[kept], self.slopes[kept], self.size)
+
+    def _keys(self) -> Tensor:
+        """Return one number for each pair of a record and a row of the table."""
+        records = torch.arange(self.indices.shape[0], device=self.indices.device)
+        return (records[:, None] * self.size + self.indices).flatten()
+
+
+def total(parts: Sequence[PerRecord]) -> PerRecord:
+    """Return the sum of the gradients that a parameter gets from several uses."""
+    if len(parts) == 1:
+        return parts[0]
+    parts = [part.spread() if isinstance(part, Single) else part for part in parts]
+    for kind in (Outer, Lookups):
+        if all(isinstance(part, kind) for part in parts):
+            return kind.joined(parts)
+    rows = parts[0].rows()
+    for part in parts[1:]:
+        rows = rows + part.rows()
+    return Rows(rows)
+
+
+def norms_of(parts: Sequence[tuple[Tensor, ...]]) -> Tensor:
+    """Return the norm of each record over several parameters in float64, given the factors of each.
+
+    What is a factor of two, such as the slopes for a weight and its bias, is measured once. Squares that underflow
+    count as the least number there is.
+    """
+    matrices = {id(rows): rows for factors in parts for rows in factors}
+    lengths = torch.stack([_norms(rows) for rows in matrices.values()]).double()
+    numbers = lengths.numpy() if lengths.device.type == "cpu" else lengths  # small arrays are quicker in numpy
+    with np.errstate(over="ignore", invalid="ignore"):  # not finite: such a record is left out
+        squares = numbers * numbers + max(rows.shape[1] for rows in matrices.values()) * TINY
+        square = dict(zip(matrices, squares, strict=True))
+        total = sum(reduce(operator.mul, [square[id(rows)] for rows in factors]) for factors in parts)
+    return torch.as_tensor(total).sqrt_()
+
+
+def prefer_gram(records: int, positions: int, width: int, height: int) -> bool:
+    """Say whether Gram matrices are less work for T positions than making height x width gradients.
+
+    Both ways multiply T * height * width numbers, one for the weighted sum, the other for the rows; beside that, one
+    multiplies T^2 (height + width) numbers, the other writes every row and reads it twice.
+    """
+    touch = TOUCH if records * width * height * 4 < LARGE else TOUCH_LARGE
+    return positions**2 * (height + width) < touch * height * width
+
+
+def gram_squares(inputs: Tensor, slopes: Tensor, unit: float, summed: float) -> Tensor:
+    """Return sum_{t,s} (a_t . a_s)(g_t . g_s), plus the rounding error that it and the sum of gradients may have.
+
+    Where the positions of a record cancel, the sum is a small difference of large numbers. A dot product of d numbers
+    is off by at most d u |a_t||a_s|, u being half a unit in the last place, so the whole sum by at most
+    (d + p + 1) u (sum_t |a_t||g_t|)^2; added to the result, it keeps a record from looking shorter than it is.
+
+    Products below the least normal number m may be lost: a dot product is off by d m, and the whole sum by at most
+    (sum_t b_t)^2 - (sum_t |a_t||g_t|)^2 with b_t^2 = (|a_t|^2 + d m) (|g_t|^2 + p m), since by Cauchy-Schwarz
+    sqrt((x + e) (y + e)) >= sqrt(x y) + e. That is added as well.
+
+    Args:
+        inputs: (n, T, d).
+        slopes: (n, T, p).
+        unit: Half a unit in the last place of the products here.
+        summed: The same of the products that make the weighted sum. They are off by at most
+            (2 u + u^2) sum_t |a_t||g_t|, which is within what is added here if they are no coarser.
+    """
+    first, second = torch.bmm(inputs, inputs.transpose(1, 2)), torch.bmm(slopes, slopes.transpose(1, 2))
+    lost = torch.finfo(inputs.dtype).tiny
+    one, two = _diagonal(first), _diagonal(second)
+    kept = (one * two).sqrt().sum(1)
+    lengths = ((one + inputs.shape[2] * lost) * (two + slopes.shape[2] * lost)).sqrt().sum(1)
+    computed = (first * second).sum((1, 2), dtype=torch.float64)
+    width = inputs.shape[2] + slopes.shape[2] + 1
+    squares = computed.clamp(min=0) + width * unit * lengths.square() + (lengths.square() - kept.square())
+    return squares if summed <= unit else (squares.sqrt() + 3 * summed * lengths).square()
+
+
+def chunks(records: int, bytes_each: int) -> Iterator[slice]:
+    """Split records so that each part needs little scratch memory."""
+    size = max(1, CHUNK // max(1, bytes_each))
+    return (slice(begin, begin + size) for begin in range(0, records, size))
+
+
+def _diagonal(grams: Tensor) -> Tensor:
+    return grams.diagonal(dim1=1, dim2=2).double()
+
+
+def _norms(rows: Tensor) -> Tensor:
+    """Return the norm of each row, to a few roundings.
+
+    torch adds up squares in several lanes if they are next to each other in memory, and one by one otherwise; long rows
+    go by blocks.
+    """
+    norms: Tensor
+    rows = rows.contiguous() if rows.stride(1) > 1 else rows
+    if rows.shape[1] <= BLOCK or rows.dtype == torch.float64:
+        norms = torch.linalg.vector_norm(rows, dim=1)
+        return norms
+    whole = rows.shape[1] // BLOCK * BLOCK
+    blocks = torch.linalg.vector_norm(rows[:, :whole].view(rows.shape[0], whole // BLOCK, BLOCK), dim=2)
+    rest = torch.linalg.vector_norm(rows[:, whole:], dim=1, keepdim=True)
+    norms = torch.linalg.vector_norm(torch.cat([blocks, rest], 1), dim=1, dtype=torch.float64)
+    return norms.to(rows.dtype)
+
+
+def _lengths(rows: Tensor) -> Tensor:
+    """Return the length of each row; squares that underflow count as the least number there is."""
+    rows = wide(rows)
+    return _norms(rows).add_(math.sqrt(rows.shape[1] * torch.finfo(rows.dtype).tiny))
+
+
+def wide(values: Tensor) -> Tensor:
+    """Return values in float32 or better."""
+    return values if values.dtype in (torch.float32, torch.float64) else values.float()
+
+
+def like(other: Tensor, values: Tensor) -> Tensor:
+    """Return values in the precision of another tensor."""
+    return values if values.dtype == other.dtype else values.to(other.dtype)  # asking costs less than `to`
+
+
+def _memory_order(values: Tensor) -> list[int]:
+    """Return the axes of one record from the outermost to the innermost in memory."""
+    return sorted(range(values.ndim - 1), key=lambda axis: -values.stride(axis + 1))
+
+
+def _inverse(order: Sequence[int]) -> list[int]:
+    return sorted(range(len(order)), key=lambda place: order[place])
+
+
+def _flat(values: Tensor) -> Tensor:
+    """Return one row per record, with the axes of a record in the order in which they lie in memory."""
+    if values.ndim == 2:
+        return values
+    return values.permute(0, *(axis + 1 for axis in _memory_order(values))).flatten(1)
+
+
+def volume(sizes: Sequence[int]) -> int:
+    """Return the product of sizes."""
+    return math.prod(sizes)

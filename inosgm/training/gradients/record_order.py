@@ -1,0 +1,140 @@
+"""Models that move records to other places of a batch, where book-keeping cannot follow: found by what they call."""
+
+from collections.abc import Callable, Iterator
+from itertools import count
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from inosgm._internal.trees import tree_leaves
+from inosgm.training.gradients.base import Engine
+from inosgm.training.gradients.batches import made_up
+
+_SUMS_OF_PRODUCTS = {"mm", "bmm", "mv", "dot", "vdot", "addmm", "addmv", "addbmm", "baddbmm"}
+_PLACED_BY_VALUES = {"embedding", "_embedding_bag", "take", "put", "masked_scatter", "_pack_padded_sequence"}
+_RESHAPED = {"squeeze", "unsqueeze"}
+_INTO_PYTHON = {Tensor.tolist, Tensor.numpy, Tensor.__array__, Tensor.__dlpack__}
+
+
+def moves_records(engine: Engine, inputs: Any, targets: Any) -> bool:
+    """Say whether model or loss call something that can put records in an order that depends on their values.
+
+    Made-up records need not bring about an order that real ones do: so calls count, and not what came of them. An
+    order that depends on nothing shows when gradients are compared.
+    """
+    generator = torch.Generator().manual_seed(0)
+    try:
+        alone = _watched(engine, made_up((inputs, targets), 1, generator))
+        return _watched(engine, made_up((inputs, targets), prime_to(alone.lengths), generator)).moved
+    except Exception:  # what cannot be watched
+        return True
+
+
+def _watched(engine: Engine, batch: Any) -> "_Watch":
+    watch = _Watch(batch)
+    with _Looks(watch), watch:
+        engine.run(*batch)
+    return watch
+
+
+class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Follows the values of a batch, and notices operations by which they may choose a place among its records.
+
+    An axis with records is told by its length, which their number divides.
+    """
+
+    def __init__(self, batch: Any) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        columns = tree_leaves(batch)
+        self._records = columns[0].shape[0]
+        self._storages = {_storage(column)._cdata: _storage(column) for column in columns}
+        self.lengths: set[int] = set()
+        self.moved = False
+
+    def knows(self, tensor: Tensor) -> bool:
+        """Say whether a tensor holds values of the batch, or random ones."""
+        return _storage(tensor)._cdata in self._storages
+
+    def __torch_dispatch__(self, op: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        result = op(*args, **kwargs)
+        known = any(map(self.knows, _tensors((args, kwargs))))
+        self.lengths.update(length for tensor in _tensors((args, kwargs, result)) for length in tensor.shape)
+        self.moved |= known and self._moves(op, args, kwargs)
+        if known or torch.Tag.nondeterministic_seeded in op.tags:
+            self._storages.update((_storage(tensor)._cdata, _storage(tensor)) for tensor in _tensors(result))
+        return result
+
+    def _moves(self, op: Any, args: Any, kwargs: Any) -> bool:
+        name = op.overloadpacket.__name__.removesuffix("_")
+        if name in ("index", "index_put"):
+            return self._picks(args[0], args[1], filled=name == "index_put" and args[2].numel() == 1)
+        if {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape}.intersection(op.tags):
+            return True  # python sees the values, or they decide about a shape
+        if name in _SUMS_OF_PRODUCTS:
+            return self._of_records(list(_tensors(args))[-2].shape[-1])
+        first = args[0] if args else None
+        if not isinstance(first, Tensor) or op.is_view or name in _RESHAPED:
+            return False
+        if name in _PLACED_BY_VALUES:
+            return self._of_records(first.numel())
+        named = {argument.name: argument.default_value for argument in op._schema.arguments}
+        named |= dict(zip(named, args, strict=False)) | kwargs
+        return any(self._of_records(first.shape[axis]) for axis in _axes(named, first.ndim))
+
+    def _picks(self, tensor: Tensor, indices: Any, filled: bool) -> bool:
+        """Say whether known values index records; one number for all that a mask selects moves nothing."""
+        axis = 0
+        for index in indices:
+            mask = index is not None and index.dtype in (torch.bool, torch.uint8)
+            ends = axis + (index.ndim if mask else 1)
+            chooses = index is not None and self.knows(index) and not (mask and filled)
+            if chooses and any(map(self._of_records, tensor.shape[axis:ends])):
+                return True
+            axis = ends
+        return False
+
+    def _of_records(self, length: int) -> bool:
+        return length > 0 and length % self._records == 0
+
+
+class _Looks(TorchFunctionMode):
+    """Tells a watch about values that leave torch by other ways than its operations."""
+
+    def __init__(self, watch: _Watch) -> None:
+        super().__init__()
+        self._watch = watch
+
+    def __torch_function__(self, function: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if function in _INTO_PYTHON and self._watch.knows(args[0]):
+            self._watch.moved = True
+        return function(*args, **(kwargs or {}))
+
+
+def prime_to(lengths: set[int], least: int = 5) -> int:
+    """Return the first prime from `least` on that divides no length, and thus no product of them."""
+    return next(
+        number
+        for number in count(least)
+        if all(number % divisor for divisor in range(2, number)) and all(length % number for length in lengths - {0})
+    )
+
+
+def _axes(named: dict[str, Any], ndim: int) -> list[int]:
+    """List the axes that an operation goes along, which are all if it is not told."""
+    if not ndim or not {"dim", "dims"} & named.keys():
+        return []
+    axes = named.get("dim", named.get("dims"))
+    return [axes] if isinstance(axes, int) else list(axes or range(ndim))
+
+
+def _storage(tensor: Tensor) -> torch.UntypedStorage:
+    """Return what a tensor shares with its views."""
+    return tensor.untyped_storage()
+
+
+def _tensors(values: Any) -> Iterator[Tensor]:
+    return (leaf for leaf in tree_leaves(values) if isinstance(leaf, Tensor))

@@ -1,0 +1,157 @@
+"""Trying a model on made-up records without leaving a trace of it."""
+
+import math
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.grad_mode import _unsafe_preserve_version_counter
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from inosgm.training.gradients.batches import made_up, rows, varied
+from inosgm.training.gradients.randomness import random_state, same_state
+from inosgm.training.gradients.snapshot import Snapshot
+
+Result = TypeVar("Result")
+
+
+@contextmanager
+def trial(model: nn.Module, **others: Any) -> Iterator[None]:
+    """Put a model into training mode; in the end it is what it was in every respect, and so are torch's generators.
+
+    Parameters and buffers are the same objects in the same memory, with their values and torch's counts of writes, and
+    attributes of modules are what they were. The same holds for `others`, such as the loss.
+    """
+    snapshot = Snapshot(model=model, **others)
+    cuda = sorted({tensor.device.index for tensor in model.parameters() if tensor.device.type == "cuda"})
+    with torch.random.fork_rng(cuda), ExitStack() as counts:
+        snapshot.take()
+        for tensor in snapshot.tensors:
+            if not tensor.is_inference():  # which has no count
+                counts.enter_context(_unsafe_preserve_version_counter(tensor))
+        try:
+            model.train()
+            yield
+        finally:
+            snapshot.restore(everything=True)
+
+
+@contextmanager
+def quieted(model: nn.Module, run: Callable[[], Any]) -> Iterator[bool]:
+    """Silence the randomness of a model as gently as will do, and say whether it worked.
+
+    Nothing is changed where `run` draws no random numbers; otherwise dropout drops nothing; and if that is not enough,
+    because a model draws by itself, it is put into evaluation mode, in which it may be another model.
+    """
+    with ExitStack() as stack:
+        quiet = not draws(model, run)
+        if not quiet:
+            stack.enter_context(_NothingDropped())  # type: ignore[no-untyped-call]
+            quiet = not draws(model, run)
+        if not quiet:
+            stack.enter_context(_modes(model))
+            for module in model.modules():
+                module.training = False
+            quiet = not draws(model, run)
+        yield quiet
+
+
+class _NothingDropped(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Has all that torch calls dropout, in layers, functions and inside of recurrence and attention, keep everything.
+
+    What dropout draws is a mask of 0 and 1, which it then divides by the share of 1.
+    """
+
+    def __torch_dispatch__(self, op: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if op is torch.ops.aten.bernoulli_.float:
+            return args[0].fill_(1)
+        if op is torch.ops.aten.bernoulli.p:  # what vmap makes of it
+            return torch.ones_like(args[0])
+        if op is torch.ops.aten.native_dropout.default:
+            return args[0] / (1 - args[1]), torch.ones_like(args[0], dtype=torch.bool)
+        return op(*args, **(kwargs or {}))
+
+
+@contextmanager
+def perturbed(model: nn.Module) -> Iterator[None]:
+    """Move the parameters away from 0 for a while, by the same noise each time: one that is 0 hides what it scales."""
+    generator = torch.Generator().manual_seed(0)
+
+    def move(value: Tensor) -> Tensor:
+        usual = max(1, math.prod(value.shape[1:])) ** -0.5
+        size = 0.1 * max(usual, float(value.square().mean().sqrt()))
+        noise = size * torch.randn(value.shape, generator=generator).to(value)
+        return value + torch.where(value == 0, noise, noise.copysign(value))  # what must not be negative stays so
+
+    with _altered([parameter for parameter in model.parameters() if parameter.is_floating_point()], move):
+        yield
+
+
+@contextmanager
+def in_double(model: nn.Module) -> Iterator[None]:
+    """Have parameters and buffers in float64 for a while."""
+    tensors = [tensor for tensor in (*model.parameters(), *model.buffers()) if tensor.is_floating_point()]
+    with _altered(tensors, Tensor.double):
+        yield
+
+
+def variety(model: nn.Module, run: Callable[..., Any], like: Any, records: int, batches: int) -> list[Any]:
+    """Make up batches of inputs and targets whose inputs are as varied as the model takes; none if it takes nothing."""
+    most = partial(varied, codes=10)
+    on_cpu = next(model.parameters()).device.type == "cpu"  # elsewhere a code too large ends the process
+    for kind in (most, varied, made_up) if on_cpu else (varied, made_up):
+        generator = torch.Generator().manual_seed(1)
+        made = [(kind(like[0], records, generator), made_up(like[1], records, generator)) for _ in range(batches)]
+        try:
+            for batch in made:
+                run(*batch)
+        except Exception:  # values that the model refuses
+            continue
+        return made
+    return []
+
+
+def on_synthetic(run: Callable[[Any], Result], like: Any, records: int) -> Result:
+    """Return what a run gives for synthetic records of the form of a batch.
+
+    If it raises, return what it gives for the first record of the batch: for models that take no synthetic records. Its
+    place is inside of a `trial`, which puts back what the run writes.
+    """
+    try:
+        return run(made_up(like, records, torch.Generator().manual_seed(0)))
+    except Exception:  # values that the model refuses
+        return run(rows(like, slice(1)))
+
+
+def draws(model: nn.Module, run: Callable[[], Any]) -> bool:
+    """Say whether a run draws from torch's generators."""
+    device = next(model.parameters()).device
+    before = random_state(device)
+    run()
+    return not same_state(before, random_state(device))
+
+
+@contextmanager
+def _modes(model: nn.Module) -> Iterator[None]:
+    modes = [(module, module.training) for module in model.modules()]
+    try:
+        yield
+    finally:
+        for module, mode in modes:
+            module.training = mode
+
+
+@contextmanager
+def _altered(tensors: list[Tensor], change: Callable[[Tensor], Tensor]) -> Iterator[None]:
+    """Give tensors other values for a while, and then the very memory that they had."""
+    values = [tensor.data for tensor in tensors]
+    try:
+        for tensor, value in zip(tensors, values, strict=True):
+            tensor.data = change(value)
+        yield
+    finally:
+        for tensor, value in zip(tensors, values, strict=True):
+            tensor.data = value

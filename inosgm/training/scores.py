@@ -1,0 +1,87 @@
+"""What the order of a batch goes by: the loss, or a function of the user's."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from inosgm.training.gradients.base import Engine
+from inosgm.training.gradients.batches import made_up, rows
+from inosgm.training.gradients.randomness import foreign_state, random_state, same_state
+
+Score = Callable[[Any, Any, Tensor], Tensor]
+"""(outputs, targets, losses) -> one number per record."""
+
+
+def scored(score: Score | None, outputs: Any, targets: Any, losses: Tensor) -> Tensor:
+    """Return one number per record, the loss where there is no score.
+
+    Raises:
+        ValueError: when the score gives something else.
+    """
+    if score is None:
+        return losses
+    with torch.no_grad():
+        scores = torch.as_tensor(score(outputs, targets, losses), device=losses.device)
+    if scores.shape != losses.shape:
+        raise ValueError("score must give one number per record, in the shape of the losses that it is given")
+    return scores
+
+
+def refuse_mixing_scores(score: Score, engine: Engine, inputs: Any, targets: Any, *, in_parts: bool) -> None:
+    """Raise if a score looks at other records than the one it scores, as far as made-up records tell.
+
+    Where a batch is run in parts, raise as well if a score draws random numbers: records of a part could share them,
+    and which records these are depends on who else was drawn.
+
+    Raises:
+        ValueError: saying so.
+    """
+    inputs, targets = made_up((inputs, targets), 6, torch.Generator().manual_seed(0))
+    found = engine.gradients(inputs, targets)
+    batch = found.outputs, targets, found.losses
+    together = scored(score, *batch)
+    # twice, because another thread may draw meanwhile
+    if in_parts and (_repeats_differ(score, batch) or all(_draws(score, batch, engine.device) for _ in range(2))):
+        raise ValueError(
+            "score must not draw random numbers with max_physical_batch: records of one part could share them; take "
+            "order=RandomOrder() for a random order, or leave max_physical_batch out"
+        )
+    for place in range(6):
+        alone = scored(score, *rows(batch, slice(place, place + 1)))
+        if not torch.allclose(alone.double(), together[place : place + 1].double(), rtol=1e-4, equal_nan=True):
+            raise ValueError(
+                "score must look at one record at a time, but that of a made-up record changes with the others in the "
+                "batch: do not rank, standardise or compare within a batch"
+            )
+    if _goes_by_place(score, rows(batch, [0] * 6)):
+        raise ValueError(
+            "score must look at one record at a time, but that of a made-up record changes with its place in the "
+            "batch: do not draw from a seed that is always the same; take order=RandomOrder() for a random order"
+        )
+
+
+def _draws(score: Score, batch: Any, device: torch.device) -> bool:
+    """Say whether a score draws from a global generator of torch, Python or numpy."""
+    before, foreign = random_state(device), foreign_state()
+    scored(score, *batch)
+    return foreign != foreign_state() or not same_state(before, random_state(device))
+
+
+def _repeats_differ(score: Score, batch: Any) -> bool:
+    """Say whether a score gives other numbers when it is asked again, be they drawn from wherever."""
+    first, *others = (scored(score, *batch) for _ in range(5))
+    return not all(_same(first, other) for other in others)
+
+
+def _goes_by_place(score: Score, copies: Any) -> bool:
+    """Say whether a score gives copies of one record numbers that differ, and the same ones when it is asked again."""
+    first, again = (scored(score, *copies) for _ in range(2))
+    return _same(first, again) and not _same(first, first[:1].expand_as(first))
+
+
+def _same(one: Tensor, other: Tensor) -> bool:
+    """Say whether scores are equal, but for a few roundings."""
+    rounding = 4 * torch.finfo(one.dtype).eps if one.is_floating_point() else 0.0
+    return torch.allclose(one.double(), other.double(), rtol=rounding, atol=0, equal_nan=True)

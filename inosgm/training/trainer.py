@@ -1,0 +1,631 @@
+"""INO-SGD: train a model, watch every owner, stop and go on at any moment."""
+
+import json
+import os
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler
+from torch.utils.data import Dataset
+
+from inosgm._internal import validate as _validate
+from inosgm._internal.overlap import share_records
+from inosgm.accounting import ACCOUNTANTS
+from inosgm.ledger.cost import LedgerHook
+from inosgm.ledger.ledger import Ledger
+from inosgm.mechanism.clipping import Clipping, ScaleClipped
+from inosgm.mechanism.noise import name_of_noise
+from inosgm.mechanism.orders import Descending, Order
+from inosgm.mechanism.tails import NoTail, Tail
+from inosgm.methods.steering import Steering
+from inosgm.owners import Owners, labels_at
+from inosgm.planning.plan import AlreadySpent, Plan
+from inosgm.planning.sequence import Course
+from inosgm.training.batches import as_data
+from inosgm.training.curve import LearningCurve
+from inosgm.training.diagnostics import Diagnostics, diagnose
+from inosgm.training.gradient_mechanism import Descent
+from inosgm.training.gradients import Engine
+from inosgm.training.metrics import Evaluation
+from inosgm.training.predictions import evaluated, evaluating
+from inosgm.training.progress import StepProgress
+from inosgm.training.run import Checkpoint, Revision, Run, key_of_revision
+from inosgm.training.runlog import RunLog
+from inosgm.training.scores import Score
+
+
+class Trainer(Descent):
+    """Trains a model by INO-SGD: contributions are gradients, scores are losses, the optimizer comes after the noise.
+
+    `tail=NoTail()` gives IDP-SGD, a plan of `plan_uniform` gives DP-SGD: three methods, one code path. The optimizer
+    and the schedule only post-process released sums, so any will do.
+
+    **Guarantee.** That of `INOSGM`, for the model and everything computed from it, about the data it was trained on.
+    It assumes that the loss of a record depends on that record and the model alone: what mixes records is refused, by
+    kind and by trial on made-up records. A pass over records that writes to the model, its loss or its score raises
+    before anything of it is released, and they are put back as they were. Held-out records get no protection, nor do
+    numbers that are marked private.
+
+    Args:
+        plan: What the budgets buy; or a `Course` of plans, which are followed one after another. A model that has
+            `turn_to` is told the number of each stage before it begins.
+        model: Any module that treats records alike and apart. It is not wrapped, and put into training mode for a step.
+        loss: A torch loss, or a function of outputs and targets that gives one loss per record.
+        optimizer: Any torch optimizer of the model's trainable parameters that needs no closure.
+        owners: Who owns which record; those that the plan was made for if not given.
+        tail: What part of an ordered batch is given up, or a function that makes it from the plan (which a plan that
+            is revised needs): `lambda plan: LinearTail(plan.tail_length(0.4))`.
+        order: What counts as important.
+        clipping: How a weighted gradient is bounded; `AutomaticClipping` and `PerSampleAdaptive` adapt to each record.
+        score: What the order goes by, a function of outputs, targets and losses; the loss if not given.
+        steering: What chooses the shares of the next step from the plan's menu, by released values.
+        schedule: A learning-rate schedule of the optimizer, which makes a step after each step.
+        max_physical_batch: The most records that are in memory at once; larger batches are run in parts, twice.
+        autocast: The precision of the forward pass, such as torch.bfloat16.
+        fix: Replace modules that mix records by ones that do not, in the model and in the optimizer.
+        engine: How gradients are computed; chosen for the model if not given.
+        key: As for `INOSGM`. A run in a directory makes up its own.
+        ledger: As for `INOSGM`. A run in a directory keeps its own if none is given.
+        charge_steps: As for `INOSGM`; the steps between checkpoints, or all of the plan, if not given.
+        note: What the ledger says about it.
+
+    Raises:
+        TypeError: for a model, an optimizer, a schedule or a loss that cannot be trained with.
+        ValueError: for owners that are not the plan's, and for parameters that the optimizer does not know.
+
+    >>> from inosgm import LinearTail, Owners, plan_sample
+    >>> x, y = torch.randn(250, 4, generator=torch.Generator().manual_seed(0)), torch.arange(250) % 2
+    >>> owners = Owners(of_record=["a", "b"] * 100, epsilon={"a": 1.0, "b": 5.0}, delta=1e-5)
+    >>> plan = plan_sample(owners, steps=10, expected_batch=50, clip_norm=1.0)
+    >>> model = nn.Linear(4, 2)
+    >>> trainer = Trainer(plan, model, nn.CrossEntropyLoss(), torch.optim.SGD(model.parameters(), lr=0.1),
+    ...                   tail=LinearTail(plan.tail_length(0.4)))
+    >>> curve = trainer.fit(x[:200], y[:200], held_out=(x[200:], y[200:]), progress=False)
+    >>> trainer.released, curve.last.records
+    (10, 50)
+    """
+
+    def __init__(
+        self,
+        plan: Plan | Course,
+        model: nn.Module,
+        loss: Any,
+        optimizer: Optimizer,
+        *,
+        owners: Owners | Sequence[str | int] | np.ndarray | None = None,
+        tail: Tail | Callable[[Plan], Tail] = NoTail(),
+        order: Order = Descending(),
+        clipping: Clipping = ScaleClipped(),
+        score: Score | None = None,
+        steering: Steering | None = None,
+        schedule: LRScheduler | None = None,
+        max_physical_batch: int | None = None,
+        autocast: torch.dtype | None = None,
+        fix: bool = False,
+        engine: type[Engine] | None = None,
+        key: int | None = None,
+        ledger: LedgerHook | None = None,
+        charge_steps: int | None = None,
+        note: str = "",
+    ) -> None:
+        self._course = plan if isinstance(plan, Course) else Course((_only(plan),))
+        turn_model(model, 0)
+        super().__init__(
+            self._course.first,
+            model,
+            loss,
+            optimizer,
+            owners=owners,
+            tail=tail,
+            score=score,
+            steering=steering,
+            schedule=schedule,
+            max_physical_batch=max_physical_batch,
+            autocast=autocast,
+            fix=fix,
+            engine=engine,
+            charge_steps=charge_steps,
+            order=order,
+            clipping=clipping,
+            key=key,
+            ledger=ledger,
+            note=note,
+        )
+        self._secret = self._key
+        self._revision = self._first = 0
+        self._curve = LearningCurve()
+        self._trained_on: Any = ()
+
+    @property
+    def steps_done(self) -> int:
+        """How many steps were done, under this plan and under those that it was revised from."""
+        return self._first + self._released
+
+    @property
+    def course(self) -> Course:
+        """The plans that the run was begun with."""
+        return self._course
+
+    @property
+    def curve(self) -> LearningCurve:
+        """The evaluations by step."""
+        return self._curve
+
+    @property
+    def _revised(self) -> bool:
+        """Whether the run follows a plan that was revised: the stages of a course are not revisions."""
+        return self._revision >= len(self._course.plans)
+
+    @property
+    def _end(self) -> int:
+        """How many steps will have been made when everything is done, those of earlier plans included."""
+        return self._first + self._plan.steps + sum(plan.steps for plan in self._course.plans[self._revision + 1 :])
+
+    def spent(self) -> dict[str | int, float]:
+        """Return the epsilon that every owner has spent, at its delta, what the plan counts as past included."""
+        return dict(zip(self._plan.labels, self._plan.spent(self._released).tolist(), strict=True))
+
+    def fit(
+        self,
+        *data: Any,
+        steps: int | None = None,
+        held_out: Any = None,
+        evaluate_every: int | None = None,
+        diagnostics: bool = False,
+        run: str | os.PathLike[str] | Run | None = None,
+        checkpoint_every: int | None = None,
+        watch: Callable[[LearningCurve], None] | None = None,
+        stop: Callable[[], bool] | None = None,
+        progress: bool = True,
+    ) -> LearningCurve:
+        """Train for the steps of the plan, or some of them.
+
+        Args:
+            data: Inputs and targets, or one map-style data set of such pairs.
+            steps: How many steps; all that are left if not given.
+            held_out: (inputs, targets), or a map-style data set, and last, for per-owner curves, the owner of each
+                record. These records need no protection, and must not be those of `data`, nor share memory with them.
+            evaluate_every: Steps between evaluations; a tenth of the plan if not given.
+            diagnostics: Also log how owners' gradients disagree: on the held-out records, and on the training data in
+                the private part of the log.
+            run: A directory for checkpoints, log and ledger. Training goes on from what is there, and a run that was
+                killed at any moment ends as if it had not been (on a CPU, with the same number of threads).
+            checkpoint_every: Steps between checkpoints; a twentieth of the plan if not given.
+            watch: Given the evaluations by step after each new one, but for that of the first parameters. If there is a
+                run, a checkpoint is written before: what was seen is never computed again.
+            stop: Asked after every step; when it says true, training ends there, with a checkpoint if there is a run,
+                and goes on later as if it had not been stopped.
+            progress: Show a bar, or lines where there is no terminal.
+
+        Returns:
+            The evaluations by step.
+
+        Raises:
+            BlockingIOError: while another process trains in the same directory.
+            ValueError: for a directory that holds another run, for held-out records that are training records, and for
+                arguments that cannot be.
+        """
+        records = as_data(data)
+        _require_apart(data, held_out)
+        length = self._plan.steps if self._revised else self._course.steps
+        every = _interval("checkpoint_every", checkpoint_every, length, 20)
+        often = _interval("evaluate_every", evaluate_every, length, 10)
+        end = None if steps is None else _validate.count("steps", steps)
+        if self.steps_done < self._end:
+            self.check(*data)  # before a run is begun, and before held-out records meet the model
+        self._trained_on = data
+        with ExitStack() as stack:
+            place = log = None
+            if run is not None:
+                place = stack.enter_context(run if isinstance(run, Run) else Run(run))
+                self._go_on(place, data)
+                seen = self._curve.steps[-1] if self._curve.steps else -1
+                log = stack.enter_context(RunLog(place.path, after=seen))
+                if self._asked_charge_steps is None:
+                    self._charge_steps = every
+                if place.latest() is None:
+                    self._save(place)
+            bar = stack.enter_context(StepProgress(self._plan, start=self._released, enabled=progress))
+            end = self._end if end is None else min(self.steps_done + end, self._end)
+            look = held_out is not None
+            if look and not self._curve.steps:
+                self._look(records, held_out, diagnostics, log, bar)
+            stopping = False
+            while self.steps_done < end and not stopping:
+                if self._released == self._plan.steps:
+                    self._next_stage()
+                    bar.follow(self._plan)
+                    if place is not None and self._asked_charge_steps is None:
+                        self._charge_steps = every
+                self.step(*data)
+                bar.advance(self._released)
+                last = self.steps_done == end
+                saved = False
+                made = self._released if self._revised else self.steps_done
+                if look and (last or made % often == 0):
+                    self._look(records, held_out, diagnostics, log, bar)
+                    if watch is not None:
+                        if place is not None:
+                            self._save(place, needed=True)
+                        saved = True
+                        watch(self._curve)
+                stopping = stop is not None and stop()
+                if place is not None and not saved and (last or stopping or made % every == 0):
+                    self._save(place)
+            if place is not None and self.steps_done == self._end:
+                self._forget_private(place)
+                place.forget_key()  # before there are results: a directory that has some holds no secret
+                place.save_results(self.model.state_dict(), self._curve.to_json())
+        return self._curve
+
+    def check(self, *data: Any) -> None:
+        """Raise for data, a model or a loss that cannot be trained with; nothing is drawn, charged or changed.
+
+        Args:
+            data: Inputs and targets, or one map-style data set of such pairs.
+        """
+        self.model.train()
+        self._check(as_data(data))
+
+    def evaluate(self, *data: Any, owners: Any = None) -> Evaluation:
+        """Evaluate the model, in evaluation mode, on records that need no protection.
+
+        Args:
+            data: Inputs and targets, or one map-style data set of such pairs. If they share memory or entries with the
+                data that this trainer was last trained on, the result is marked private: no log and no curve takes it.
+            owners: The owner of each record, for numbers by owner.
+        """
+        return replace(self._evaluate(data, owners), private=share_records(self._trained_on, data))
+
+    def diagnose(self, *data: Any, owners: Any = None) -> Diagnostics:
+        """Say how owners' gradients disagree, and where the order of a batch can act.
+
+        Args:
+            data: Inputs and targets. Without owners they are the training data, and the result is marked private. It is
+                as well if they share memory or entries with the data that this trainer was last trained on.
+            owners: The owner of each record, for held-out records.
+        """
+        records = as_data(data)
+        labels = labels_at(self._plan.labels, self._owners) if owners is None else owners
+        with self._passes:
+            engine = self._ready(records)
+            with evaluating(self.model):
+                return diagnose(
+                    engine,
+                    records,
+                    labels,
+                    self._plan,
+                    private=owners is None or share_records(self._trained_on, data),
+                    max_physical_batch=self._most or 256,
+                    check=self._require_classes,
+                )
+
+    def revise(self, owners: Owners, *data: Any, run: str | os.PathLike[str] | None = None) -> Plan:
+        """Go on with new budgets: a new plan for the steps that remain, after a step back if somebody has spent more.
+
+        An owner that now grants less than was spent takes the run back to the last step that it pays for. With the
+        training data, steps are repeated up to there from the checkpoint before; without, that checkpoint is where
+        the run goes on. What came later is deleted from the run and no longer charged, so nobody must have used it.
+        Steps that a killed run made after its last checkpoint stay paid for; with the data they are made again.
+
+        If it is killed, the next call of `revise` or `fit` with this run finishes what was begun. Asked once more for
+        budgets that the run has, before a step was made with them, it changes nothing.
+
+        Args:
+            owners: The same owners with the budgets that hold now. They must not be chosen by what was released.
+            data: The training data, to repeat steps with.
+            run: The directory of the run, from whose latest checkpoint to go on.
+
+        Returns:
+            The plan that is followed from now on.
+
+        Raises:
+            AlreadySpent: when the run would have to go back and has no directory, or not so far to go.
+            ValueError: for a run in stages, or one that is steered: their plans cannot be revised.
+        """
+        if len(self._course.plans) > 1 or self._steering is not None:
+            raise ValueError("a run in stages, or one that is steered, has a plan that cannot be revised: begin anew")
+        if self._filter is not None:  # its steps share one charge, of which none may be undone
+            raise ValueError("a run in which every record pays for itself cannot be revised: begin anew")
+        if run is None:
+            made = self._made(data)
+            plan = self._plan.revise(made, owners)
+            self._switch(plan, owners, self._revision + 1, made)
+            return plan
+        with Run(run) as place:
+            self._go_on(place, data)
+            if self._revised and not self._released and _grants(self._plan, owners):
+                return self._plan
+            revision = self._revision_for(place, owners, data)
+            place.begin_revision(revision)
+            self._finish_revision(place, revision)
+        return revision.plan
+
+    def _check(self, data: Any) -> None:
+        super()._check(data)
+        self._trained_on = data
+
+    def _evaluate(self, data: tuple[Any, ...], owners: Any) -> Evaluation:
+        """Evaluate the model on records that are known to be held out."""
+        with self._passes:
+            return evaluated(self.model, self._loss, as_data(data), owners, self._like(), self._most or 1024)
+
+    def _look(self, records: Any, held_out: Any, diagnostics: bool, log: RunLog | None, bar: StepProgress) -> None:
+        """Evaluate on held-out records, and write it down."""
+        *public, owners = _with_owners(held_out)
+        found = self._evaluate(tuple(public), owners)
+        self._curve.append(self.steps_done, found)
+        bar.evaluated(found)
+        if log is None:
+            return
+        rate = float(self.optimizer.param_groups[0]["lr"])
+        log.write(self.steps_done, evaluation=found, learning_rate=rate, epsilon=bar.epsilon(self._released))
+        if diagnostics:
+            if owners is not None:
+                log.write(self.steps_done, diagnostics=self.diagnose(*public, owners=owners))
+            log.write_private(self.steps_done, diagnostics=self.diagnose(*_both(records)))
+
+    def _go_on(self, place: Run, data: tuple[Any, ...]) -> None:
+        """Take everything from the latest checkpoint of a run, after finishing its revision, or begin one."""
+        if self._ledger is None:
+            self._ledger = self._own_ledger(place)
+        latest = place.latest()
+        if latest is None:
+            if self.steps_done:
+                raise ValueError(f"a run begins with the first step, and this trainer has made {self.steps_done}")
+            self._secret = place.key() if self._secret is None else self._secret
+            place.save_stages(self._course.plans)
+            self._follow(self._plan, self._secret)
+            return
+        if any(place.plan(stage) != plan for stage, plan in enumerate(self._course.plans)):
+            raise ValueError(f"{place.path} holds a run with another plan: choose another directory, or `revise` that")
+        revision = place.revising()
+        if revision is None:
+            self._load(place, latest)
+        elif latest.revision == revision.number:  # only its end was not written down
+            self._load(place, latest)
+            place.end_revision()
+        else:
+            self._stand_at(place, revision.step, data)
+            self._finish_revision(place, revision)
+
+    def _load(self, place: Run, checkpoint: Checkpoint) -> None:
+        """Go on from a checkpoint."""
+        plan, released = place.plan(checkpoint.revision), checkpoint.step - checkpoint.first
+        left = released < plan.steps or checkpoint.revision + 1 < len(self._course.plans)
+        if self._secret is None and left:
+            self._secret = place.key()
+        key = None if self._secret is None else key_of_revision(self._secret, checkpoint.revision)
+        if key is not None and name_of_noise(key) != checkpoint.job:
+            raise ValueError(f"key must be the one that the run in {place.path} was begun with")
+        for name, value in self._settings().items():
+            if checkpoint.settings[name] != value:
+                raise ValueError(
+                    f"{name} must be that of the run in {place.path}, {checkpoint.settings[name]}, got {value}: take "
+                    "another directory"
+                )
+        if isinstance(self._ledger, Ledger) and checkpoint.ledger:
+            self._ledger.check(checkpoint.ledger)
+        turn_model(self.model, checkpoint.revision)
+        self.model.load_state_dict(dict(checkpoint.model))
+        self.optimizer.load_state_dict(dict(checkpoint.optimizer))
+        if self.schedule is not None and checkpoint.schedule is not None:
+            self.schedule.load_state_dict(dict(checkpoint.schedule))
+        self._revision, self._first = checkpoint.revision, checkpoint.first
+        self._curve = LearningCurve.from_json(checkpoint.curve)
+        if self._steering is not None:
+            self._steering.restore(json.loads(checkpoint.steering))
+        self._follow(plan, key, released)
+        if self._filter is not None and released < plan.steps:
+            if checkpoint.private is None:
+                raise ValueError(f"{place.path} does not hold what its records have spent: begin a new run")
+            self._filter.restore(checkpoint.private["spent"].numpy())
+
+    def _save(self, place: Run, *, needed: bool = False) -> None:
+        place.save(
+            Checkpoint(
+                step=self.steps_done,
+                revision=self._revision,
+                first=self._first,
+                job=self._cost.job,
+                ledger=self._ledger.head() if isinstance(self._ledger, Ledger) else "",
+                curve=self._curve.to_json(),
+                settings=self._settings(),
+                steering="" if self._steering is None else json.dumps(self._steering.state()),
+                model=self.model.state_dict(),
+                optimizer=self.optimizer.state_dict(),
+                schedule=None if self.schedule is None else self.schedule.state_dict(),
+                private=self._private(),
+            ),
+            needed=needed,
+        )
+        self._forget_private(place)
+
+    def _private(self) -> dict[str, Any] | None:
+        """Return what the next step needs and nobody may see."""
+        if self._filter is None or self._released == self._plan.steps:
+            return None
+        return {"spent": torch.from_numpy(self._filter.spent)}
+
+    def _forget_private(self, place: Run) -> None:
+        """Delete the checkpoints that are no longer needed, if one, of a stage before too, has what nobody may see."""
+        if any(plan.allowance is not None for plan in self._course.plans):
+            place.drop_before(self.steps_done)
+
+    def _settings(self) -> dict[str, str]:
+        """Say in words what steps are made with; the tail is that of the first plan."""
+        tail = self._tail if self._tail_for is None else self._tail_for(self._course.first)
+        options = sorted(self.optimizer.defaults.items())
+        return {
+            "loss": type(self._asked_loss).__name__ if isinstance(self._asked_loss, nn.Module) else "a function",
+            "optimizer": f"{type(self.optimizer).__name__}({', '.join(f'{name}={value}' for name, value in options)})",
+            "schedule": type(self.schedule).__name__,
+            "tail": repr(tail),
+            "order": repr(self._order),
+            "clipping": repr(self._clipping),
+            "steering": repr(self._steering),
+        }
+
+    def _own_ledger(self, place: Run) -> Ledger:
+        """Open the ledger of a run that was given none."""
+        path, plan = place.path / "ledger", self._course.first
+        if plan.epsilon is None or plan.delta is None or plan.accountant is None:
+            raise ValueError("a run needs a ledger, or a plan with budgets to make one from")
+        if plan.past:
+            raise ValueError("this plan counts what was done before it: give the ledger that knows about it")
+        owners = None if path.exists() else self._owners_granting(plan)
+        return Ledger(path, owners=owners, accountant=ACCOUNTANTS[plan.accountant])
+
+    def _owners_granting(self, plan: Plan) -> Owners:
+        """Return the owners of the records with the budgets of a plan."""
+        budgets = {name: np.asarray(getattr(plan, name)).tolist() for name in ("epsilon", "delta")}
+        by_label = {name: dict(zip(plan.labels, values, strict=True)) for name, values in budgets.items()}
+        return Owners(of_record=labels_at(plan.labels, self._owners), **by_label)
+
+    def _revision_for(self, place: Run, owners: Owners, data: tuple[Any, ...]) -> Revision:
+        """Stand where a run goes on with new budgets, and say how; nothing of the run is changed.
+
+        Raises:
+            AlreadySpent: if there is no checkpoint at a step that everybody pays for.
+        """
+        number, made = place.revisions(), self._bound()
+        try:
+            plan = self._plan.revise(made, owners)
+        except AlreadySpent as refusal:
+            before = int(sum(segment.steps.max() for segment in self._course.first.past))
+            target = refusal.last_step - before
+            checkpoint = place.latest(at_most=target) if target >= 0 else None
+            if checkpoint is None:
+                raise
+            self._stand_at(place, target, data)
+            return Revision(number=number, step=self.steps_done, plan=self._plan.revise(self._released, owners))
+        self._repeat(made - self._released, data)
+        return Revision(number=number, step=self._first + made, plan=plan)
+
+    def _stand_at(self, place: Run, step: int, data: tuple[Any, ...]) -> None:
+        """Take everything from the last checkpoint up to a step, and repeat the steps from there if there are data."""
+        checkpoint = place.latest(at_most=step)
+        if checkpoint is None:
+            raise ValueError(f"{place.path} holds no checkpoint of {step} steps or fewer, which its revision needs")
+        self._load(place, checkpoint)
+        self._repeat(step - self.steps_done, data)
+
+    def _finish_revision(self, place: Run, revision: Revision) -> None:
+        """Delete what came after the steps that are kept, take back its charges, and follow the new plan.
+
+        Whatever of it was done before a process was killed may be done once more. Results of steps are deleted before
+        their charges are taken back.
+        """
+        kept = revision.step - self._first
+        place.drop_after(revision.step)
+        RunLog(place.path, after=self._curve.steps[-1] if self._curve.steps else -1).close()
+        if isinstance(self._ledger, Ledger) and self._secret is not None:
+            for number in range(self._revision, revision.number):
+                job = name_of_noise(key_of_revision(self._secret, number))
+                self._ledger.undo(job, kept if number == self._revision else 0)
+        place.save_plan(revision.number, revision.plan)
+        self._switch(revision.plan, self._owners_granting(revision.plan), revision.number, kept)
+        self._save(place)
+        place.end_revision()
+
+    def _bound(self) -> int:
+        """Return how many steps of the plan were made, those after the last checkpoint included: they stay paid for."""
+        return (
+            max(self._ledger.bound(self._cost.job), self._released)
+            if isinstance(self._ledger, Ledger)
+            else self._released
+        )
+
+    def _made(self, data: tuple[Any, ...]) -> int:
+        """Return how many steps of the plan were made, those after the last checkpoint included.
+
+        With the training data they are made again, without they are lost to the model; they stay paid for, and count.
+        Steps that were paid for and never made do not.
+        """
+        if not isinstance(self._ledger, Ledger):
+            return self._released
+        with self._lock:  # no other thread releases a step meanwhile that is about to be undone
+            made = self._bound()
+            self._count.charged = self._released  # whatever happens from here on: the next step asks the ledger again
+            self._ledger.undo(self._cost.job, made)
+            if self._key is None:  # what was undone is never charged again without a key
+                self._cost = self._cost.of_new_job()
+        self._repeat(made - self._released, data)
+        return made
+
+    def _repeat(self, steps: int, data: tuple[Any, ...]) -> None:
+        """Make steps again that were made before, if there are data to make them with; none beyond them is paid for."""
+        at_once, self._charge_steps = self._charge_steps, 1
+        try:
+            for _ in range(steps if data else 0):
+                self.step(*data)
+        finally:
+            self._charge_steps = at_once
+
+    def _next_stage(self) -> None:
+        """Follow the next plan of the course from its first step on."""
+        self._first, self._revision = self._first + self._plan.steps, self._revision + 1
+        turn_model(self.model, self._revision)
+        key = None if self._secret is None else key_of_revision(self._secret, self._revision)
+        self._follow(self._course.plans[self._revision], key)
+
+    def _switch(self, plan: Plan, owners: Owners, revision: int, made: int) -> None:
+        """Follow a revised plan after some steps of the one before."""
+        if isinstance(self._ledger, Ledger):
+            self._ledger.grant(owners)
+        self._first, self._revision = self._first + made, revision
+        self._follow(plan, None if self._secret is None else key_of_revision(self._secret, revision))
+
+
+def _grants(plan: Plan, owners: Owners) -> bool:
+    """Say whether a plan keeps exactly the budgets that owners grant."""
+    granted = ((plan.epsilon, owners.epsilon), (plan.delta, owners.delta))
+    return plan.labels == owners.labels and all(np.array_equal(np.asarray(one), other) for one, other in granted)
+
+
+def _only(plan: Any) -> Plan:
+    if isinstance(plan, tuple):
+        raise TypeError(
+            "plan must be a Plan or a Course, got a tuple: of plans that follow one another make Course(plans)"
+        )
+    _validate.instance("plan", plan, Plan, "make one with plan_sample or plan_scale, or a Course of some")
+    return plan  # type: ignore[no-any-return]
+
+
+def turn_model(model: Any, stage: int) -> None:
+    """Tell a model that wants to know it which stage begins."""
+    turn_to = getattr(model, "turn_to", None)
+    if callable(turn_to):
+        turn_to(stage)
+
+
+def _interval(name: str, value: int | None, steps: int, parts: int) -> int:
+    """Return a number of steps between events; a part of all steps if none is given."""
+    return -(-steps // parts) if value is None else _validate.count(name, value, least=1)
+
+
+def _require_apart(data: tuple[Any, ...], held_out: Any) -> None:
+    """Raise for held-out records that are training records: evaluations on them would be written down as public."""
+    if held_out is not None and share_records(data, _with_owners(held_out)[:-1]):
+        raise ValueError(
+            "held_out must hold no training records, and shares memory or entries of a data set with the data that is "
+            "trained on: evaluations on held-out records are public. Hold some out before training, such as x[800:] "
+            "beside x[:800]; evaluate(x, y) after training marks what it says about training records as private"
+        )
+
+
+def _with_owners(held_out: Any) -> tuple[Any, ...]:
+    """Return held-out data and, last, the owners of its records, or None."""
+    given = _both(held_out)
+    owned = len(given) == 3 or (len(given) == 2 and isinstance(given[0], Dataset))
+    return given if owned else (*given, None)
+
+
+def _both(records: Any) -> tuple[Any, ...]:
+    return records if isinstance(records, tuple) else (records,)

@@ -1,0 +1,349 @@
+"""The commands that answer questions about tables, as users call them."""
+
+import json
+import os
+import re
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet as pq
+import pytest
+from typer.testing import CliRunner
+
+from inosgm.cli.program import app
+from inosgm.cli.stats import OTHER_NAMES, QUESTIONS
+from inosgm.jobs import StoreUnwritable
+from inosgm.ledger.ledger import Ledger
+from inosgm.ledger.refusals import BudgetExceeded
+from inosgm.owners import Owners
+from inosgm.statistics import PROCEDURES, Estimate, summing
+from inosgm.statistics.queries import ask
+from inosgm.statistics.task import RoundTask
+
+RECORDS = 300
+OWNERS = ["--owners", "owners.csv", "--owner", "firm"]
+MEAN = ["mean", "t.parquet", "--column", "wage", "--bounds", 0, 5000, *OWNERS]
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    rng = np.random.default_rng(0)
+    table = pa.table(
+        {
+            "wage": rng.gamma(2.0, 800.0, RECORDS),
+            "age": rng.integers(18, 65, RECORDS),
+            "young": rng.integers(0, 2, RECORDS).astype(bool),
+            "region": rng.choice(["north", "south", "east"], RECORDS),
+            "firm": rng.choice(["acme", "bolt"], RECORDS),
+            "gap": [None, *rng.normal(size=RECORDS - 1)],
+        }
+    )
+    pq.write_table(table, tmp_path / "t.parquet", row_group_size=100)
+    pyarrow.csv.write_csv(table, tmp_path / "t.csv")
+    (tmp_path / "owners.csv").write_text("owner,epsilon,delta\nacme,1,1e-5\nbolt,8,1e-5\n")
+    monkeypatch.chdir(tmp_path)
+    return table
+
+
+def invoke(*arguments, code=0):
+    result = CliRunner().invoke(app, ["stats", *map(str, arguments)])
+    assert result.exit_code == code, (result.output, result.exception)
+    return result
+
+
+def refused(*arguments):
+    result = CliRunner().invoke(app, ["stats", *map(str, arguments)])
+    assert result.exit_code, result.output
+    return result.exception
+
+
+def owners_of(table):
+    return Owners(of_record=table["firm"].to_pylist(), epsilon={"acme": 1.0, "bolt": 8.0}, delta=1e-5)
+
+
+BOUNDS = {"bounds": (0.0, 5000.0)}
+BOX = {"bounds": [(0.0, 5000.0), (18.0, 65.0)]}
+LINE = {"bounds": [(18.0, 65.0)], "target_bounds": (0.0, 5000.0)}
+ASKED = {
+    "sum": ("--column wage --bounds 0 5000", "wage", BOUNDS),
+    "count": ("--column young --stratified", "young", {"stratified": True}),
+    "mean": ("--column wage --bounds 0 5000", "wage", BOUNDS),
+    "variance": ("--column wage --bounds 0 5000 --stratified", "wage", {**BOUNDS, "stratified": True}),
+    "trimmed-mean": ("--column wage --bounds 0 5000 --fraction .2", "wage", {**BOUNDS, "fraction": 0.2}),
+    "robust-mean": (
+        "--column wage --bounds 0 5000 --reach 3 --fraction 0 --rounds 5",
+        "wage",
+        {**BOUNDS, "reach": 3.0, "fraction": 0.0, "rounds": 5},
+    ),
+    "upper-tail-mean": ("--column wage --bounds 0 5000 --level 0.9", "wage", {**BOUNDS, "level": 0.9}),
+    "top-heavy-sum": ("--column wage --bounds -5 5000 --fraction 1", "wage", {"bounds": (-5.0, 5000.0), "fraction": 1}),
+    "quantile": ("--column wage --bounds 0 5000 --level .5 --rounds 4", "wage", {**BOUNDS, "level": 0.5, "rounds": 4}),
+    "histogram": ("--column wage --edges 0 1000 1e4", "wage", {"edges": [0.0, 1000.0, 1e4]}),
+    "group-counts": (
+        "--column region --categories north south --other rest",
+        "region",
+        {"categories": ["north", "south"], "other": "rest"},
+    ),
+    "covariance": ("--columns wage age --bounds 0 5000 18 65", ["wage", "age"], BOX),
+    "pca": (
+        "--column wage --column age --bounds 0 5000 --bounds 18 65 --components 1",
+        ["wage", "age"],
+        {**BOX, "components": 1},
+    ),
+    "regression": ("--column age --bounds 18 65 --target wage --target-bounds 0 5000", ["age", "wage"], LINE),
+    "trimmed-regression": (
+        "--column age --bounds 18 65 --target wage --target-bounds 0 5000 --fraction 0.1 --rounds 2",
+        ["age", "wage"],
+        {**LINE, "fraction": 0.1, "rounds": 2},
+    ),
+}
+
+
+def test_every_question_has_a_command():
+    assert set(ASKED) == set(QUESTIONS) == set(PROCEDURES)
+
+
+def test_a_question_has_other_names():
+    for name, here in OTHER_NAMES.items():
+        assert here.split()[0] in QUESTIONS
+        told = CliRunner().invoke(app, ["stats", name], env={"COLUMNS": "200"}).output
+        assert f"ask for it with '{here}'" in told
+
+
+@pytest.mark.parametrize("name", ASKED)
+def test_a_command_answers_as_the_function_does(name, here):
+    words, column, parameters = ASKED[name]
+    told = invoke(name, "t.parquet", *words.split(), *OWNERS, "--key", 7, "--share", 0.5, "--json", "--quiet")
+    found = json.loads(told.stdout)
+    options = {"column": column, "owner": "firm", "share": 0.5, "key": 7}
+    expected = ask(PROCEDURES[name], here, owners_of(here), **options, **parameters)
+    np.testing.assert_array_equal(Estimate.from_dict(found).value, expected.value)
+    assert found["estimand"] == expected.estimand
+    assert (found["question"], found["share"], found["table"]) == (name, 0.5, "t.parquet")
+    assert [row["owner"] for row in found["cost"]] == ["acme", "bolt"]
+    assert [row["epsilon"] <= limit for row, limit in zip(found["cost"], (0.5, 4.0), strict=True)] == [True, True]
+
+
+def test_numbers_have_names(here):
+    told = invoke("histogram", "t.parquet", "--column", "wage", "--edges", 0, 1000, 1e4, *OWNERS, "--stratified").stdout
+    lines = [line.split()[:3] for line in told.splitlines()]
+    assert [line[:2] for line in lines if "1000" in line[:2]] == [["below", "1000"], ["1000", "and"]]
+    assert "(the values of each owner: --json, --output)" in told
+    words, *_ = ASKED["regression"]
+    told = invoke("regression", "t.csv", *words.split(), *OWNERS, "--quiet").stdout
+    assert [line.split()[0] for line in told.splitlines()[1:3]] == ["intercept", "age"]
+    words, *_ = ASKED["covariance"]
+    told = invoke("covariance", "t.csv", *words.split(), *OWNERS, "--quiet").stdout
+    assert told.splitlines()[0].split() == ["wage", "age"]
+    words, *_ = ASKED["quantile"]
+    assert "\ninterval: " in invoke("quantile", "t.csv", *words.split(), *OWNERS, "--quiet").stdout
+    ages = ["--column", "age", "--categories", 20, 30, *OWNERS, "--key", 1, "--quiet"]
+    told = [invoke("group-counts", table, *ages).stdout.splitlines() for table in ("t.csv", "t.parquet")]
+    names = [[line.split()[0] for line in lines if line] for lines in told]
+    assert names[0] == names[1]
+    assert names[0][1:3] == ["20", "30"]
+
+
+def test_a_ledger_is_made_used_and_refuses(here, tmp_path):
+    told = invoke(*MEAN, "--ledger", "ledger", "--share", 0.5).stdout
+    assert (
+        "there is no ledger ledger: it is made, for these owners\nthis may cost 50 % of every owner's epsilon:" in told
+    )
+    told = invoke(*MEAN, "--ledger", "ledger", "--share", 0.2).stdout
+    assert "is made" not in told
+    [row] = [line.split() for line in told.splitlines() if line.startswith("acme") and len(line.split()) == 5]
+    records = here["firm"].to_pylist().count("acme")
+    assert (row[1], row[2], row[4]) == (str(records), "1", "0.2")
+    assert 0.5 <= float(row[3]) < 0.52
+    head = Ledger("ledger").head()
+    refusal = refused(*MEAN, "--ledger", "ledger")
+    assert isinstance(refusal, BudgetExceeded)
+    fits = float(re.search(r"; --share ([0-9.]+) still fits$", str(refusal))[1])
+    assert "a share of 1 costs" in refusal.__notes__[0]
+    assert "still fits" in str(refused(*MEAN, "--ledger", "ledger", "--share", fits + 0.01))
+    assert Ledger("ledger").head() == head
+    assert len(Ledger("ledger").history()) == 2
+    invoke(*MEAN, "--ledger", "ledger", "--share", fits)
+    (tmp_path / "owners.csv").write_text("owner,epsilon,delta\nacme,0.9,1e-5\nbolt,8,1e-5\n")
+    assert "`inosgm ledger grant LEDGER OWNERS.csv`" in str(refused(*MEAN, "--ledger", "ledger"))
+    assert CliRunner().invoke(app, ["ledger", "grant", "ledger", "owners.csv"]).exit_code == 0
+    assert "not even --share 0.01 fits" in str(refused(*MEAN, "--ledger", "ledger"))
+    head = Ledger("ledger").head()
+    (tmp_path / "owners.csv").write_text("owner,epsilon,delta\nacme,1,1e-5\nbolt,8,1e-5\ncork,2,1e-5\n")
+    assert "the ledger does not know 'cork'" in str(refused(*MEAN, "--ledger", "ledger"))
+    assert Ledger("ledger").head() == head
+
+
+def test_a_question_of_many_rounds_is_refused_before_its_first(here):
+    invoke(*MEAN, "--ledger", "ledger", "--share", 0.5)
+    quantile = ["quantile", *MEAN[1:], "--level", 0.5, "--ledger", "ledger"]
+    assert isinstance(refused(*quantile), BudgetExceeded)
+    assert len(Ledger("ledger").history()) == 1
+
+
+def test_owners_in_every_form_are_the_same_owners(here, tmp_path):
+    labels = here["firm"].to_pylist()
+    sizes = {name: labels.count(name) for name in ("acme", "bolt")}
+    (tmp_path / "rows.csv").write_text(
+        "owner,epsilon\n" + "".join(f"{name},{1 if name == 'acme' else 8}\n" for name in labels)
+    )
+    (tmp_path / "sizes.csv").write_text(f"owner,epsilon,records\nbolt,8,{sizes['bolt']}\nacme,1,{sizes['acme']}\n")
+    (tmp_path / "more.csv").write_text("owner,epsilon\nacme,1\nbolt,8\nnobody,3\n")
+    asked = [*MEAN[:7], "--delta", 1e-5, "--key", 3]
+    found = [
+        invoke(*asked, "--owners", *words)
+        for words in (
+            ["rows.csv", "--rows-in-order"],
+            ["sizes.csv", "--owner", "firm"],
+            ["more.csv", "--owner", "firm"],
+        )
+    ]
+    assert len({result.stdout.split("\n\n")[1] for result in found}) == 1
+    assert (
+        "more.csv has no column records: counting the rows of every owner, which are taken as public" in found[2].stdout
+    )
+    assert "1 of 3 owners have no row in the table, and pay nothing" in found[2].stdout
+    uniform = invoke(*asked, "--owners", "rows.csv", "--rows-in-order", "--method", "uniform", "--json")
+    assert {row["epsilon"] < 1.001 for row in json.loads(uniform.stdout)["cost"]} == {True}
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("mean t.parquet --column wage --bounds 5000 0", "bounds must be the smaller number first"),
+        ("mean t.parquet --column wage --bounds 0", "--bounds must be two numbers for every column, 2 in all, got 1"),
+        ("mean t.parquet --columns wage age --bounds 0 1", "--column must name one column, got 2"),
+        ("pca t.parquet --column wage --bounds 0 1", "--column must name several columns, got 1"),
+        ("pca t.parquet --column wage wage --bounds 0 1 0 1", "--column must name every column once"),
+        ("mean t.csv --column wage --bounds 0 1 --attempts 2", "--attempts goes with --store"),
+        ("mean t.parquet --column salary --bounds 0 1", "has no column 'salary'"),
+        ("mean t.parquet --column region --bounds 0 1", "column 'region' must hold numbers"),
+        ("mean t.csv --column region --bounds 0 1", "column 'region'"),
+        ("mean t.parquet --column gap --bounds 0 1", "column 'gap' has a missing value at row 0"),
+        ("mean t.csv --column gap --bounds 0 1", "column 'gap' has a missing value at row 0"),
+        ("mean none.csv --column gap --bounds 0 1", "none.csv"),
+        ("mean t.csv --column wage --bounds 0 1 --share 2", "share must"),
+        ("mean t.csv --column wage --bounds 0 1 --owner region", "names an owner that"),
+        ("mean t.csv --column wage --bounds 0 1 --output t.csv", "would overwrite the table"),
+        ("mean t.csv --column wage --bounds 0 1 --output no/answer.json", "there is no directory no"),
+        ("mean t.csv --column wage --bounds 0 1 --processes 2", "--processes goes with --store"),
+        ("mean t.csv --column wage --bounds 0 1 --store s --num-cpus 2", "--num-cpus goes with --address"),
+        ("count t.csv --column age", "values must be 0 or 1"),
+        ("quantile t.csv --column wage --bounds 0 1 --level 50", "level must be below 1"),
+        ("histogram t.csv --column wage --edges 3 2 1", "edges must be two or more numbers that ascend"),
+        ("group-counts t.parquet --column age --categories north", "values must be text"),
+        ("pca t.csv --columns wage age --bounds 0 1 0 1 --components 3", "components must be at most"),
+    ],
+)
+def test_mistakes_charge_nothing(words, said, here):
+    owners = OWNERS[:2] if "--owner " in words else OWNERS
+    error = refused(*words.split(), *owners, "--ledger", "ledger")
+    assert said in str(error)
+    asked = words.startswith(("count", "group-counts"))  # what only the question itself can tell
+    assert not Ledger("ledger").history() if asked else not os.path.exists("ledger")
+    for value in here["wage"].to_pylist()[:5]:
+        assert str(value)[:6] not in str(error)
+
+
+def test_rows_without_owners_and_other_sizes_charge_nothing(here, tmp_path):
+    (tmp_path / "few.csv").write_text("owner,epsilon,delta,records\nacme,1,1e-5,5\n")
+    few = ["--owners", "few.csv", "--rows-in-order", "--ledger", "ledger"]
+    assert "must have a row per record" in str(refused(*MEAN[:7], *few))
+    (tmp_path / "off.csv").write_text(f"owner,epsilon,delta,records\nacme,1,1e-5,1\nbolt,1,1e-5,{RECORDS - 1}\n")
+    off = ["--owners", "off.csv", "--owner", "firm", "--ledger", "ledger"]
+    assert "records" in str(refused(*MEAN[:7], *off))
+    assert "has a missing value" in str(refused(*MEAN[:3], "gap", *MEAN[4:7], *off))
+    assert not Ledger("ledger").history()
+
+
+def test_a_mistake_of_the_command_ends_in_one_line(here, program):
+    told = "error: bounds must be the smaller number first, then the larger one, got 9 and 1\n"
+    assert program("stats", *MEAN[:4], "--bounds", 9, 1, *OWNERS, "--quiet") == (2, "", told)
+
+
+@pytest.mark.parametrize("form", ["a row per owner", "a row per record"])
+@pytest.mark.parametrize("quiet", [[], ["--quiet"], ["--json"]])
+def test_rows_are_not_taken_in_order_unless_that_is_stated(here, tmp_path, form, quiet):
+    """Fails on 76c85f1, which took the first 200 rows for those of bolt, and said so unless --quiet was given."""
+    text = "owner,epsilon,delta,records\nbolt,8,1e-5,200\nacme,1,1e-5,100\n"
+    if form == "a row per record":
+        text = "owner,epsilon,delta\n" + "bolt,8,1e-5\n" * 200 + "acme,1,1e-5\n" * 100
+    (tmp_path / "sizes.csv").write_text(text)
+    asked = [*MEAN[:7], "--owners", "sizes.csv", "--ledger", "ledger", *quiet]
+    first = "the first 200 rows belong to 'bolt', those after them to 'acme', and so on"
+    each = "the first row belongs to 'bolt', the second to 'bolt', and so on"
+    told = str(refused(*asked))
+    assert "name the column of the data that does (owner=, --owner)" in told
+    assert told.endswith(f"--rows-in-order): {first if form == 'a row per owner' else each}")
+    assert not os.path.exists("ledger")
+    assert "--rows-in-order does not go with --owner" in str(refused(*asked, "--owner", "firm", "--rows-in-order"))
+    invoke(*asked, "--rows-in-order")
+    assert len(Ledger("ledger").history()) == 1
+
+
+def test_an_answer_is_printed_and_written(here, tmp_path):
+    result = invoke(
+        "mean", "--bounds", 0, 5000, "t.parquet", "--column", "wage", *OWNERS, "--output", "a.json", "--json"
+    )
+    assert (tmp_path / "a.json").read_text() == result.stdout
+    assert "no --ledger: nobody will remember what this cost" in result.stderr
+    assert result.stderr.endswith("written to a.json\n")
+    only = invoke(*MEAN, "--quiet").output
+    assert only.splitlines()[1].startswith("mean, in which")
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (ArithmeticError("no luck"), "error: 1 of 1 jobs were given up (ArithmeticError in attempt 1), and nothing"),
+        (OSError(28, os.strerror(28)), "error: 1 of 1 jobs were given up (OSError in attempt 1), and nothing"),
+    ],
+)
+def test_a_job_that_fails_is_no_mistake_in_what_was_asked(here, program, monkeypatch, error, told):
+    """Fails on 09c50e1: exit code 2."""
+
+    def failing(self, spec, attempt):
+        raise error
+
+    monkeypatch.setattr(RoundTask, "run", failing)
+    code, _, err = program("stats", *MEAN, "--store", "store", "--attempts", 1, "--quiet")
+    assert (code, err.startswith(told)) == (1, True), err
+
+
+@pytest.mark.parametrize("error", [OSError(28, os.strerror(28), "ledger"), MemoryError("7 GB"), StoreUnwritable("x")])
+def test_nor_is_a_lack_of_memory_or_space(here, program, monkeypatch, error):
+    """Fails on 09c50e1: exit code 2."""
+
+    def failing(*_, **__):
+        raise error
+
+    monkeypatch.setattr(Ledger, "charge", failing)
+    code, out, err = program("stats", *MEAN, "--ledger", "ledger", "--quiet")
+    assert (code, out, err.startswith("error: ")) == (1, "", True), err
+
+
+def test_a_question_with_a_store_goes_on_after_an_interruption(here, monkeypatch):
+    asked = [*MEAN, "--ledger", "ledger", "--store", "store", "--key", 5, "--share", 0.5]
+    with monkeypatch.context() as patched:
+        patched.setattr("inosgm.statistics.task.summed", _interrupted)
+        result = invoke(*asked, code=130)
+    assert "interrupted: what is done is kept in store, and the same command goes on with it" in result.stderr
+    assert not Ledger("ledger").history()
+    done = invoke(*asked).stdout
+    again = invoke(*asked, "--processes", 2).stdout
+    in_process = invoke(*MEAN, "--key", 5, "--share", 0.5).stdout
+    assert len({told.split("\n\n")[1] for told in (done, again, in_process)}) == 1
+    assert len(Ledger("ledger").history()) == 1
+    other = [*MEAN[:4], "--bounds", 0, 4000, *OWNERS, "--store", "store", "--share", 0.5]
+    assert "holds another statistic, which differs in parameters" in str(refused(*other))
+
+
+def test_a_question_without_a_store_says_what_an_interruption_cost(here, monkeypatch):
+    monkeypatch.setattr(summing, "summed", _interrupted)
+    result = invoke(*MEAN, "--ledger", "ledger", code=130)
+    assert "nothing is kept; what ledger was charged stays charged. With --store" in result.stderr
+
+
+def _interrupted(*_, **__):
+    raise KeyboardInterrupt
