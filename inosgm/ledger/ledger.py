@@ -210,8 +210,8 @@ class Ledger:
             raise TypeError(
                 f"a ledger is charged with Cost, got {type(cost).__name__}: plan.cost() and course.costs() say what "
                 "plans cost. The results of inosgm.methods.pdp_published are not costs and are never accepted: "
-                "published PDP-SGD charges a round only to the records that it has sampled, and counts the amplification by "
-                "that same sampling as well, which promises more than holds from the second round on"
+                "published PDP-SGD charges a round only to the records that it has sampled, and counts the "
+                "amplification by that same sampling as well, which promises more than holds from the second round on"
             )
         if cost.unit != self._unit:
             raise ValueError(
