@@ -184,7 +184,9 @@ class TestRealOnes:
         mechanism = Rows(plan_of(rates=(rate, rate), steps=steps), OWNERS, tail=TAIL)
         claim = mechanism_audit.claims_of(mechanism.plan)[0]
         top = canaries_of(MadeUp, Inspection(mechanism), 0)[:1]
-        ((without, with_record),) = mechanism_audit._statistics(mechanism, top, 0, claim, 30 * 500, 5, [0], None)
+        ((without, with_record),) = mechanism_audit._statistics(
+            Inspection(mechanism), top, 0, claim, 30 * 500, 5, [0], None
+        )
         audits = zip(np.split(without, 30), np.split(with_record, 30), strict=True)
         assert sum(mechanism_audit._bound(*worlds, claim, 0.05).contradicts for worlds in audits) <= 6
 

@@ -91,7 +91,7 @@ def test_refuted_no_more_often_than_stated():
     claim = claims_of(mechanism.plan)[0]
     both = mechanism_audit._canaries(mechanism, 0, claim)[:2]
     assert both[1].name == "top-ranked, others alike"
-    for found in mechanism_audit._statistics(mechanism, both, 0, claim, 5 * 200, 5, [0], None):
+    for found in mechanism_audit._statistics(Inspection(mechanism), both, 0, claim, 5 * 200, 5, [0], None):
         audits = np.split(found, 5, axis=1)
         assert sum(mechanism_audit._bound(*worlds, claim, 0.05).contradicts for worlds in audits) <= 2
 
