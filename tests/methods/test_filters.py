@@ -159,7 +159,7 @@ def test_the_share_of_its_norm_does_not_bound_what_a_record_moves():
             return np.eye(3)[: len(batch)] if len(batch) == 3 else np.zeros((len(batch), 3))
 
     plan = Plan(sample_rates=[1], sensitivities=[1], sizes=[3], noise_scale=1, steps=1, allowance=[1.5])
-    weights = Watched(plan, [0, 0, 0], tail=HardTail(1.0))._sum(rows, np.arange(3), 0)
+    (weights,) = Inspection(Watched(plan, [0, 0, 0], tail=HardTail(1.0))).sums(rows, [np.arange(3)])
     assert weights[0] == 0  # rho l
     assert moved == pytest.approx(1.0)
     assert pays == 1.0
