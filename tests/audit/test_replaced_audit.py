@@ -89,7 +89,7 @@ def test_refuted_no_more_often_than_stated():
     """Each of 5 audits of a canary errs with 5 % at most; more than 2 have a probability of 0.12 % at most."""
     mechanism = Rows(plan_of(rates=(0.3, 0.3), noise_scale=1.2, steps=2), OWNERS, tail=TAIL)
     claim = claims_of(mechanism.plan)[0]
-    both = mechanism_audit._canaries(mechanism, 0, claim)[:2]
+    both = mechanism_audit._canaries(Inspection(mechanism), 0, claim)[:2]
     assert both[1].name == "top-ranked, others alike"
     for found in mechanism_audit._statistics(Inspection(mechanism), both, 0, claim, 5 * 200, 5, [0], None):
         audits = np.split(found, 5, axis=1)

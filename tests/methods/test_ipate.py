@@ -188,7 +188,7 @@ def contradicts(mechanism, owner, runs=20_000, seed=0):
     """Attack the noise of a mechanism with a record whose teachers change all their votes; 99.9 % confidence."""
     place, anybody = OWNERS.labels.index(owner), int(Inspection(mechanism).owners[0])  # all are in all batches
     claim, canary = claims_of(mechanism.plan)[place], ChangedVotes(mechanism, place)
-    (worlds,) = mechanism_audit._statistics(mechanism, [canary], anybody, claim, runs, seed, [0], None)
+    (worlds,) = mechanism_audit._statistics(Inspection(mechanism), [canary], anybody, claim, runs, seed, [0], None)
     return mechanism_audit._bound(*worlds, claim, 1e-3).contradicts
 
 
