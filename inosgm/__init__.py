@@ -75,7 +75,6 @@ if TYPE_CHECKING:
     from inosgm.methods.pdp_sgd import plan_thresholds as plan_thresholds
     from inosgm.methods.steering import AdaptiveShares as AdaptiveShares
     from inosgm.methods.steering import ChosenGroup as ChosenGroup
-    from inosgm.methods.steering import Steering as Steering
     from inosgm.owners import Owners as Owners
     from inosgm.planning import AlreadySpent as AlreadySpent
     from inosgm.planning import Plan as Plan
@@ -85,6 +84,7 @@ if TYPE_CHECKING:
     from inosgm.planning import plan_uniform as plan_uniform
     from inosgm.planning.choices import Menu as Menu
     from inosgm.planning.sequence import Course as Course
+    from inosgm.planning.steering import Steering as Steering
     from inosgm.reports import report as report
     from inosgm.statistics import Estimate as Estimate
     from inosgm.statistics import Statistic as Statistic
@@ -151,7 +151,8 @@ _NAMES_OF = {
         "private_variance",
         "run_statistic",
     ],
-    "methods.steering": ["AdaptiveShares", "ChosenGroup", "Steering"],
+    "methods.steering": ["AdaptiveShares", "ChosenGroup"],
+    "planning.steering": ["Steering"],
     "mechanism.streaming": ["OrderedSum", "Streaming"],
     "mechanism.tails": ["BetaTail", "HardTail", "LinearTail", "NoTail", "StepTail", "TableTail", "Tail"],
     "mechanism.weights": ["importance_weights", "ordered_sum"],

@@ -9,6 +9,7 @@ import numpy as np
 
 from inosgm._internal import validate as _validate
 from inosgm._internal import yaml as _yaml
+from inosgm._internal.keys import Draw
 from inosgm.experiments.grid import values_from
 
 DIGITS = 4
@@ -187,7 +188,7 @@ def samples_of(search: Mapping[str, Domain], samples: int, seed: int) -> list[di
     samples = _validate.count("samples", samples, least=1)
     drawn = []
     for place in range(samples):
-        generator = np.random.default_rng([seed, place, *b"search"])
+        generator = Draw.SEARCH.generator(seed, place)
         values = {path: search[path].draw(generator) for path in sorted(search)}
         drawn.append({path: values[path] for path in search})
     return drawn

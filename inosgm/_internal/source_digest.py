@@ -1,16 +1,16 @@
 """A digest of source code, of which results are a function."""
 
 from collections.abc import Iterable
-from hashlib import blake2b
 from importlib.util import find_spec
 from pathlib import Path
 
 from inosgm._internal.imports import reach_here
+from inosgm._internal.keys import Purpose
 
 
 def digest_of(packages: Iterable[str], versions: Iterable[str]) -> str:
     """Return what stands for the source files of packages (or modules), and for versions of others."""
-    state = blake2b(repr(tuple(versions)).encode(), digest_size=8, person=b"inosgm code")
+    state = Purpose.CODE_ID.hasher(repr(tuple(versions)).encode())
     for package in packages:
         for name, file in _sources(package):
             content = file.read_bytes()

@@ -7,6 +7,8 @@ from typing import Any
 import array_api_compat
 import numpy as np
 
+from inosgm._internal.keys import Purpose
+
 
 def tree_map(function: Callable[..., Any], *trees: Any) -> Any:
     """Apply a function to the arrays at the same place of equally built trees."""
@@ -28,7 +30,7 @@ def tree_leaves(tree: Any) -> list[Any]:
 
 def tree_digest(tree: Any, key: int) -> str:
     """Return a digest of the arrays of a tree that means nothing to whoever does not know the key."""
-    secret = blake2b(str(key).encode(), digest_size=32, person=b"inosgm sum").digest()
+    secret = Purpose.SUM_DIGEST_KEY.hasher(str(key).encode()).digest()
     state = blake2b(key=secret, digest_size=16)
     for leaf in tree_leaves(tree):
         array = leaf.detach().cpu().double().numpy() if array_api_compat.is_torch_array(leaf) else leaf

@@ -13,7 +13,7 @@ from inosgm._internal.validate import Array
 from inosgm.audit.sum_attacks import OnData, climb
 from inosgm.mechanism.contributions import Contributions, Dense
 from inosgm.mechanism.mechanism import INOSGM
-from inosgm.methods.individual import Filter
+from inosgm.mechanism.record_filter import Filter
 
 LONG = 1e6
 """Contributions are that many times as long as the longest that count in full, so that clipping is met, too."""

@@ -13,9 +13,9 @@ from inosgm.mechanism.clipping import Clipping, ClipToShare, PerSampleAdaptive, 
 from inosgm.mechanism.contributions import Dense
 from inosgm.mechanism.mechanism import INOSGM, clipped_ordered_sum, realised_ordered_sum
 from inosgm.mechanism.orders import Ascending, Descending, Order, OwnerFirst, RandomOrder
+from inosgm.mechanism.record_filter import LEAST
 from inosgm.mechanism.streaming import OrderedSum, Streaming
 from inosgm.mechanism.tails import BetaTail, HardTail, LinearTail, NoTail, StepTail, TableTail, Tail
-from inosgm.methods.individual import LEAST
 from inosgm.planning.planners import Plan
 
 Sum = Callable[[np.ndarray, np.ndarray, np.ndarray], Array]

@@ -1,11 +1,11 @@
 """What is random in an audit: functions of its seed and the number of a shadow model, never of who computes them."""
 
 from collections.abc import Mapping
-from hashlib import blake2b
 from typing import Any
 
 import numpy as np
 
+from inosgm._internal.keys import Draw, Purpose, seed_of
 from inosgm.experiments.config import TrainingConfig
 
 
@@ -18,7 +18,7 @@ def members(seed: int, shadow: int, records: int) -> np.ndarray:
     >>> members(0, shadow=3, records=8)
     array([False,  True, False, False, False, False,  True,  True])
     """
-    return np.random.default_rng([seed, shadow, *b"members"]).integers(0, 2, records, dtype=np.bool_)
+    return Draw.MEMBERS.generator(seed, shadow).integers(0, 2, records, dtype=np.bool_)
 
 
 def canaries(seed: int, owners: np.ndarray, count: int) -> np.ndarray:
@@ -32,7 +32,7 @@ def canaries(seed: int, owners: np.ndarray, count: int) -> np.ndarray:
     Returns:
         Their positions, ascending.
     """
-    drawn = np.random.default_rng([seed, *b"canaries"]).permutation(owners.size)
+    drawn = Draw.CANARIES.generator(seed).permutation(owners.size)
     place = np.argsort(owners[drawn], kind="stable")  # owner by owner, each in the order that was drawn
     sizes = np.unique(owners, return_counts=True)[1]
     rank = np.arange(owners.size) - np.repeat(np.cumsum(sizes) - sizes, sizes)
@@ -41,7 +41,7 @@ def canaries(seed: int, owners: np.ndarray, count: int) -> np.ndarray:
 
 def mislabelled(seed: int, classes: np.ndarray, number: int, positions: np.ndarray) -> np.ndarray:
     """Return the classes of records with those at some positions replaced, each by another one of so many."""
-    shift = np.random.default_rng([seed, *b"mislabelled"]).integers(1, number, positions.size)
+    shift = Draw.MISLABELLED.generator(seed).integers(1, number, positions.size)
     changed = classes.copy()
     changed[positions] = (changed[positions] + shift) % number
     return changed
@@ -49,8 +49,7 @@ def mislabelled(seed: int, classes: np.ndarray, number: int, positions: np.ndarr
 
 def model_seed(seed: int, shadow: int) -> int:
     """Return the seed of the first parameters of a shadow model, and of a random order."""
-    state = np.random.SeedSequence([seed, shadow, *b"model"]).generate_state(1, np.uint64)
-    return int(state[0] >> np.uint64(1))
+    return seed_of(Draw.SHADOW_MODEL.sequence(seed, shadow))
 
 
 def noise_key(config: TrainingConfig, audit: Mapping[str, Any], shadow: int) -> int:
@@ -61,5 +60,4 @@ def noise_key(config: TrainingConfig, audit: Mapping[str, Any], shadow: int) -> 
         audit: What else makes the audit the audit that it is; other audits have other noise.
         shadow: The number of the shadow model.
     """
-    text = repr((sorted(audit.items()), shadow, sorted(config.identity().items())))
-    return int.from_bytes(blake2b(text.encode(), digest_size=16, person=b"inosgm shadow").digest())
+    return Purpose.SHADOW_KEY.key(repr((sorted(audit.items()), shadow, sorted(config.identity().items()))))

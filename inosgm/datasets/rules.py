@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from inosgm._internal import validate as _validate
+from inosgm._internal.keys import Draw
 from inosgm.owners import Label, Owners
 
 DELTA = 1e-5
@@ -65,7 +66,7 @@ class OnePerClass(Rule):
         """Return the owners; records given away go round, so that with equal classes everybody gets as many back."""
         of_record = self.groups(labels, seed).copy()
         if self.given_away:
-            n, generator = len(self.epsilons), generator_of(seed, "shares")
+            n, generator = len(self.epsilons), generator_of(seed, Draw.OWNER_SHARES)
             for label in range(n):
                 members = generator.permutation(np.flatnonzero(labels == label))
                 given = members[: round(self.given_away * members.size)]
@@ -76,7 +77,7 @@ class OnePerClass(Rule):
         """Return the owner who holds all or most of the class."""
         if not self.shuffled:
             return labels
-        return np.take(generator_of(seed, "classes").permutation(len(self.epsilons)), labels)
+        return np.take(generator_of(seed, Draw.OWNER_CLASSES).permutation(len(self.epsilons)), labels)
 
 
 @dataclass(frozen=True)
@@ -99,7 +100,7 @@ class OnePerRecord(Rule):
 
     def owners(self, labels: np.ndarray, seed: int | None) -> Owners:
         """Return the owners, each with its own draw."""
-        generator, means = generator_of(seed, "budgets"), np.array(self.means)[labels]
+        generator, means = generator_of(seed, Draw.OWNER_BUDGETS), np.array(self.means)[labels]
 
         def draw(around: np.ndarray) -> np.ndarray:
             if self.normal:
@@ -138,18 +139,18 @@ class Split(Rule):
         """Return the owners; sizes are rounded so that they add up."""
         ends = np.round(np.cumsum(self.fractions) * labels.size).astype(np.int64)
         of_record = np.repeat(np.arange(ends.size), np.diff(ends, prepend=0))
-        return _granting(generator_of(seed, "shares").permutation(of_record), dict(enumerate(self.epsilons)))
+        return _granting(generator_of(seed, Draw.OWNER_SHARES).permutation(of_record), dict(enumerate(self.epsilons)))
 
     def groups(self, labels: np.ndarray, seed: int | None) -> np.ndarray:
         """Return a name for each class: a held-out record has no owner."""
         return np.array([f"class {label}" for label in labels.tolist()], dtype=str)
 
 
-def generator_of(seed: int | None, purpose: str) -> np.random.Generator:
+def generator_of(seed: int | None, draw: Draw) -> np.random.Generator:
     """Return the generator of a seed for one of the random parts of a setting: each has its own."""
     if seed is None:
         raise ValueError("seed must be given, as a whole number >= 0: the setting is random")
-    return np.random.default_rng([_validate.count("seed", seed), *purpose.encode()])
+    return draw.generator(_validate.count("seed", seed))
 
 
 def _granting(of_record: np.ndarray, epsilon: dict[Any, float]) -> Owners:

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from inosgm._internal import validate as _validate
+from inosgm._internal.keys import Draw
 from inosgm.datasets.dataset import Dataset
 from inosgm.datasets.places import NATIONALITIES
 from inosgm.datasets.rules import ByClass, OnePerClass, OnePerRecord, Rule, Split, generator_of
@@ -115,7 +116,7 @@ class Setting:
         if not self.kept:
             return dataset
         share = np.array([self.kept.get(label, 1.0) for label in range(self.classes)])
-        coins = generator_of(seed, "kept").random(dataset.y.size)
+        coins = generator_of(seed, Draw.KEPT_RECORDS).random(dataset.y.size)
         stays = coins < share[self._checked(dataset.y)]
         return replace(dataset, x=dataset.x[stays], y=dataset.y[stays])
 
@@ -124,7 +125,7 @@ class Setting:
         result = self._checked(labels)
         if not self.flipped:
             return result
-        generator = generator_of(seed, "flips")
+        generator = generator_of(seed, Draw.FLIPPED_LABELS)
         wrong = generator.choice(result.size, round(self.flipped * result.size), replace=False)
         result[wrong] = (result[wrong] + generator.integers(1, self.classes, wrong.size)) % self.classes
         return result

@@ -14,6 +14,7 @@ from torch.optim import Optimizer, lr_scheduler
 from torch.optim.lr_scheduler import LRScheduler
 
 from inosgm._internal.imports import imported
+from inosgm._internal.keys import Draw, model_sequence
 from inosgm.accounting import ACCOUNTANTS
 from inosgm.accounting.units import ADD_REMOVE, REPLACE_ONE, name_in
 from inosgm.datasets import Dataset
@@ -48,7 +49,7 @@ def _apart(chosen: Prepared, size: int) -> Prepared:
     dataset, held_out = chosen.dataset, len(chosen.dataset.y_test)
     if size >= held_out:
         raise ValueError(f"data.public: must leave some of the {held_out} held-out records, got {size}")
-    drawn = np.random.default_rng([*b"public"]).permutation(held_out)
+    drawn = Draw.PUBLIC.generator().permutation(held_out)
     rest = np.sort(drawn[size:])
     return replace(
         chosen,
@@ -90,8 +91,7 @@ def _chosen(config: TrainingConfig, source: Source) -> Prepared:
 def _subset(dataset: Dataset, size: int, seed: int) -> Dataset:
     if size > len(dataset.y):
         raise ValueError(f"data.subset: must be at most the {len(dataset.y)} training records, got {size}")
-    generator = np.random.default_rng([seed, *b"subset"])
-    chosen = np.sort(generator.choice(len(dataset.y), size, replace=False))
+    chosen = np.sort(Draw.SUBSET.generator(seed).choice(len(dataset.y), size, replace=False))
     return replace(dataset, x=dataset.x[chosen], y=dataset.y[chosen])
 
 
@@ -154,7 +154,7 @@ def learner_of(config: TrainingConfig, dataset: Dataset, course: Course | None =
     """Make model, loss, optimizer and schedule; one model per stage where each stage trains a new one."""
     rounds = config.plan.rounds
     if course is not None and rounds is not None and rounds.restart:
-        seeds = np.random.SeedSequence(config.seed).generate_state(len(course.plans)).tolist()
+        seeds = model_sequence(config.seed).generate_state(len(course.plans)).tolist()
         members = [model_of(config.model_copy(update={"seed": seed}), dataset) for seed in seeds]
         model: nn.Module = Averaged(members, member_weights(course.plans, waste=rounds.waste, weight=rounds.weight))
     else:

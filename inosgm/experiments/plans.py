@@ -13,11 +13,12 @@ from inosgm.methods.baselines import plan_in_turn, plan_left_out, plan_lowered, 
 from inosgm.methods.individual import plan_individual
 from inosgm.methods.ipate.teachers import FORMS, Teachers
 from inosgm.methods.pdp_sgd import plan_thresholds
-from inosgm.methods.steering import AdaptiveShares, ChosenGroup, Steering
+from inosgm.methods.steering import AdaptiveShares, ChosenGroup
 from inosgm.owners import Owners
 from inosgm.planning import planners as planning
 from inosgm.planning.plan import Plan
 from inosgm.planning.sequence import Course
+from inosgm.planning.steering import Steering
 
 UPDATES = 50
 """How often losses are released where nobody has said after how many steps."""

@@ -4,11 +4,11 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from hashlib import blake2b
 from typing import Any, Self
 
 import numpy as np
 
+from inosgm._internal import keys
 from inosgm._internal import validate as _validate
 
 PAIRS = "pairs of"
@@ -55,17 +55,17 @@ class JobSpec:
     @cached_property
     def id(self) -> str:
         """The name of the job: a digest of everything else, the same on every machine."""
-        return blake2b(self.to_json().encode(), digest_size=16, person=b"inosgm job").hexdigest()
+        return keys.Purpose.JOB_ID.hex(self.to_json())
 
     @property
     def seed_sequence(self) -> np.random.SeedSequence:
         """The child, by index, of the configuration's seed: never a matter of who runs the job, or when."""
-        return np.random.SeedSequence(self.configuration.get("seed", 0), spawn_key=(self.index,))
+        return keys.job_sequence(self.configuration.get("seed", 0), self.index)
 
     @property
     def seed(self) -> int:
         """A seed of 63 bits, for whatever wants a number."""
-        return int(self.seed_sequence.generate_state(1, np.uint64)[0] >> np.uint64(1))
+        return keys.seed_of(self.seed_sequence)
 
     def to_json(self) -> str:
         """Return it as JSON, always with the same text."""

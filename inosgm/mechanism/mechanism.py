@@ -24,10 +24,10 @@ from inosgm.mechanism.contributions import Contributions, as_contributions
 from inosgm.mechanism.hashed_sampling import Sampler
 from inosgm.mechanism.noise import add_gaussian, name_of_noise, streams
 from inosgm.mechanism.orders import Descending, Order
+from inosgm.mechanism.record_filter import Filter
 from inosgm.mechanism.sampling import FixedSizeSampler, PoissonSampler
 from inosgm.mechanism.tails import NoTail, Tail
 from inosgm.mechanism.weights import checked_scores, weigh
-from inosgm.methods.individual import Filter
 from inosgm.owners import Owners, _index_labels
 from inosgm.planning.planners import Plan
 

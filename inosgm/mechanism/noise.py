@@ -1,11 +1,11 @@
 """Where coins and Gaussian noise come from: the operating system, or a key."""
 
-from hashlib import blake2b
 from typing import Any
 
 import array_api_compat
 import numpy as np
 
+from inosgm._internal import keys
 from inosgm._internal.trees import tree_map
 from inosgm._internal.validate import Array
 
@@ -20,25 +20,26 @@ def streams(key: int | None, step: int) -> tuple[np.random.Generator, np.random.
     >>> streams(7, step=3)[1].normal() == streams(7, step=3)[1].normal()
     True
     """
-    seeds = np.random.SeedSequence() if key is None else np.random.SeedSequence(key, spawn_key=(step,))
-    coins, noise = (np.random.Generator(np.random.PCG64DXSM(seed)) for seed in seeds.spawn(2))
-    return coins, noise
+    return _generator(key, step, keys.COINS), _generator(key, step, keys.NOISE)
 
 
 def choices(key: int | None, step: int) -> np.random.Generator:
     """Return the generator of what is chosen at random between steps, such as a group; it knows no data."""
-    seed = np.random.SeedSequence() if key is None else np.random.SeedSequence(key, spawn_key=(step, 2))
-    return np.random.Generator(np.random.PCG64DXSM(seed))
+    return _generator(key, step, keys.CHOICES)
+
+
+def _generator(key: int | None, step: int, child: tuple[int, ...]) -> np.random.Generator:
+    return np.random.Generator(np.random.PCG64DXSM(keys.step_sequence(key, step, child)))
 
 
 def key_beside(key: int) -> int:
     """Return the key of what is released beside the steps of a key: its noise is its own."""
-    return int.from_bytes(blake2b(str(key).encode(), digest_size=16, person=b"inosgm beside").digest())
+    return keys.Purpose.SIDE_KEY.key(str(key))
 
 
 def name_of_noise(key: int) -> str:
     """Return a job id that stands for the noise of a key: two jobs with the same noise are the same job."""
-    return "key-" + blake2b(str(key).encode(), digest_size=16, person=b"inosgm noise").hexdigest()
+    return "key-" + keys.Purpose.NOISE_NAME.hex(str(key))
 
 
 def add_gaussian(total: Any, scale: float, generator: np.random.Generator) -> Any:

@@ -8,6 +8,7 @@ import array_api_compat
 import numpy as np
 
 from inosgm._internal import validate as _validate
+from inosgm._internal.keys import order_seed
 from inosgm._internal.validate import Array
 
 FEW = 512
@@ -174,12 +175,12 @@ class RandomOrder(Order):
 
     def at(self, step: int, secret: int) -> Order:
         """Return the order of a step, different for every step and every secret."""
-        return RandomOrder(int(np.random.SeedSequence([self.seed, step, secret]).generate_state(1, np.uint64)[0]))
+        return RandomOrder(order_seed(self.seed, step, secret))
 
     def _keys(self, xp: Any, scores: Array, ids: Array | None, owners: Array | None) -> list[Array]:
         if ids is None:
             raise ValueError("RandomOrder needs ids: a position in the batch would depend on who else is in it")
-        return [_hash(xp, ids, int(np.random.SeedSequence(self.seed).generate_state(1, np.uint64)[0]))]
+        return [_hash(xp, ids, order_seed(self.seed))]
 
 
 def _hash(xp: Any, ids: Array, seed: int) -> Array:

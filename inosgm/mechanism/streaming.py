@@ -6,13 +6,13 @@ import secrets
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from hashlib import blake2b
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from inosgm._internal import validate as _validate
+from inosgm._internal.keys import Purpose
 from inosgm._internal.once import CoinClaim
 from inosgm._internal.records import gather
 from inosgm._internal.trees import require_floating, tree_digest
@@ -90,7 +90,7 @@ class OrderedSum:
         if secret not in (None, b"") and len(secret or b"") != 16:
             raise ValueError(f"secret must be 16 bytes, got {len(secret or b'')}")
         self._secret = b"" if self._limits is None else secrets.token_bytes(16) if secret is None else secret
-        self._coins = blake2b(self._secret, digest_size=16, person=b"inosgm coins").hexdigest()
+        self._coins = Purpose.SAMPLING_NAME.hasher(self._secret).hexdigest()
         self._grid = Grid.of(self.sensitivities, None if self.plan is None else self.plan.sizes)
         self._span = self._grid.spans[0] if (self._grid.spans == self._grid.spans[0]).all() else None
         begins = math.ceil(tail.length / self._grid.unit)
@@ -286,7 +286,7 @@ class OrderedSum:
         """A digest of what parts of one sum have in common."""
         followed = self.sensitivities.tobytes().hex() if self.plan is None else self.plan.digest
         public = f"{followed} {self.tail!r} {self.order!r} {self.cells} {self._coins}"
-        return blake2b(public.encode(), digest_size=16, person=b"inosgm sum").hexdigest()
+        return Purpose.SUM_SIGNATURE.hex(public)
 
     def to_bytes(self) -> bytes:
         """Return the sum as bytes, the same for the same records. NOT PRIVATE; the secret of coins is left out."""

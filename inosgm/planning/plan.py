@@ -4,13 +4,13 @@ from collections.abc import Sequence
 from copy import copy
 from dataclasses import dataclass, fields
 from functools import cached_property
-from hashlib import blake2b
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from inosgm._internal import validate as _validate
+from inosgm._internal.keys import Purpose
 from inosgm.accounting import ACCOUNTANTS, Accountant, Segment
 from inosgm.accounting.batched_epsilon import epsilon_of_rows
 from inosgm.accounting.units import ADD_REMOVE, REPLACE_ONE
@@ -439,7 +439,7 @@ class Plan:
     @cached_property
     def digest(self) -> str:
         """What stands for everything in the plan."""
-        return blake2b(self.to_json().encode(), digest_size=16, person=b"inosgm plan").hexdigest()
+        return Purpose.PLAN_ID.hex(self.to_json())
 
     def to_json(self) -> str:
         """Return the plan as JSON text."""

@@ -4,12 +4,12 @@ import json
 from collections import Counter
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from hashlib import blake2b
 from inspect import signature
 from os import PathLike
 from typing import Any
 
 from inosgm._internal import validate as _validate
+from inosgm._internal.keys import Purpose
 from inosgm.accounting import Accountant, chosen
 from inosgm.ledger.cost import Cost, LedgerHook
 from inosgm.ledger.ledger import Ledger
@@ -200,12 +200,7 @@ def keys_for(
     kind = procedure.statistic
     who = procedure.name if kind is None else kind.key_name
     asked = json.dumps([key, who, _spelled({**procedure.parameters, **parameters})], sort_keys=True)
-    return tuple(
-        int.from_bytes(
-            blake2b(f"{asked} {stage} {plan.digest}".encode(), digest_size=16, person=b"inosgm stage").digest()
-        )
-        for stage, plan in enumerate(plans)
-    )
+    return tuple(Purpose.STAGE_KEY.key(f"{asked} {stage} {plan.digest}") for stage, plan in enumerate(plans))
 
 
 def _spelled(value: Any) -> Any:

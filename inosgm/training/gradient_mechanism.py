@@ -20,10 +20,10 @@ from inosgm.mechanism.contributions import Contributions
 from inosgm.mechanism.mechanism import INOSGM, Release
 from inosgm.mechanism.noise import choices, key_beside
 from inosgm.mechanism.tails import NoTail, Tail
-from inosgm.methods.steering import Steering
 from inosgm.owners import Owners
 from inosgm.planning.plan import Plan
 from inosgm.planning.sequence import note_beside
+from inosgm.planning.steering import Steering
 from inosgm.training.batches import PickedApart, as_data, batch_of
 from inosgm.training.gradients import (
     BookKeeping,
@@ -365,7 +365,7 @@ def _fitting_steering(plan: Plan, steering: Steering | None) -> Steering | None:
                 "steering must be given for a plan with a menu: AdaptiveShares(plan, every=..., ...) for ASC"
             )
         return None
-    _validate.instance("steering", steering, Steering, "take one of inosgm.methods.steering")
+    _validate.instance("steering", steering, Steering, "take AdaptiveShares or ChosenGroup")
     due, paid = (plan.steps - 1) // steering.every, plan.beside[0].steps if plan.beside else 0
     if due > paid:
         raise ValueError(

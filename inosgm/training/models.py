@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from inosgm._internal import validate as _validate
 from inosgm._internal.imports import imported
+from inosgm._internal.keys import model_sequence
 from inosgm.datasets.names import VOCABULARY
 
 Shape = tuple[int, ...]
@@ -46,7 +47,7 @@ def make(name: str, *, classes: int, input_shape: Sequence[int], seed: int | Non
         inspect.signature(function).bind(**arguments)
     except TypeError as error:
         raise ValueError(f"model {name} does not take these options: {error}") from None
-    state = np.random.SeedSequence(None if seed is None else _validate.count("seed", seed)).generate_state(1, np.uint64)
+    state = model_sequence(None if seed is None else _validate.count("seed", seed)).generate_state(1, np.uint64)
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(int(state[0]))
         model = function(**arguments)

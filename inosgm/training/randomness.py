@@ -3,20 +3,19 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-import numpy as np
 import torch
+
+from inosgm._internal import keys
 
 
 def seed_of_part(key: int, step: int, part: int) -> int:
     """Return the seed of one physical batch; coins and noise of the step have seeds of their own."""
-    seeds = np.random.SeedSequence(key, spawn_key=(step, 2, part))
-    return int(seeds.generate_state(1, np.uint64)[0]) >> 1
+    return keys.seed_of(keys.step_sequence(key, step, keys.microbatch(part)))
 
 
 def seed_of_batch(key: int, step: int) -> int:
     """Return the seed of random numbers that all records of a logical batch share, whatever parts it is run in."""
-    seeds = np.random.SeedSequence(key, spawn_key=(step, 3))
-    return int(seeds.generate_state(1, np.uint64)[0]) >> 1
+    return keys.seed_of(keys.step_sequence(key, step, keys.SHARED_BY_BATCH))
 
 
 @contextmanager

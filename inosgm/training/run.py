@@ -8,13 +8,13 @@ import re
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Self
 
 import torch
 
 from inosgm._internal.files import sync_directory, write_durably
+from inosgm._internal.keys import Purpose
 from inosgm.planning.plan import Plan
 
 RESULTS = MODEL, CURVE = ("model.pt", "curve.json")
@@ -238,5 +238,4 @@ def key_of_revision(key: int, revision: int) -> int:
     """Return the key of a revision, whose noise is its own: a plan that changed has other sums."""
     if not revision:
         return key
-    state = blake2b(f"{key} {revision}".encode(), digest_size=16, person=b"inosgm revision")
-    return int.from_bytes(state.digest())
+    return Purpose.REVISION_KEY.key(f"{key} {revision}")

@@ -23,10 +23,10 @@ from inosgm.mechanism.clipping import Clipping, ScaleClipped
 from inosgm.mechanism.noise import name_of_noise
 from inosgm.mechanism.orders import Descending, Order
 from inosgm.mechanism.tails import NoTail, Tail
-from inosgm.methods.steering import Steering
 from inosgm.owners import Owners, labels_at
 from inosgm.planning.plan import AlreadySpent, Plan
 from inosgm.planning.sequence import Course
+from inosgm.planning.steering import Steering
 from inosgm.training.batches import as_data
 from inosgm.training.curve import LearningCurve
 from inosgm.training.diagnostics import Diagnostics, diagnose

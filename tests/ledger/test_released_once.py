@@ -37,9 +37,9 @@ from inosgm.jobs import Result, Store
 from inosgm.jobs.work import Paid, attempt
 from inosgm.ledger.cost import Cost
 from inosgm.ledger.journal import FileJournal, MemoryJournal
+from inosgm.mechanism.record_filter import Filter
 from inosgm.mechanism.streaming import Streaming
 from inosgm.methods.asc import plan_asc
-from inosgm.methods.individual import Filter
 from inosgm.methods.ipate import NoisyVotes, weighted_teachers
 from inosgm.methods.steering import AdaptiveShares
 from inosgm.planning.plan import AlreadySpent

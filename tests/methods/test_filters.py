@@ -29,8 +29,8 @@ from inosgm.audit.bounds import Counts, bound_by_counts
 from inosgm.audit.claims import Claim
 from inosgm.audit.mechanism_audit import audit_mechanism
 from inosgm.mechanism.mechanism import clipped_ordered_sum, realised_ordered_sum
+from inosgm.mechanism.record_filter import LEAST, Filter
 from inosgm.mechanism.streaming import Streaming
-from inosgm.methods.individual import LEAST, Filter
 
 OWNERS = Owners(of_record=["strict"] * 30 + ["open"] * 50, epsilon={"strict": 0.5, "open": 2.0}, delta=1e-5)
 

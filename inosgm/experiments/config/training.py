@@ -2,12 +2,12 @@
 
 import os
 from collections.abc import Mapping, Sequence
-from hashlib import blake2b
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, ValidationError, model_validator
 
 from inosgm._internal import yaml as _yaml
+from inosgm._internal.keys import Purpose
 from inosgm.experiments.config.learning import (
     FitConfig,
     LossConfig,
@@ -186,8 +186,7 @@ class TrainingConfig(Section):
         """
         if self.key is None:
             return None
-        text = repr((self.key, sorted(self.identity().items())))
-        return int.from_bytes(blake2b(text.encode(), digest_size=16, person=b"inosgm config").digest())
+        return Purpose.CONFIG_KEY.key(repr((self.key, sorted(self.identity().items()))))
 
 
 def differences(one: TrainingConfig, other: TrainingConfig, names: tuple[str, str], within: Sequence[str] = ()) -> str:

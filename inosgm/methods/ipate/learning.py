@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
+from inosgm._internal.keys import teacher_batches
 from inosgm.jobs import Attempt, Stopped
 from inosgm.training.batches import batch_of
 from inosgm.training.gradients.base import PerRecordLoss, apply
@@ -63,7 +64,7 @@ class Learning:
         records, like = len(self.data[1]), self._like()
         self.model.train()
         if records:
-            drawn = np.random.default_rng([self.seed, number]).choice(records, min(self.batch, records), replace=False)
+            drawn = teacher_batches(self.seed, number).choice(records, min(self.batch, records), replace=False)
             for place, part in enumerate(parts_of(np.sort(drawn), self.max_physical_batch)):
                 inputs, targets = batch_of(self.data, part, like)
                 with seeded(seed_of_part(self.seed, number, place), like.device):

@@ -1,11 +1,10 @@
 """Who learns from which record: decided by public coins of the record's own, and by nothing else."""
 
-from hashlib import blake2b
-
 import numpy as np
 from numpy.typing import ArrayLike
 
 from inosgm._internal import validate as _validate
+from inosgm._internal.keys import Purpose
 from inosgm.mechanism.hashed_sampling import siphash
 from inosgm.methods.ipate.teachers import Teachers
 
@@ -64,7 +63,7 @@ def ids_of(*columns: np.ndarray) -> np.ndarray:
     rows = [np.ascontiguousarray(column).reshape(len(column), -1).view(np.uint8) for column in columns]
     found = np.empty(len(rows[0]), dtype=np.uint64)
     for place, parts in enumerate(zip(*rows, strict=True)):
-        state = blake2b(digest_size=8, person=b"inosgm record")
+        state = Purpose.RECORD_ID.hasher()
         for part in parts:
             state.update(part.data)
         found[place] = int.from_bytes(state.digest(), "little")
@@ -76,7 +75,7 @@ def _drawn(ids: np.ndarray, among: np.ndarray, copies: int, seed: int) -> np.nda
     chosen = np.empty((ids.size, copies), dtype=np.int64)
     for draw in range(copies):
         last = among - copies + draw
-        secret = blake2b(f"{seed} {draw}".encode(), digest_size=16, person=b"inosgm teachers").digest()
+        secret = Purpose.TEACHER_KEY.hasher(f"{seed} {draw}".encode()).digest()
         place = (siphash(secret, ids) % (last + 1).astype(np.uint64)).astype(np.int64)
         taken = (chosen[:, :draw] == place[:, None]).any(axis=1)
         chosen[:, draw] = np.where(taken, last, place)

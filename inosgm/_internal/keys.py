@@ -1,0 +1,114 @@
+"""All derivations of keys, seeds and identifying digests, each with its own tag: the table of purposes.
+
+Two purposes that shared a tag and an input would share their noise or their names, so every derivation is made here and
+nowhere else. Results are a function of these bytes: a tag is never changed, and never reused for something new. The one
+derivation that is repeated elsewhere is `inosgm.audit.ensemble.seeding`, which computes `step_sequence` for many keys
+at once and is tested against it.
+"""
+
+from enum import Enum
+from hashlib import blake2b
+
+import numpy as np
+
+
+class Purpose(Enum):
+    """What a digest is for: the personalisation tag of BLAKE2b, and the size of the digest in bytes."""
+
+    SIDE_KEY = b"inosgm beside", 16  # key of the values that are released beside the steps of a training run
+    REVISION_KEY = b"inosgm revision", 16  # key of a training run whose plan was revised: the sums are other ones
+    CONFIG_KEY = b"inosgm config", 16  # key of a training run, from `key:` of the file and everything else in it
+    STAGE_KEY = b"inosgm stage", 16  # key of one stage of a statistic, from the key, the question and the plan
+    SHADOW_KEY = b"inosgm shadow", 16  # key of one shadow model of an audit
+    NOISE_NAME = b"inosgm noise", 16  # name of a noise stream in ledgers: two jobs with the same noise are the same job
+    SAMPLING_NAME = b"inosgm coins", 16  # public name of the secret that decides which records a sum samples
+    TEACHER_KEY = b"inosgm teachers", 16  # key of the hash that assigns records to the teachers of IPATE
+    RECORD_ID = b"inosgm record", 8  # id of a record, from its content
+    JOB_ID = b"inosgm job", 16  # id of a job, from its spec
+    PLAN_ID = b"inosgm plan", 16  # digest of a plan, from its JSON
+    CODE_ID = b"inosgm code", 8  # version of the code, from its source files
+    # The next two have always shared their tag, and keep it because stored sums and ledgers hold the bits. They
+    # cannot collide: BLAKE2b mixes the size of the digest into its first state, and the sizes differ.
+    SUM_SIGNATURE = b"inosgm sum", 16  # what parts of one streaming sum have in common, so that they can be merged
+    SUM_DIGEST_KEY = b"inosgm sum", 32  # key of the digests by which a ledger knows the sum that noise was added to
+
+    def hasher(self, content: bytes = b"") -> blake2b:
+        """Return a hash object that more content may be added to."""
+        tag, size = self.value
+        return blake2b(content, digest_size=size, person=tag)
+
+    def hex(self, text: str) -> str:
+        """Return the digest of a text in hexadecimal."""
+        return self.hasher(text.encode()).hexdigest()
+
+    def key(self, text: str) -> int:
+        """Return the digest of a text as a key.
+
+        >>> Purpose.SIDE_KEY.key("7") == Purpose.REVISION_KEY.key("7")
+        False
+        """
+        return int.from_bytes(self.hasher(text.encode()).digest())
+
+
+class Draw(Enum):
+    """What is drawn from a public seed: the label that is appended to the seed. No noise comes from here."""
+
+    PUBLIC = b"public"  # which held-out records become public records without classes
+    SUBSET = b"subset"  # which training records `data.subset` keeps
+    SEARCH = b"search"  # values of one point of a random search
+    MEMBERS = b"members"  # which records a shadow model is trained on
+    CANARIES = b"canaries"  # which records are made to stand out in an audit
+    MISLABELLED = b"mislabelled"  # the wrong classes that canaries get
+    SHADOW_MODEL = b"model"  # first parameters of a shadow model
+    OWNER_SHARES = b"shares"  # which owner of a setting gets which records
+    OWNER_CLASSES = b"classes"  # which owner of a setting gets which class
+    OWNER_BUDGETS = b"budgets"  # epsilons of a setting with one owner per record
+    KEPT_RECORDS = b"kept"  # which records a setting keeps
+    FLIPPED_LABELS = b"flips"  # which labels a setting flips
+
+    def sequence(self, *numbers: int) -> np.random.SeedSequence:
+        """Return the seed sequence of this draw, given a seed and whatever else tells draws apart."""
+        return np.random.SeedSequence([*numbers, *self.value])
+
+    def generator(self, *numbers: int) -> np.random.Generator:
+        """Return the generator of this draw."""
+        return np.random.default_rng(self.sequence(*numbers))
+
+
+# Children of (key, step). SeedSequence tells (step, 2) from (step, 2, number): every further word is mixed in.
+COINS, NOISE, CHOICES, SHARED_BY_BATCH = (0,), (1,), (2,), (3,)
+
+
+def microbatch(number: int) -> tuple[int, int]:
+    """Return the child of (key, step) that seeds random numbers of the model, such as dropout, in one micro-batch."""
+    return 2, number
+
+
+def step_sequence(key: int | None, step: int, child: tuple[int, ...]) -> np.random.SeedSequence:
+    """Return the seed sequence of one use of a key in a step; without a key, one from the operating system."""
+    return np.random.SeedSequence() if key is None else np.random.SeedSequence(key, spawn_key=(step, *child))
+
+
+def job_sequence(seed: int, index: int) -> np.random.SeedSequence:
+    """Return the seed sequence of a job: the child, by index, of the seed of its configuration."""
+    return np.random.SeedSequence(seed, spawn_key=(index,))
+
+
+def model_sequence(seed: int | None) -> np.random.SeedSequence:
+    """Return the seed sequence of a model's first parameters, and of one model per stage."""
+    return np.random.SeedSequence(seed)
+
+
+def order_seed(*numbers: int) -> int:
+    """Return the seed of a random order: of a public seed alone, or with the step and a secret of the mechanism."""
+    return int(np.random.SeedSequence(numbers).generate_state(1, np.uint64)[0])
+
+
+def teacher_batches(seed: int, step: int) -> np.random.Generator:
+    """Return the generator of the batch that a teacher of IPATE learns from in a step."""
+    return np.random.default_rng([seed, step])
+
+
+def seed_of(sequence: np.random.SeedSequence) -> int:
+    """Return a seed of 63 bits, which every generator takes: torch's and numpy's old ones refuse 64."""
+    return int(sequence.generate_state(1, np.uint64)[0]) >> 1
