@@ -29,6 +29,7 @@ SHOW_CURSOR = "\x1b[?25h\n"
 
 PASSED_ON = ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT")
 
+
 def supervised(work: Callable[[], None]) -> None:
     """Do work in a process of its own, and end as it ends; if Ray ended it, say what died and exit with `RAY_GONE`.
 

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 import typer.main
-from test_cli_training import TEXT
+from training_file import TEXT
 from typer.testing import CliRunner
 
 from inosgm._internal.imports import imported

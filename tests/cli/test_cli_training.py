@@ -8,6 +8,7 @@ import sys
 
 import pytest
 import torch
+from training_file import TEXT
 from typer.testing import CliRunner
 
 from inosgm.cli.program import app
@@ -15,17 +16,6 @@ from inosgm.experiments import TrainingTask
 from inosgm.jobs import Store
 from inosgm.ledger.ledger import Ledger
 from inosgm.planning.plan import AlreadySpent
-
-TEXT = """
-data: {name: breast_cancer}
-owners: {by: class, epsilon: {benign: 5, malignant: 1}, delta: 1e-4}
-model: {name: logistic_regression}
-plan: {method: sample, steps: 8, expected_batch: 64, clip_norm: 1, accountant: rdp}
-tail: {kind: linear, fraction: 0.4}
-optimizer: {name: SGD, lr: 1.0, options: {momentum: 0.5}}
-key: 5
-"""
-
 
 KILLED = """
 from training_worker import killed_at

@@ -15,8 +15,8 @@ from ray._private import services
 
 from inosgm.cli.doctor import State, examine
 from inosgm.cli.supervised import RAY_GONE
-from inosgm.jobs.clusters import RayGone
 from inosgm.jobs import Store
+from inosgm.jobs.clusters import RayGone
 from ray_jobs import connection
 
 TEXT = """
