@@ -1,14 +1,12 @@
 """The commands that train, evaluate and revise, as users call them."""
 
 import json
-import os
 import re
 import signal
-import sys
 
 import pytest
 import torch
-from training_file import TEXT
+from training_config import TEXT
 from typer.testing import CliRunner
 
 from inosgm.cli.program import app
@@ -103,7 +101,7 @@ def test_a_killed_run_goes_on_and_ends_as_if_it_had_not_been_killed(here, start)
     ]
     invoke("train", "run.yaml", *changes, "--run", "undisturbed", "--quiet")
     arguments = ["train", "run.yaml", *changes, "--run", "killed", "--quiet"]
-    code, _, err = start("-c", KILLED, *arguments, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}).ended()
+    code, _, err = start("-c", KILLED, *arguments).ended()
     assert code == -signal.SIGKILL, err
     assert (here / "killed/checkpoint-0-20.pt").exists()
     assert not (here / "killed/model.pt").exists()

@@ -1,4 +1,4 @@
-"""A configuration that trains in a second, for tests of commands."""
+"""The configuration that tests of commands train with."""
 
 TEXT = """
 data: {name: breast_cancer}
