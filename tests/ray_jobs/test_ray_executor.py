@@ -1,4 +1,5 @@
 import hashlib
+import os
 import signal
 import stat
 import subprocess

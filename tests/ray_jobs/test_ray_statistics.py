@@ -54,8 +54,11 @@ def at_once(question, **more):
 
 @pytest.mark.parametrize(
     ("question", "executor"),
-    [(UpperTail, DATASETS), (Centre, DATASETS), pytest.param(UpperTail, ACTORS, marks=pytest.mark.long)],
-    ids=["tail of datasets", "centre of datasets", "tail of actors"],
+    [
+        pytest.param(UpperTail, DATASETS, id="tail in tasks of a dataset"),
+        pytest.param(Centre, DATASETS, id="centre in tasks of a dataset"),
+        pytest.param(UpperTail, ACTORS, id="tail in actors", marks=pytest.mark.long),
+    ],
 )
 def test_on_ray_the_same_bits_come_out(tmp_path, table, ledger, question, executor):
     found = run(question, table, tmp_path / "s", executor, ledger=ledger)
