@@ -186,7 +186,7 @@ def test_a_store_that_workers_do_not_see_is_an_error(store):
 
 def test_a_ray_that_is_started_is_given_a_place_on_disk_that_only_its_user_reads(monkeypatch):
     given = []
-    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    monkeypatch.setattr(ray, "is_initialized", lambda: bool(given))
     monkeypatch.setattr(ray, "init", lambda address, **options: given.append(options["object_spilling_directory"]))
     monkeypatch.setattr(ray, "shutdown", lambda: None)
     leave = connection.connect("local")
