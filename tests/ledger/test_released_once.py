@@ -44,7 +44,8 @@ from inosgm.methods.ipate import NoisyVotes, weighted_teachers
 from inosgm.methods.steering import AdaptiveShares
 from inosgm.planning.plan import AlreadySpent
 from inosgm.statistics import PROCEDURES, Mean, Quantile
-from inosgm.statistics.queries import Procedure, Stage, ask
+from inosgm.statistics.answering import ask
+from inosgm.statistics.queries import Procedure, Stage
 from inosgm.training.group_losses import GroupLosses
 
 WORKER = Path(__file__).parents[1] / "support" / "once_worker.py"
