@@ -17,10 +17,11 @@ from hypothesis import strategies as st
 from job_tasks import Walk, specs
 
 from inosgm.accounting import ACCOUNTANTS
-from inosgm.experiments.expense import expenses, require_affordable
+from inosgm.experiments.expense import expenses
 from inosgm.jobs import Result, SerialExecutor, Store
 from inosgm.jobs._seals import seal
 from inosgm.jobs.work import Paid
+from inosgm.ledger.affordable import require_affordable
 from inosgm.ledger.cost import Cost
 from inosgm.ledger.ledger import BudgetExceeded, JobMismatch, Ledger
 from inosgm.mechanism.noise import name_of_noise
@@ -322,7 +323,7 @@ def test_killed_between_the_rows_of_a_charge_and_tried_again(tmp_path):
 
 def test_what_is_published_is_no_cost():
     for thing in (0.5, {"a": 0.5}, "cost", None):
-        with pytest.raises(TypeError, match=r"What inosgm\.published works out is no cost and is never accepted"):
+        with pytest.raises(TypeError, match=r"inosgm\.methods\.pdp_published are not costs and are never accepted"):
             Ledger(owners=ROOMY).charge(thing)
 
 
