@@ -305,4 +305,4 @@ def test_audits_that_differ_have_other_noise():
 def test_the_mechanism_of_an_audit_has_coins_of_every_owner():
     made = config()
     design = Design.of(made, read(made))
-    np.testing.assert_array_equal(design.mechanism()._owners, design.owners)
+    np.testing.assert_array_equal(Inspection(design.mechanism()).owners, design.owners)

@@ -561,7 +561,7 @@ def test_ctrl_c_at_any_line_never_leads_to_two_values_for_a_charge(tmp_path, cha
 
         class Watched(Rows):
             def _noisy(self, total, noise, made=made):
-                made.append((self._cost.job, self._released - 1))
+                made.append((self._cost.job, self.released - 1))
                 return super()._noisy(total, noise)
 
         mechanism = Watched(
@@ -652,7 +652,7 @@ def test_a_procedure_that_is_abandoned_releases_no_round_twice(ledger):
 
     class Watched(Quantile):
         def _noisy(self, total, noise):
-            released.append((self._cost.job, self._released - 1))
+            released.append((self._cost.job, self.released - 1))
             return super()._noisy(total, noise)
 
     def stages(*, stop):
