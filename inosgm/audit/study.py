@@ -16,7 +16,7 @@ from inosgm.audit.ensemble import unstackable
 from inosgm.audit.pool import Shadows
 from inosgm.audit.shadows import ShadowTask
 from inosgm.experiments.config import TrainingConfig
-from inosgm.experiments.directory import located
+from inosgm.experiments.directory import with_absolute_paths
 from inosgm.experiments.seeds import changes
 from inosgm.experiments.source import read
 from inosgm.jobs import Executor, JobSpec, Outcome, SerialExecutor, Store
@@ -85,7 +85,7 @@ class ShadowStudy:
         canaries: int = 0,
     ) -> None:
         self.asked = _validate.count("shadows", shadows, least=1)
-        config = located(config).model_copy(update={"ledger": None})
+        config = with_absolute_paths(config).model_copy(update={"ledger": None})
         self.store = store if isinstance(store, Store) else Store(store)
         require_purpose(self.store, AUDIT)
         source = read(config)
