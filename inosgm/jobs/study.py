@@ -61,10 +61,12 @@ class StoredStudy(ABC):
         with suppress(FileNotFoundError):
             self.refuse(self.difference(self.store.claimed(self.purpose)))
 
-    def claim(self) -> None:
-        """Make the store this study's, or raise if another study was first."""
+    def claim(self) -> dict[str, Any]:
+        """Make the store this study's, or raise if another study was first; return what the store says about it."""
         claim_purpose(self.store, self.purpose)
-        self.refuse(self.difference(self.store.claim(self.purpose, self.identity())))
+        known = self.store.claim(self.purpose, self.identity())
+        self.refuse(self.difference(known))
+        return known
 
     def refuse(self, why: str) -> None:
         """Raise if there is a reason why the store cannot be used."""

@@ -153,7 +153,7 @@ def test_the_table_has_a_row_per_method_and_a_row_per_owner(tuned):
     assert malignant[:2] == ["malignant", "1"]
     assert 0.99 < float(malignant[2]) <= 1
     assert float(malignant[3]) == pytest.approx(
-        ComparisonStudy(CONFIG, **SAME, store=store).study.expenses()[0].together[1], rel=1e-3
+        ComparisonStudy(CONFIG, **SAME, store=store).expenses()[0].together[1], rel=1e-3
     )
     assert "tuned for each method alike: optimizer.lr of 1e-06, 1.0, by balanced accuracy" in lines[-1]
 
@@ -215,7 +215,7 @@ class Stumbling(TrainingTask):
 def test_nothing_is_chosen_while_a_run_that_tunes_is_missing(tmp_path, monkeypatch):
     asked = {"seeds": 1, "tune": TUNE, "store": Store(tmp_path / "store")}
     study = ComparisonStudy(CONFIG, ["dp-sgd", "ino-sgd"], **asked)
-    study.study.task.__class__ = Stumbling
+    study.task.__class__ = Stumbling
     found = study.run(attempts=1, progress=False)
     assert [len(method.curves) for method in found.methods.values()] == [0, 0]
     assert [len(one.failed) for one in found.methods["dp-sgd"].tuning] == [0, 1]
