@@ -151,10 +151,12 @@ def _run(made: "SweepStudy", metric: "Metric", place: str, executor: "Executor",
 
 
 def _tuner(scheduler: Scheduler | None, searcher: str | None, first: int | None, keep: float | None) -> "Tuner":
-    from ray_jobs.tuning import Asha, RayTuner
+    from inosgm.jobs.clusters import ray_module
 
-    asha = None if scheduler is None else Asha(first=first, keep=3.0 if keep is None else keep)
-    return RayTuner(scheduler=asha, searcher=searcher)
+    tuning = ray_module("ray_jobs.tuning")
+    asha = None if scheduler is None else tuning.Asha(first=first, keep=3.0 if keep is None else keep)
+    tuner: Tuner = tuning.RayTuner(scheduler=asha, searcher=searcher)
+    return tuner
 
 
 def _here(store: str | None, name: str) -> str:

@@ -11,7 +11,7 @@ from inosgm import experiments as runs
 from inosgm.cli.compare import _chosen
 from inosgm.cli.options import Voice
 from inosgm.cli.program import app
-from inosgm.experiments import METHODS, Comparison, ComparisonStudy, TrainingTask, compare, methods_of
+from inosgm.experiments import METHODS, Comparison, ComparisonStudy, TrainingTask, compare, methods_of, sweep
 from inosgm.experiments.config import TrainingConfig
 from inosgm.experiments.standings import standings
 from inosgm.jobs import Executor, SerialExecutor
@@ -121,10 +121,8 @@ def test_other_comparisons_and_sweeps_are_refused_in_the_store(tuned):
     ):
         with pytest.raises(ValueError, match=message):
             compare(CONFIG, seeds=1, store=store, progress=False, **options)
-    from ray_jobs.sweep import sweep
-
     with pytest.raises(ValueError, match="holds a comparison"):
-        sweep(CONFIG, {"optimizer.lr": [1.0]}, store=store, executor=SerialExecutor())
+        sweep(CONFIG, {"optimizer.lr": [1.0]}, store=store)
 
 
 def test_the_table_has_a_row_per_method_and_a_row_per_owner(tuned):

@@ -18,9 +18,8 @@ from inosgm.experiments.domains import Choice, Integers, LogUniform, Uniform, do
 from inosgm.experiments.grid import grid_of, points_of, values_from
 from inosgm.experiments.standings import TABLE, Metric, standings
 from inosgm.experiments.sweeps import SweepStudy
-from inosgm.jobs import SerialExecutor, Store
+from inosgm.jobs import Store
 from ray_jobs.searchers import Given, Searched
-from ray_jobs.sweep import sweep
 from ray_jobs.trials import JobThread
 from ray_jobs.tuning import Asha, RayTuner
 
@@ -124,7 +123,7 @@ GRID = {"optimizer.lr": [0.01, 2.0], "tail.fraction": [0.3, 0.5]}
 
 
 def swept(store, grid=GRID, config=CONFIG, **options):
-    return sweep(config, grid, store=store, executor=SerialExecutor(), progress=False, **options)
+    return runs.sweep(config, grid, store=store, progress=False, **options)
 
 
 @pytest.fixture(scope="module")
