@@ -297,7 +297,7 @@ def _steering(plan: Plan, options: Any) -> AdaptiveShares:
 
 
 def _is_asc(options: Any, *, published: bool) -> bool:
-    return options.method == "asc" and (options.sampling == "without_replacement") == published
+    return bool(options.method == "asc" and (options.sampling == "without_replacement") == published)
 
 
 METHODS = (

@@ -111,8 +111,7 @@ class ChosenGroup(FollowingLosses):
 
 
 def _plan(owners: Owners, options: Any, *, proportional: bool = False, weak: bool = False, **request: Any) -> Plan:
-    form = {"proportional": proportional, "weak": weak}
-    return plan_chosen_group(owners, **form, **release_options(options), **request)
+    return plan_chosen_group(owners, proportional=proportional, weak=weak, **release_options(options), **request)
 
 
 def _steering(plan: Plan, options: Any) -> ChosenGroup:

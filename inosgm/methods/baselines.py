@@ -12,7 +12,7 @@ from inosgm.methods.method import Method
 from inosgm.owners import Owners
 from inosgm.planning.calibration import Shares, Wish, blend_shares, uniform_shares
 from inosgm.planning.plan import Plan
-from inosgm.planning.plan_file import Method
+from inosgm.planning.plan_file import PlanMethod
 from inosgm.planning.planners import wish_of
 
 
@@ -23,7 +23,7 @@ def plan_left_out(
     steps: int,
     expected_batch: float,
     clip_norm: float,
-    method: Method = "uniform",
+    method: PlanMethod = "uniform",
     weight: float | None = None,
     accountant: Accountant | None = None,
     past: Sequence[Segment] = (),
@@ -126,7 +126,7 @@ def plan_lowered(
     steps: int,
     expected_batch: float,
     clip_norm: float,
-    method: Method = "sample",
+    method: PlanMethod = "sample",
     weight: float | None = None,
     accountant: Accountant | None = None,
     past: Sequence[Segment] = (),
@@ -171,7 +171,7 @@ def plan_undersampled(
     steps: int,
     expected_batch: float,
     clip_norm: float,
-    method: Method = "sample",
+    method: PlanMethod = "sample",
     weight: float | None = None,
     accountant: Accountant | None = None,
     past: Sequence[Segment] = (),
@@ -212,7 +212,7 @@ def plan_undersampled(
     return Plan.with_shares(wish, fewer, owners=owners)
 
 
-def _shares(wish: Wish, method: Method, weight: float | None) -> Shares:
+def _shares(wish: Wish, method: PlanMethod, weight: float | None) -> Shares:
     """Return what a method gives the owners of a wish."""
     if (method == "blend") != (weight is not None):
         raise ValueError(f"weight must be given for a blend and for nothing else, got {weight!r} for {method!r}")

@@ -1,4 +1,4 @@
-"""The description of a method: everything that commands, configurations, comparisons, reports and docs know about it."""
+"""The description of a method: all that commands, configurations, comparisons, reports and docs know about it."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field

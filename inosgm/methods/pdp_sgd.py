@@ -280,7 +280,7 @@ def _method(
     waste: Waste = "fixed",
     weight: float = 0.7,  # of the paper; its baselines have 0.2
     restart: bool = False,
-    **words: str,
+    **words: Any,
 ) -> Method:
     return Method(
         name=name,
