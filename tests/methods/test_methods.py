@@ -51,7 +51,7 @@ BROKEN = {"azb-weak"}
 KILLED = """
 import os, sys
 from training_worker import killed_at
-from inosgm import runs
+from inosgm import experiments as runs
 from inosgm.experiments.config import TrainingConfig
 from inosgm.experiments.building import build
 configs = [TrainingConfig.from_yaml(file) for file in sys.argv[1:]]
