@@ -1,4 +1,4 @@
-"""What steps cost every owner, and what a budget buys: sampled Gaussian mechanisms, and the two units of privacy."""
+"""Privacy accounting: the cost of sampled Gaussian steps per owner, its inverses, and the two units of privacy."""
 
 from inosgm.accounting.accountants import (
     ACCOUNTANTS,

@@ -1,18 +1,17 @@
-"""Epsilon along a line of cases: solved for a few budgets, tabulated for many.
+"""Epsilon as a monotone function of one coordinate: solved for a few budgets, tabulated for many.
 
-Along a line (rates at one multiplier, multipliers at one rate, ...) epsilon rises with one coordinate s. A
-few budgets are solved one by one. For many, epsilon is tabulated at nodes and interpolated in between, by
-local cubics on a log scale:
+Along a line of cases (rates at one multiplier, multipliers at one rate, ...) epsilon rises with one coordinate s. A few
+budgets are solved one by one. For many budgets, epsilon is tabulated at nodes and interpolated by local cubics on a log
+scale:
 
-* an interval between two nodes is trusted only after an exact evaluation in its middle has agreed with what
-  the table foresaw within CHECK; until then it is divided;
-* what is read off is moved to the safe side by ROOM, several times what any middle was allowed to be off,
-  while the halves that are then used are better still than the whole that was checked;
-* a reading never leaves the two exact nodes around it, and where no trust comes about it is the safe one of
-  them.
+* An interval between two nodes is trusted only if an exact evaluation in its middle agrees with the interpolation
+  within MIDPOINT_TOLERANCE; otherwise it is divided.
+* A reading is moved to the safe side by SAFETY_MARGIN. That is four times the error allowed at any midpoint, and the
+  halves that are used are more accurate than the whole interval that was checked.
+* A reading never leaves the two exact nodes around it. In an interval that is not trusted it is the safe one of them.
 
-So fifty thousand budgets cost a few dozen distributions. Where an accountant can confirm cheaply (Renyi), the
-table is only a guess, and every single budget is confirmed exactly.
+Fifty thousand budgets cost a few dozen distributions in this way. If an accountant can confirm cheaply (Renyi), the
+table is only a guess, and every budget is confirmed exactly.
 """
 
 from collections.abc import Callable
@@ -23,26 +22,31 @@ import numpy as np
 Question = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
 """Coordinates s -> (epsilon, hint), epsilon rising with s."""
 
-CHECK = 1.5e-4
-ROOM = 6e-4
-MARGIN = 1.5e-3
-"""How far below a budget a reading aims, on the log scale: above ROOM, so that it is found to be below it."""
+MIDPOINT_TOLERANCE = 1.5e-4
+"""Largest error of log epsilon in the middle of a trusted interval."""
 
-GUESS = 1e-3
-"""How well a table has to foresee when every reading is confirmed, and how far below a budget it then aims."""
+SAFETY_MARGIN = 6e-4
+"""Distance on the log scale by which a reading of epsilon is raised: four times MIDPOINT_TOLERANCE."""
 
-FEW = 4
-"""Up to so many budgets are solved one by one."""
+TARGET_MARGIN = 1.5e-3
+"""Distance below a budget at which an inverse aims, on the log scale. It exceeds SAFETY_MARGIN, so that a later reading
+of the same curve stays below the budget."""
 
-_TINY = 1e-30
-_ROUNDS = 14
+GUESS_TOLERANCE = 1e-3
+"""Tolerance and target margin of a table whose readings are all confirmed exactly."""
+
+MAX_SOLVED_BUDGETS = 4
+"""Largest number of budgets on one line that are solved one by one: a table needs more evaluations than they do."""
+
+_LEAST_EPSILON = 1e-30  # stands for an epsilon of 0, which has no logarithm
+_MAX_DIVISIONS = 14  # an interval that 14 divisions do not make smooth is bounded by its exact nodes
 
 
 class Curve:
     """A table of log epsilon at nodes of s between two limits."""
 
-    def __init__(self, question: Question, low: float, high: float, check: float = CHECK) -> None:
-        self.question, self.low, self.high, self.check = question, low, high, check
+    def __init__(self, question: Question, low: float, high: float, tolerance: float = MIDPOINT_TOLERANCE) -> None:
+        self.question, self.low, self.high, self.tolerance = question, low, high, tolerance
         self.s = np.empty(0)
         self.y = np.empty(0)
         self.hint = np.empty(0)
@@ -51,7 +55,7 @@ class Curve:
         """Evaluate at new nodes and return log epsilon there."""
         s = np.clip(s, self.low, self.high)
         epsilon, hint = self.question(s)
-        y = np.log(np.maximum(epsilon, _TINY))
+        y = np.log(np.maximum(epsilon, _LEAST_EPSILON))
         every, first = np.unique(np.concatenate([self.s, s]), return_index=True)
         self.y = np.concatenate([self.y, y])[first]
         self.hint = np.concatenate([self.hint, hint])[first]
@@ -59,7 +63,9 @@ class Curve:
         return np.asarray(y)
 
     def cover(self, low: float, high: float) -> None:
-        """Add nodes outwards until they hold log epsilon from low to high, as far as the limits allow."""
+        """Add nodes outwards until their log epsilon spans [low, high], as far as the limits allow."""
+        # log epsilon rises about as fast as s, so the distance that is missing is a good stride; strides grow by half
+        # each time in case the curve is flatter.
         grow = 1.0
         while self.y[0] > low and self.s[0] > self.low:
             self.add(np.array([self.s[0] - grow * min(max(1.1 * (self.y[0] - low), 0.02), 2.0)]))
@@ -70,13 +76,13 @@ class Curve:
             grow *= 1.5
 
     def _nodes(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return the nodes with log epsilon made strictly rising, never lowered."""
+        """Return the nodes with log epsilon made strictly increasing by raising values, never by lowering them."""
         y = np.maximum.accumulate(self.y)
-        last = np.append(np.diff(y) > 1e-12, True)  # of equal values the last is the one that is worth most
+        last = np.append(np.diff(y) > 1e-12, True)  # of nodes with equal epsilon, the largest s buys the most
         return self.s[last], y[last]
 
     def inverse(self, y: np.ndarray) -> np.ndarray:
-        """Return s with log epsilon y, as near as the interpolation knows, for values that the nodes cover."""
+        """Return the interpolated s at which log epsilon is y, for values that the nodes span."""
         trusted = self._refine(y, forward=False)
         s, values = self._nodes()
         if s.size < 2:
@@ -85,27 +91,26 @@ class Curve:
         return np.where(trusted[interval], interpolate(values, s, y), s[interval])
 
     def upper(self, s: np.ndarray) -> np.ndarray:
-        """Return log epsilon at s from above, for coordinates between the nodes."""
+        """Return an upper bound on log epsilon at s, for coordinates between the nodes."""
         trusted = self._refine(s, forward=True)
         at, values = self._nodes()
         if at.size < 2:
             return np.full(s.size, values[-1])
         interval = np.clip(np.searchsorted(at, s, side="right") - 1, 0, at.size - 2)
-        return np.where(trusted[interval], interpolate(at, values, s) + ROOM, values[interval + 1])
+        return np.where(trusted[interval], interpolate(at, values, s) + SAFETY_MARGIN, values[interval + 1])
 
     def hints(self, s: np.ndarray) -> np.ndarray:
-        """Return the hints between the nodes around each coordinate."""
+        """Return the hint at each coordinate, interpolated between the nodes."""
         return np.asarray(np.interp(s, self.s, self.hint))
 
     def _refine(self, wanted: np.ndarray, *, forward: bool) -> np.ndarray:
-        """Divide the intervals that hold something wanted until the middles come out as the table foresees.
+        """Divide the intervals that hold a wanted value until the table predicts their midpoints; return which it does.
 
-        Returns whether each interval may be trusted; if a reading falls into one that may not, a node has to
-        do.
+        A reading in an interval that is not trusted is one of its nodes.
         """
         wanted = np.sort(wanted)
         trusted: set[tuple[float, float]] = set()
-        for _ in range(_ROUNDS):
+        for _ in range(_MAX_DIVISIONS):
             s, y = self._nodes()
             if s.size < 2:
                 break
@@ -113,33 +118,32 @@ class Curve:
             held = np.diff(np.searchsorted(wanted, key)) > 0
             held[0] |= wanted[0] <= key[0]
             held[-1] |= wanted[-1] >= key[-1]
-            open_ = [
-                i for i in np.flatnonzero(held) if y[i + 1] - y[i] > 2 * self.check and (s[i], s[i + 1]) not in trusted
-            ]
-            if not open_:
+            # A short interval needs no check: each of its nodes is within twice the tolerance of every reading.
+            wide = y[1:] - y[:-1] > 2 * self.tolerance
+            index = np.array([i for i in np.flatnonzero(held & wide) if (s[i], s[i + 1]) not in trusted])
+            if not index.size:
                 break
-            index = np.array(open_)
             if forward:
                 middle = (s[index] + s[index + 1]) / 2
-                foreseen = interpolate(s, y, middle)
+                predicted = interpolate(s, y, middle)
             else:
-                foreseen = (y[index] + y[index + 1]) / 2
-                middle = interpolate(y, s, foreseen)
-            # Where the table has no idea (epsilon falls to 0, or nearly) the interval is halved instead.
+                predicted = (y[index] + y[index + 1]) / 2
+                middle = interpolate(y, s, predicted)
+            # If epsilon is (nearly) 0 or the midpoint lies at an end, the prediction is void: halve the interval.
             inside = s[index] + np.array([[0.03], [0.97]]) * (s[index + 1] - s[index])
-            lost = (middle < inside[0]) | (middle > inside[1]) | (y[index] <= np.log(_TINY) + 1)
-            middle = np.where(lost, inside.mean(axis=0), middle)
-            right = (np.abs(self.add(middle) - foreseen) <= self.check) & ~lost
-            for i, m, good in zip(index, middle, right, strict=True):
+            void = (middle < inside[0]) | (middle > inside[1]) | (y[index] <= np.log(_LEAST_EPSILON) + 1)
+            middle = np.where(void, inside.mean(axis=0), middle)
+            confirmed = (np.abs(self.add(middle) - predicted) <= self.tolerance) & ~void
+            for i, m, good in zip(index, middle, confirmed, strict=True):
                 if good:
                     trusted.update([(s[i], float(m)), (float(m), s[i + 1])])
         s, y = self._nodes()
         known = np.array([pair in trusted for pair in pairwise(s)], dtype=bool)
-        return np.asarray((np.diff(y) <= 2 * self.check) | known)
+        return np.asarray((np.diff(y) <= 2 * self.tolerance) | known)
 
 
 def interpolate(knots: np.ndarray, values: np.ndarray, at: np.ndarray) -> np.ndarray:
-    """Interpolate by the cubic through the four nearest knots, held within the values of the two around each point."""
+    """Interpolate by the cubic through the four nearest knots, clipped to the values of the two around each point."""
     interval = np.clip(np.searchsorted(knots, at, side="right") - 1, 0, knots.size - 2)
     width = min(4, knots.size)
     near = np.clip(interval - 1, 0, knots.size - width)[:, None] + np.arange(width)
@@ -161,11 +165,10 @@ RowQuestion = Callable[[np.ndarray, np.ndarray], np.ndarray]
 def solve(
     question: RowQuestion, epsilon: np.ndarray, start: np.ndarray, low: float, high: float, precision: float
 ) -> np.ndarray:
-    """Return, for every row, an s that was evaluated and keeps the row's epsilon, by less than `precision` if
-    it can.
+    """Return, for every row, an evaluated s whose epsilon is at most the row's, by less than `precision` if possible.
 
-    Brackets, then regula falsi with halving (Illinois), all rows at once. A row that keeps its epsilon even
-    at the limit `high` gets `high`; a row that does not even keep it at `low` gets nan.
+    The search brackets the solution, then uses regula falsi with halving (the Illinois method), for all rows at once. A
+    row that keeps its epsilon even at `high` gets `high`; a row that does not keep it at `low` gets NaN.
     """
     goal, aim = np.log(epsilon), -precision / 2
     s = np.clip(start, low, high)
@@ -174,8 +177,8 @@ def solve(
     last = np.zeros(s.size)
     grow = np.ones(s.size)
     rows = np.arange(s.size)
-    for _ in range(300):
-        value = np.log(np.maximum(question(s[rows], rows), _TINY)) - goal[rows]
+    for _ in range(300):  # a guard: brackets shrink every time, so that the search ends long before
+        value = np.log(np.maximum(question(s[rows], rows), _LEAST_EPSILON)) - goal[rows]
         under, over = rows[value <= 0], rows[value > 0]
         left[under], f_left[under] = s[under], value[value <= 0] - aim
         right[over], f_right[over] = s[over], value[value > 0] - aim
@@ -187,10 +190,10 @@ def solve(
         rows, value = rows[~(near | stuck)], value[~(near | stuck)]
         if not rows.size:
             return left
-        part = np.clip(-f_left[rows] / (f_right[rows] - f_left[rows]), 0.01, 0.99)
-        between = left[rows] + part * (right[rows] - left[rows])
+        fraction = np.clip(-f_left[rows] / (f_right[rows] - f_left[rows]), 0.01, 0.99)
+        between = left[rows] + fraction * (right[rows] - left[rows])  # NaN until the solution is bracketed
         stride = np.clip(1.2 * np.abs(value), 0.02, 0.7) * grow[rows]
         grow[rows] *= 1.7
         outside = np.where(np.isnan(left[rows]), right[rows] - stride, left[rows] + stride)
         s[rows] = np.clip(np.where(np.isnan(between), outside, between), low, high)
-    raise ArithmeticError("no end to the search for a parameter; please report the case")
+    raise ArithmeticError("the search for a parameter did not converge; please report the case")

@@ -1,21 +1,19 @@
-"""One step on a grid of losses: pessimistic, and exact in every bin.
+"""The privacy loss of one step on a grid: rounded pessimistically, with the mass of every bin exact.
 
-A step is discretised by connecting the dots (Doroshenko et al. 2022): the mass between two points of the grid
-goes to these two points so that its probability under BOTH neighbours stays what it was, which can only make
-the pair easier to tell apart. The mass above the grid goes to infinity, the mass below it up to the first
-point. Mass is measured bin by bin instead of through second differences of delta, so that losses of 1e-9 do not
-drown in rounding.
+A step is discretised by connecting the dots (Doroshenko et al. 2022): the mass between two points of the grid is split
+between these two points so that its probability under BOTH neighbours is unchanged, which can only make the pair easier
+to distinguish. The mass above the grid moves to infinity, the mass below it to the first point. Mass is computed bin by
+bin instead of by second differences of delta, because rounding would swamp losses of 1e-9 in the differences.
 
-A step that is chosen from a menu by what was released before costs the pair that dominates all its entries: the
-pair whose hockey-stick curve, H(x) = sup_S P(S) - x Q(S) as a function of x = exp(epsilon), is the greatest of
-theirs at every x. The greatest of convex curves is convex, so there is such a pair (Zhu, Dong and Wang 2022), and
-it dominates adaptive compositions. Connecting the dots needs it at the points of the grid only: where the same
-entry leads at both ends of a bin, the bin is that entry's; where the lead changes, what the leader has ahead of
-the other at each end is added.
+A step that released values choose from a menu costs the pair that dominates all entries: the pair whose hockey-stick
+curve, H(x) = sup_S P(S) - x Q(S) as a function of x = exp(epsilon), is the maximum of theirs at every x. The maximum of
+convex curves is convex, so such a pair exists (Zhu, Dong and Wang 2022), and it dominates adaptive compositions.
+Connecting the dots needs it at the points of the grid only. If the same entry is the maximum at both ends of a bin, the
+bin has the mass of that entry. If the maximum changes, the difference of the two curves at each end is added.
 
-Whose records are replaced, one for another, in batches of a fixed size without replacement, has the curve
-H(1 + g (y - 1)) = g H_Gauss(y) for y >= 1, g the sampled fraction, and H(1 / x) = 1 - 1 / x + H(x) / x: its losses
-above 0 are those of a removed record, those below 0 those of an added one, and the rest of the mass is at 0.
+For one record replaced by another, in batches of a fixed size without replacement, the curve is
+H(1 + g (y - 1)) = g H_Gauss(y) for y >= 1, g the sampled fraction, and H(1 / x) = 1 - 1 / x + H(x) / x. Losses above 0
+are those of a removed record, losses below 0 are those of an added one, and the rest of the mass is at 0.
 """
 
 import math
@@ -27,15 +25,16 @@ import numpy as np
 from scipy import special
 
 Change = Literal["removed", "added", "replaced"]
-"""What happened to the record in the first of two data sets, so that it became the second."""
+"""The change of one record that turns the first of two neighbouring data sets into the second."""
 
 Entry = tuple[float, float]
 """A sample rate and a noise multiplier."""
 
 CUT = 1e-4
-"""The part of delta that may be given away to keep windows short."""
+"""Fraction of delta that is spent on truncated tails, to keep grids short."""
 
-_BLOCKS = 1 << 11
+_BLOCKS = 1 << 11  # of losses between which `_leaders` excludes entries; the grid has 2^12 to 2^20 points
+_LOW_TAIL = 1e-11  # mass below a grid; it is moved up, which is safe, so it affects tightness only
 
 
 @dataclass(frozen=True)
@@ -50,12 +49,12 @@ class Step:
 
 def ends(entries: Sequence[Entry], delta: float, change: Change) -> tuple[float, float]:
     """Return the losses between which the grid of one step lies."""
-    every = [_ends(rate, multiplier, delta, change) for rate, multiplier in entries]
-    return min(low for low, _ in every), max(high for _, high in every)
+    lows, highs = zip(*(_ends(rate, multiplier, delta, change) for rate, multiplier in entries), strict=True)
+    return min(lows), max(highs)
 
 
 def _ends(rate: float, multiplier: float, delta: float, change: Change) -> tuple[float, float]:
-    far, near = -special.ndtri(CUT * delta / 4), -special.ndtri(1e-11)
+    far, near = -special.ndtri(CUT * delta / 4), -special.ndtri(_LOW_TAIL)
     top = multiplier * far
     highest = max(top, 1 - multiplier * special.ndtri(min(0.5, CUT * delta / 4 / rate)))
     if change == "added":
@@ -70,11 +69,12 @@ def _loss(rate: float, multiplier: float, point: float) -> float:
     exponent = (point - 0.5) / multiplier**2
     if rate == 1:
         return exponent
+    # exp overflows above 709; there the term 1 - q does not change the sum any more.
     return math.log1p(rate * math.expm1(exponent)) if exponent < 700 else exponent + math.log(rate)
 
 
 def discretise(entries: Sequence[Entry], between: tuple[float, float], interval: float, change: Change) -> Step:
-    """Return the loss of one step, of the pair that dominates all entries, with its mass moved to the grid."""
+    """Return the discretised loss of one step of the pair that dominates all entries."""
     first, last = math.floor(between[0] / interval), math.ceil(between[1] / interval)
     last = max(last, first + 1)
     points = np.arange(first, last + 1) * interval
@@ -92,7 +92,7 @@ def discretise(entries: Sequence[Entry], between: tuple[float, float], interval:
 
 
 class _Half:
-    """The mass between some points of the grid, moved to them, when a record is added or removed."""
+    """The mass between consecutive points of the grid, split between them, when a record is added or removed."""
 
     def __init__(self, entries: Sequence[Entry], points: np.ndarray, interval: float, *, added: bool) -> None:
         self.entries, self.points, self.interval, self.added = entries, points, interval, added
@@ -102,7 +102,7 @@ class _Half:
         for start, stop in zip([0, *(turns + 1)], [*(turns + 1), points.size], strict=True):
             left, right = max(start - 1, 0), min(stop + 1, points.size)
             mass, up = self._bins(entries[self.leader[start]], points[left:right])
-            low = start - left  # the bin below the first point belongs to it, but not to the point before
+            low = start - left  # the bin below the first point counts for that point, not for the one before
             self.total[start : right - 1] += (mass * (1 - up))[low:]
             self.total[left + 1 : stop] += (mass * up)[: stop - 1 - left]
             self.rounded[left + 1 : stop] = (up * (1 - up))[: stop - 1 - left] * interval**2
@@ -110,7 +110,7 @@ class _Half:
             self._connect(turns)
 
     def _connect(self, turns: np.ndarray) -> None:
-        """Add what the leaders have ahead of each other at the ends of the bins where the lead changes."""
+        """Add the differences of the two curves at the ends of the bins in which the maximum changes."""
         for turn in turns:
             here, there = self.entries[self.leader[turn]], self.entries[self.leader[turn + 1]]
             ahead = self._excess(there, turn + 1) - self._excess(here, turn + 1)
@@ -120,13 +120,13 @@ class _Half:
             self.rounded[turn + 1] = self.interval**2 / 4
 
     def _excess(self, entry: Entry, index: int) -> float:
-        """Return by how much the curve of an entry exceeds that of equal neighbours at a point of the grid."""
+        """Return the excess of an entry's curve over that of equal neighbours at a point of the grid."""
         point = self.points[index]
         log = _log_excess(entry[0], entry[1], -point if self.added else point)
         return float(np.exp(log + point if self.added else log))
 
     def _bins(self, entry: Entry, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the mass of an entry in every bin, and the part of it that goes up."""
+        """Return the mass of an entry in every bin, and the fraction of it that moves to the upper point."""
         rate, multiplier = entry
         with np.errstate(divide="ignore", invalid="ignore", over="ignore", under="ignore"):
             edges = self._edges(rate, multiplier, points)
@@ -140,8 +140,8 @@ class _Half:
             else:
                 mass, over = absent + rate * (present - absent), np.exp(-low) * (ratio - np.expm1(low))
             up = over / (1 + over) / -math.expm1(-self.interval)
-        # Where the tail underflows there is no ratio; all of the (tiny) mass goes up. So does what rounding may
-        # have lost.
+        # If the tail underflows there is no ratio: all of the (tiny) mass moves up. The term 1e-13 moves up what the
+        # rounding of the ratio (relative error 1e-16 per bin) may have lost.
         up = np.clip(np.where(np.isfinite(up), up + 1e-13 * (1 + rate / self.interval), 1.0), 0.0, 1.0)
         return np.where(np.isfinite(mass), np.maximum(mass, 0.0), 0.0), up
 
@@ -168,7 +168,7 @@ class _Half:
 
 
 def _between(edges: np.ndarray) -> np.ndarray:
-    """Return the standard normal mass between neighbouring edges, from whichever tail loses no digits."""
+    """Return the standard normal mass between neighbouring edges, from the tail in which no digits cancel."""
     lower, upper = edges[:-1], edges[1:]
     right = lower + upper > 0
     return np.asarray(
@@ -177,15 +177,15 @@ def _between(edges: np.ndarray) -> np.ndarray:
 
 
 def _exponent(rate: np.ndarray | float, losses: np.ndarray) -> np.ndarray:
-    """Return the loss that a record which was sampled has where the loss is this."""
+    """Return the loss without sampling, log(1 + (exp(loss) - 1) / rate), at which the sampled mechanism has a loss."""
     with np.errstate(divide="ignore", over="ignore"):
         inside = np.maximum(np.expm1(losses) / rate, -1.0)
-        found = np.where(inside < np.inf, np.log1p(inside), losses - np.log(rate))
-    return np.where(np.equal(rate, 1), losses, found)
+        exponents = np.where(inside < np.inf, np.log1p(inside), losses - np.log(rate))
+    return np.where(np.equal(rate, 1), losses, exponents)
 
 
 def _log_excess(rate: np.ndarray | float, multiplier: np.ndarray | float, losses: np.ndarray) -> np.ndarray:
-    """Return log(H(x) - max(1 - x, 0)) at x = exp(losses), H the curve of a sampled Gaussian: no digits cancel in it.
+    """Return log(H(x) - max(1 - x, 0)) at x = exp(losses), H the curve of a sampled Gaussian, without cancellation.
 
     At y = exp(t) = 1 + (x - 1) / q it is q min(1, y) delta(|t|), delta that of the Gaussian mechanism.
     """
@@ -198,46 +198,49 @@ def _log_excess(rate: np.ndarray | float, multiplier: np.ndarray | float, losses
 
 
 def _log_slope(rate: np.ndarray, multiplier: np.ndarray, losses: np.ndarray, sign: np.ndarray) -> np.ndarray:
-    """Return the logarithm of the slope of that excess without its sign, which is + below and - above x = 1."""
+    """Return the logarithm of the absolute slope of that excess; the slope is positive below x = 1, negative above."""
     return np.asarray(special.log_ndtr(-sign * _exponent(rate, losses) * multiplier - sign * 0.5 / multiplier))
 
 
 def _leaders(entries: Sequence[Entry], losses: np.ndarray) -> np.ndarray:
-    """Return the entry whose curve is greatest at each of the losses, which rise.
+    """Return the index of the entry whose curve is the maximum at each of the increasing losses.
 
-    All entries are looked at where blocks of losses meet. Within a block a curve lies below its chord, and the
-    greatest of them above the tangents of the leaders at the two ends: an entry whose chord stays below these is
-    out, and only the others are looked at everywhere.
+    All entries are evaluated at the ends of blocks of losses. Within a block a convex curve lies below its chord, and
+    the maximum lies above the tangents of the leaders at the two ends. An entry whose chord stays below these tangents
+    is excluded; only the others are evaluated everywhere.
     """
     if len(entries) == 1:
         return np.zeros(losses.size, dtype=np.int64)
     stride = max(1, losses.size // _BLOCKS)
-    zero = int(np.clip(np.searchsorted(losses, 0.0), 0, losses.size - 1))  # no block may hold the kink at x = 1
-    meets = np.unique([*range(0, losses.size, stride), zero, losses.size - 1])
+    zero = int(np.clip(np.searchsorted(losses, 0.0), 0, losses.size - 1))  # no block may span the kink at x = 1
+    ends_of_blocks = np.unique([*range(0, losses.size, stride), zero, losses.size - 1])
     rates, multipliers = np.array(entries).T[:, :, None]
-    logs = _log_excess(rates, multipliers, losses[meets])
+    logs = _log_excess(rates, multipliers, losses[ends_of_blocks])
     lead = np.asarray(logs.argmax(axis=0))
-    if meets.size == losses.size:
+    if ends_of_blocks.size == losses.size:
         return lead
-    possible = _possible(rates, multipliers, losses[meets], logs, lead)
+    possible = _possible(rates, multipliers, losses[ends_of_blocks], logs, lead)
     leader, best = np.zeros(losses.size, dtype=np.int64), np.full(losses.size, -np.inf)
-    block = np.repeat(np.arange(meets.size - 1), np.diff(meets))
+    block = np.repeat(np.arange(ends_of_blocks.size - 1), np.diff(ends_of_blocks))
     alone = possible.sum(axis=0) == 1
     leader[:-1] = np.where(alone, possible.argmax(axis=0), 0)[block]
     for entry, (rate, multiplier) in enumerate(entries):
-        mine = np.flatnonzero((possible[entry] & ~alone)[block])
-        if mine.size:
-            found = _log_excess(rate, multiplier, losses[mine])
-            better = found > best[mine]
-            leader[mine[better]], best[mine[better]] = entry, found[better]
-    leader[meets] = lead
+        points = np.flatnonzero((possible[entry] & ~alone)[block])
+        if points.size:
+            excess = _log_excess(rate, multiplier, losses[points])
+            better = excess > best[points]
+            leader[points[better]], best[points[better]] = entry, excess[better]
+    leader[ends_of_blocks] = lead
     return leader
 
 
 def _possible(
     rates: np.ndarray, multipliers: np.ndarray, losses: np.ndarray, logs: np.ndarray, lead: np.ndarray
 ) -> np.ndarray:
-    """Return which entries may lead somewhere in each block, in units of x at its lower end and of its leader."""
+    """Return which entries may be the maximum somewhere in each block.
+
+    Within a block x is measured in units of its value at the lower end, and excesses in units of the largest one.
+    """
     most = logs.max(axis=0)
     unit = np.maximum(most[:-1], most[1:])
     unit[~np.isfinite(unit)] = 0.0
@@ -255,5 +258,6 @@ def _possible(
         meet = np.clip(np.nan_to_num((start - stop + last * width) / (last - first)), 0.0, width)
     tangent = np.maximum(start + first * meet, stop + last * (meet - width))
     chord = low + (high - low) * (meet / width)
+    # 1e-9 covers the rounding of values around 1: an entry that is kept in vain costs time, never correctness.
     possible = (low >= start * (1 - 1e-9)) | (high >= stop * (1 - 1e-9)) | (chord >= tangent - 1e-9)
     return np.asarray(possible)

@@ -1,11 +1,10 @@
-"""Privacy loss distributions of sampled Gaussian steps: epsilons to four digits, and never too small.
+"""Privacy loss distributions of sampled Gaussian steps: epsilons to four digits, never below the true value.
 
-Steps are put on a grid as `discrete` describes, and compositions are FFTs. Two things are done otherwise than in
-dp_accounting, which the tests compare with. Mass is measured bin by bin; and the distribution is tilted by
-exp(theta * loss), theta the optimal Chernoff order, before it is composed, so that
-the tail that decides delta sits in the middle of the window and is known to a relative, not an absolute,
-precision. Both make the window short and the grid free: its interval is chosen from the case, by the variance
-that the rounding adds.
+Steps are discretised as in `discrete` and composed by FFT. Two things differ from dp_accounting, with which the tests
+compare. First, mass is computed bin by bin. Second, the distribution is tilted by exp(theta * loss), theta half the
+optimal Chernoff order, before it is composed: the tail that determines delta then lies in the middle of the window and
+has a relative instead of an absolute precision. Both make the window short, and leave the choice of the interval free:
+it is chosen for each case by the variance that rounding adds.
 """
 
 import math
@@ -19,22 +18,23 @@ from inosgm.accounting.discrete import CUT, Change, Entry, Step, discretise, end
 from inosgm.accounting.gaussian import gaussian_epsilon
 
 Case = tuple[float | tuple[float, ...], float | tuple[float, ...], int]
-"""A sample rate, a noise multiplier and a number of steps; tuples of both for a menu of which no entry dominates."""
+"""A sample rate, a noise multiplier and a number of steps; for a menu, tuples of its undominated entries."""
 
 TOLERANCE = 1e-4
-"""What the grid may add to an epsilon, relatively, while the grid is not at its largest."""
+"""Largest relative error that the grid may add to an epsilon, as long as the grid has less than 2^20 points."""
 
 LEAST_DELTA = 1e-13
-"""Below it, rounding in the FFT can outweigh the tail that decides delta."""
+"""Smallest delta: below it, rounding in the FFT can outweigh the tail that determines delta."""
 
-_FIRST_POINTS, _MOST_POINTS = 1 << 12, 1 << 20
+_FIRST_POINTS, _MOST_POINTS = 1 << 12, 1 << 20  # of the grid of one step
+_WRAPPED_MASS = 1e-8  # relative mass that the circular FFT may wrap around the window
 
 
 @lru_cache(maxsize=1 << 18)
 def pld_epsilon(cases: tuple[Case, ...], delta: float, *, replaced: bool = False) -> float:
-    """Return the epsilon of the composed cases at one delta, from above; each distinct question is worked out once.
+    """Return an upper bound on the epsilon of the composed cases at one delta; each distinct question is cached.
 
-    Multipliers are relative to how far a record that is added or removed, or `replaced`, moves the sum.
+    Multipliers are relative to the largest change of the sum by one record that is added or removed, or `replaced`.
     """
     cases = tuple(_joined(case) for case in cases if case[2] and case[0])
     if all(rate == 1 for rate, _, _ in cases):
@@ -44,25 +44,25 @@ def pld_epsilon(cases: tuple[Case, ...], delta: float, *, replaced: bool = False
     drawn = [-math.expm1(n * math.log1p(-q)) if q < 1 else 1.0 for q, (_, _, n) in zip(rates, cases, strict=True)]
     never = sum(count * math.log1p(-q) for q, (_, _, count) in zip(rates, cases, strict=True) if q < 1)
     if all(rate < 1 for rate in rates) and -math.expm1(never) <= delta:
-        return 0.0  # the record is drawn with probability delta at most
+        return 0.0  # the record is sampled with probability delta at most
     if delta < LEAST_DELTA:
         other = "RDPReplaceOne()" if replaced else "RDP()"
         raise ValueError(f"distributions account for a delta of at least {LEAST_DELTA:g}, got {delta:g}: take {other}")
-    whole = 0.0
+    epsilon = 0.0
     changes: tuple[Change, ...] = ("replaced",) if replaced else ("removed", "added")
     for change in changes:
-        whole = _epsilon(cases, delta, change, least=whole)
-    # Drawing a record in a rare segment may also be counted into delta, and the segment left out. That is tighter where
-    # its few great losses would coarsen the grid of all others.
+        epsilon = _epsilon(cases, delta, change, least=epsilon)
+    # The probability of being sampled in a rare segment may be added to delta instead, and the segment left out. That
+    # is tighter if its few large losses would coarsen the grid of all others.
     often = tuple(case for case, p in zip(cases, drawn, strict=True) if p > delta / 4)
     left = delta - sum(p for p in drawn if p <= delta / 4)
     if len(often) < len(cases) and left >= max(delta / 2, LEAST_DELTA):
-        return min(whole, pld_epsilon(often, left, replaced=replaced))
-    return whole
+        return min(epsilon, pld_epsilon(often, left, replaced=replaced))
+    return epsilon
 
 
 def _joined(case: Case) -> Case:
-    """Return all steps of a case as one, if the record is in every batch."""
+    """Return all steps of a case as one step if the record is in every batch (Gaussian mechanisms compose exactly)."""
     rate, multiplier, count = case
     if rate == 1 and not isinstance(multiplier, tuple):
         return 1.0, multiplier / math.sqrt(count), 1
@@ -70,7 +70,7 @@ def _joined(case: Case) -> Case:
 
 
 def _entries(case: Case) -> tuple[Entry, ...]:
-    """Return the choices that there were at each step of a case."""
+    """Return the menu of each step of a case."""
     rate, multiplier, _ = case
     if isinstance(rate, tuple) and isinstance(multiplier, tuple):
         return tuple(zip(rate, multiplier, strict=True))
@@ -78,32 +78,33 @@ def _entries(case: Case) -> tuple[Entry, ...]:
 
 
 def _epsilon(cases: Sequence[Case], delta: float, change: Change, *, least: float) -> float:
-    """Return the epsilon when the record is added, removed or replaced, or least if greater."""
+    """Return the epsilon for one change of the record, or `least` if that is greater."""
     counts = [count for _, _, count in cases]
     menus = [_entries(case) for case in cases]
     between = [ends(menu, delta / sum(counts), change) for menu in menus]
-    # With very little noise an added record has one and the same loss nearly everywhere.
+    # With very little noise an added record has the same loss nearly everywhere, so the width needs a floor.
     width = max(max(high - low, 1e-6 * abs(high), 1e-300) for low, high in between)
     interval, finest, epsilon = width / _FIRST_POINTS, width / _MOST_POINTS, math.inf
     while True:
         pieces = [discretise(menu, pair, interval, change) for menu, pair in zip(menus, between, strict=True)]
-        found, slope, spread = _Composition(pieces, counts, interval, delta).epsilon()
-        epsilon = min(epsilon, found)  # all of them are upper bounds
+        bound, slope, spread = _Composition(pieces, counts, interval, delta).epsilon()
+        epsilon = min(epsilon, bound)  # all of them are upper bounds
         # Rounding keeps the moments of order 0 and -1 and adds `spread` to the variance, so it adds
         # theta (theta + 1) / 2 * spread to the cumulant of order theta, and that over theta to epsilon.
         excess = (slope + 1) * spread / (2 * TOLERANCE * max(epsilon, 1e-300))
         if excess <= 1 or interval <= finest or epsilon <= least:
             return max(least, epsilon)
+        # The added variance falls with the square of the interval; 1.1 avoids a second, slightly finer grid.
         interval = max(interval / min(max(1.2, 1.1 * math.sqrt(excess)), 16), finest)
 
 
 class _Composition:
-    """Steps composed: where the tail that decides delta is, and what it weighs."""
+    """The composed loss of discretised steps, and the epsilon at which its tail is delta."""
 
     def __init__(self, pieces: Sequence[Step], counts: Sequence[int], interval: float, delta: float) -> None:
         self.pieces, self.counts, self.interval = pieces, counts, interval
         never = sum(n * math.log1p(-min(s.infinite, 0.5)) for s, n in zip(pieces, counts, strict=True))
-        self.left = delta + math.expm1(never)  # what the mass at infinity leaves of delta
+        self.left = delta + math.expm1(never)  # delta less the mass at infinity
         with np.errstate(divide="ignore"):
             self.logs = [np.log(step.mass) for step in pieces]
         self.losses = [(step.first + np.arange(step.mass.size)) * interval for step in pieces]
@@ -111,34 +112,35 @@ class _Composition:
     def epsilon(self) -> tuple[float, float, float]:
         """Return the smallest epsilon, -d log(delta) / d epsilon there, and the variance that rounding has added."""
         order, bound = self._chernoff(math.log(self.left))
-        theta = order / 2  # half way: the tail is in sight, and rare great losses have not taken over yet
+        theta = order / 2  # half of it: the tail is resolved, and rare large losses do not dominate yet
         base = self.cumulant(theta)
         weights = [self._tilted(index, theta) for index in range(len(self.pieces))]
         spread = sum(
             n * float(weight @ step.rounded) for step, n, weight in zip(self.pieces, self.counts, weights, strict=True)
         )
-        tail, wrap = math.log(CUT * self.left), math.log(1e-8)
+        # Chernoff bounds on both tails give the window; any order is valid, the best of a few is near the optimum.
+        tail, wrap = math.log(CUT * self.left), math.log(_WRAPPED_MASS)
         high = min((self.cumulant(o) - tail) / o for o in order * np.array([0.8, 1, 1.2, 1.5]))
         low = max((self.cumulant(o) - base - wrap) / (o - theta) for o in theta * np.array([-2, -1, -0.5, 0, 0.4, 0.7]))
         last = math.ceil(high / self.interval)
         for start in (min(low, bound / 2), min(low, 0.0)):
             first = math.floor(start / self.interval)
             if last - first > 8 * _MOST_POINTS or (last - first) * self.interval > 600:
-                break
+                break  # too large for memory, or for the exponentials of float64: the Chernoff bound remains
             losses = (first + np.arange(fft.next_fast_len(last - first + 1, real=True))) * self.interval
             mass = self._compose(weights, first, losses.size)
-            found, slope = self._solve(mass, losses, base, theta)
-            if found > losses[0] or start <= 0:
-                return min(found, bound), slope, spread
-            # Epsilon lies below the window, about which the window knows nothing: look again from 0 on.
+            epsilon, slope = self._solve(mass, losses, base, theta)
+            if epsilon > losses[0] or start <= 0:
+                return min(epsilon, bound), slope, spread
+            # Epsilon lies below the window: repeat with a window that starts at 0.
         return bound, order, spread
 
     def _compose(self, weights: Sequence[np.ndarray], first: int, length: int) -> np.ndarray:
         """Return the tilted mass of the composed loss on `length` points of the grid, modulo the length."""
         spectrum = np.ones(length // 2 + 1, dtype=np.complex128)
         for step, count, weight in zip(self.pieces, self.counts, weights, strict=True):
-            places = (step.first + np.arange(weight.size)) % length
-            folded = np.bincount(places, weights=weight, minlength=length)
+            points = (step.first + np.arange(weight.size)) % length
+            folded = np.bincount(points, weights=weight, minlength=length)
             with np.errstate(divide="ignore", under="ignore", invalid="ignore"):
                 spectrum *= np.exp(count * np.log(fft.rfft(folded)))
         mass = np.roll(fft.irfft(spectrum, length), -(first % length))
@@ -147,15 +149,15 @@ class _Composition:
         return np.asarray(np.maximum(mass, 0.0))
 
     def _solve(self, mass: np.ndarray, losses: np.ndarray, base: float, theta: float) -> tuple[float, float]:
-        """Return the epsilon whose delta is what is left, at least the first loss, and the slope there."""
-        from scipy import signal  # takes longer to import than all the rest, and who only trains does not need it
+        """Return the epsilon whose delta is `left`, at least the first loss, and the slope there."""
+        from scipy import signal  # slower to import than all the rest, and not needed for training
 
-        left = (1 - CUT) * self.left  # the rest pays for what lies above the window
+        left = (1 - CUT) * self.left  # the rest pays for the mass above the window
         with np.errstate(under="ignore", over="ignore"):
             weight = mass * np.exp(np.minimum(base - theta * losses, 700))
             upper = np.cumsum(weight[::-1])[::-1]
             # delta at epsilon = each loss, from the top down: D_i = e^-h D_(i+1) + (1 - e^-h) U_(i+1), where U is the
-            # mass above. Everything is positive, so nothing cancels; what overflows at the bottom is too large anyway.
+            # mass above. All terms are positive, so nothing cancels; values that overflow at the bottom exceed delta.
             above = np.append(upper[1:], 0.0)[::-1] * -math.expm1(-self.interval)
             deltas = signal.lfilter([1.0], [1.0, -math.exp(-self.interval)], above)[::-1]
         if np.isnan(deltas).any():
@@ -188,7 +190,8 @@ class _Composition:
             order = math.exp(log_order)
             return (self.cumulant(order) - log_delta) / order
 
-        # Quasi-convex in the order: walk downhill, then divide the bracket by the golden ratio.
+        # The bound is quasi-convex in the order: walk downhill, then divide the bracket by the golden ratio. Every
+        # order gives a valid bound, so 0.2 on the log scale is precise enough.
         at, step = 1.0, 1.5
         here, ahead = bound(at), bound(at + step)
         if ahead > here:
@@ -199,15 +202,15 @@ class _Composition:
             ahead = bound(at + step)
         low, high = at - abs(step), at + abs(step)
         golden = (math.sqrt(5) - 1) / 2
-        one, two = high - golden * (high - low), low + golden * (high - low)
-        f_one, f_two = bound(one), bound(two)
+        left, right = high - golden * (high - low), low + golden * (high - low)
+        f_left, f_right = bound(left), bound(right)
         while high - low > 0.2:
-            if f_one < f_two:
-                high, two, f_two = two, one, f_one
-                one = high - golden * (high - low)
-                f_one = bound(one)
+            if f_left < f_right:
+                high, right, f_right = right, left, f_left
+                left = high - golden * (high - low)
+                f_left = bound(left)
             else:
-                low, one, f_one = one, two, f_two
-                two = low + golden * (high - low)
-                f_two = bound(two)
-        return min(((math.exp(one), f_one), (math.exp(two), f_two)), key=lambda pair: pair[1])
+                low, left, f_left = left, right, f_right
+                right = low + golden * (high - low)
+                f_right = bound(right)
+        return min(((math.exp(left), f_left), (math.exp(right), f_right)), key=lambda pair: pair[1])

@@ -1,8 +1,8 @@
 """Renyi divergences of sampled Gaussian steps, for all owners at once.
 
-A step that is chosen from a menu costs the greatest divergence of its choices at every order. Both evaluations
-sum positive terms of A - 1, A the moment of order alpha of the likelihood ratio, so that a rate of 1e-6 loses no
-digits. The divergence of the other direction is never larger (Mironov, Talwar and Zhang 2019, Thm 5).
+A step from a menu costs the greatest divergence of its choices at every order. Both evaluations sum positive terms of
+A - 1, A the moment of order alpha of the likelihood ratio, so that no digits cancel at a rate of 1e-6. The divergence
+in the other direction is never larger (Mironov, Talwar and Zhang 2019, Thm 5).
 """
 
 import math
@@ -12,16 +12,15 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import special
 
-from inosgm.accounting.choices import pruned
-from inosgm.accounting.segments import Segment
+from inosgm.accounting.segments import Segment, without_dominated
 
-_BLOCK = 1 << 21  # numbers held at once
+_BLOCK = 1 << 21  # numbers held at once: 16 MB per temporary array
 
 
 def default_orders(most: int = 1 << 17) -> np.ndarray:
     """Return orders from 1.01 to `most`: fractional ones below 11, whole ones above."""
-    # At tiny rates the divergence is a wall, and an order that is a little too high there costs a good part
-    # of the rate.
+    # At tiny rates the divergence rises steeply beyond the best order, so that a coarse grid of orders would cost a
+    # large part of the rate: neighbouring high orders differ by 1 %.
     low = np.concatenate([1 + np.geomspace(0.01, 1, 60)[:-1], np.arange(20, 110) / 10])
     middle = np.arange(11, 256)
     high = np.unique(np.round(np.geomspace(256, most, math.ceil(math.log(most / 256, 1.01)) + 1)))
@@ -41,11 +40,11 @@ def sampled_gaussian_rdp(sample_rate: np.ndarray, noise_multiplier: np.ndarray, 
     terms = order if whole else (order + 18 * float(noise_multiplier.max(initial=0))) / narrow
     rows = max(1, int(_BLOCK / (terms + 1)))
     for start in range(0, sample_rate.size, rows):
-        part = slice(start, start + rows)
+        block = slice(start, start + rows)
         evaluate = _whole_order if whole else _any_order
-        log_excess[part] = evaluate(sample_rate[part], noise_multiplier[part], order)
+        log_excess[block] = evaluate(sample_rate[block], noise_multiplier[block], order)
     divergence = np.logaddexp(0.0, log_excess) / (order - 1)
-    small = log_excess < -30  # log1p(x) = x, and logaddexp would round it
+    small = log_excess < -30  # log1p(x) = x to the last digit there, and logaddexp would round it
     divergence[small] = np.exp(log_excess[small]) / (order - 1)
     return np.where(sample_rate == 1, order / (2 * noise_multiplier**2), divergence)
 
@@ -79,8 +78,7 @@ def _any_order(rate: np.ndarray, multiplier: np.ndarray, order: float) -> np.nda
         power = order * log_ratio
         log_rest = np.where(exponent < 600, np.log1p(np.maximum(order * u, -1.0)), math.log(order) + log_ratio)
         large = power + np.log1p(-np.exp(np.minimum(log_rest - power, 0.0)))
-        # Near u = 0 the difference of two like numbers is its series instead; cut off, it errs by u^3 at
-        # most.
+        # Near u = 0 the difference cancels and is replaced by its series, whose relative error is below u^3.
         series = order * (order - 1) / 2 * u**2 * (1 + (order - 2) / 3 * u * (1 + (order - 3) / 4 * u))
         small = np.log(np.where(np.abs(u) < 1e-4, series, np.expm1(np.minimum(power, 50)) - order * u))
     inside = np.where(power < 1, small, large)
@@ -116,67 +114,67 @@ POISSON = Renyi(sampled_gaussian_rdp, default_orders())
 
 
 def epsilon_at(segments: Sequence[Segment], delta: np.ndarray, order: float, renyi: Renyi) -> np.ndarray:
-    """Return what one order says of the epsilon of every row, by Theorem B.6 of the paper (Balle et al. 2020)."""
+    """Return the epsilon of every row at one order, by Theorem B.6 of the paper (Balle et al. 2020)."""
     spent = np.zeros(delta.size)
     for segment in segments:
         spent += segment.steps * renyi.of(segment, order)
-    turned = spent + math.log1p(-1 / order) - (np.log(delta) + math.log(order)) / (order - 1)
-    if np.isnan(turned).any():
-        row = int(np.flatnonzero(np.isnan(turned))[0])
+    epsilons = spent + math.log1p(-1 / order) - (np.log(delta) + math.log(order)) / (order - 1)
+    if np.isnan(epsilons).any():
+        row = int(np.flatnonzero(np.isnan(epsilons))[0])
         raise ArithmeticError(f"the Renyi divergence of order {order:g} is not a number in row {row}")
-    return np.asarray(turned)
+    return np.asarray(epsilons)
 
 
 def epsilon_at_each(
-    segments: Sequence[Segment], delta: np.ndarray, places: np.ndarray, renyi: Renyi = POISSON
+    segments: Sequence[Segment], delta: np.ndarray, indices: np.ndarray, renyi: Renyi = POISSON
 ) -> np.ndarray:
-    """Return the epsilon of every row at its own place in the list of orders: an upper bound, wherever that is."""
-    found = np.empty(delta.size)
-    by_place = np.argsort(places, kind="stable")
-    for rows in [] if not delta.size else np.split(by_place, np.flatnonzero(np.diff(places[by_place])) + 1):
-        order = float(renyi.orders[places[rows[0]]])
-        found[rows] = epsilon_at([segment.rows(rows) for segment in segments], delta[rows], order, renyi)
-    return np.maximum(found, 0.0)
+    """Return the epsilon of every row at its own index into the orders; any index gives an upper bound."""
+    epsilons = np.empty(delta.size)
+    by_order = np.argsort(indices, kind="stable")
+    for rows in [] if not delta.size else np.split(by_order, np.flatnonzero(np.diff(indices[by_order])) + 1):
+        order = float(renyi.orders[indices[rows[0]]])
+        epsilons[rows] = epsilon_at([segment.rows(rows) for segment in segments], delta[rows], order, renyi)
+    return np.maximum(epsilons, 0.0)
 
 
 def best_epsilon(
     segments: Sequence[Segment], delta: np.ndarray, near: np.ndarray | None = None, renyi: Renyi = POISSON
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the least epsilon of every row over the orders, and its place in the list of orders.
+    """Return the least epsilon of every row over the orders, and its index into the orders.
 
-    (order - 1) * epsilon is convex in the order, so epsilon is quasi-convex: a walk that stops when it rises
-    has seen the minimum, and only rows that still fall pay for the long sums of the high orders. With places
-    to start `near`, the walk is short.
+    (order - 1) * epsilon is convex in the order, so epsilon is quasi-convex: a walk that stops when it rises has seen
+    the minimum, and only rows that still fall pay for the long sums of the high orders. With indices to start `near`,
+    the walk is short.
     """
-    segments = [pruned(segment) for segment in segments]
+    segments = [without_dominated(segment) for segment in segments]
     every = np.arange(delta.size)
-    best, place = np.full(delta.size, np.inf), np.zeros(delta.size, dtype=np.int64)
+    best, best_index = np.full(delta.size, np.inf), np.zeros(delta.size, dtype=np.int64)
 
-    def look(at: np.ndarray, who: np.ndarray) -> np.ndarray:
-        """Evaluate the rows `who` at the places `at`, keep what is better and say where it was."""
-        inside = (at >= 0) & (at < renyi.orders.size)
-        at, who = at[inside], who[inside]
-        found = epsilon_at_each([segment.rows(who) for segment in segments], delta[who], at, renyi)
-        better = found < best[who]
-        best[who[better]], place[who[better]] = found[better], at[better]
-        return np.asarray(who[better])
+    def improve(indices: np.ndarray, rows: np.ndarray) -> np.ndarray:
+        """Evaluate rows at indices, keep the better values and return the rows that improved."""
+        inside = (indices >= 0) & (indices < renyi.orders.size)
+        indices, rows = indices[inside], rows[inside]
+        epsilons = epsilon_at_each([segment.rows(rows) for segment in segments], delta[rows], indices, renyi)
+        better = epsilons < best[rows]
+        best[rows[better]], best_index[rows[better]] = epsilons[better], indices[better]
+        return np.asarray(rows[better])
 
     stride = 16
     if near is None:
         rows, index = every, 0
         while rows.size and index < renyi.orders.size:
-            rows = look(np.full(rows.size, index), rows)
+            rows = improve(np.full(rows.size, index), rows)
             index += stride
     else:
-        look(np.clip(near, 0, renyi.orders.size - 1), every)
+        improve(np.clip(near, 0, renyi.orders.size - 1), every)
         for side in (-2, 2):
             rows = every
             while rows.size:
-                rows = look(place[rows] + side, rows)
+                rows = improve(best_index[rows] + side, rows)
         stride = 2
     while stride > 1:
         stride //= 2
-        centre = place.copy()
+        centre = best_index.copy()
         for side in (-stride, stride):
-            look(centre + side, every)
-    return np.maximum(best, 0.0), place.astype(np.float64)
+            improve(centre + side, every)
+    return np.maximum(best, 0.0), best_index.astype(np.float64)

@@ -6,8 +6,8 @@ dp_accounting has it: with g the sampled fraction and the likelihood ratio L of 
     (a - 1) D_a <= log(1 + g^2 C(a, 2) min(4 (E L^2 - 1), 2 E L^2) + sum over j >= 3 of g^j C(a, j) B_j),
     B_j = min(2 E L^j, 4 sqrt(E (L - 1)^(2 floor(j / 2)) E (L - 1)^(2 ceil(j / 2)))).
 
-and never more than without sampling, since divergences are quasi-convex. The moments of L - 1 are integrals of
-positive numbers here instead of differences of great ones, so that none of them drowns in rounding.
+and never more than without sampling, since divergences are quasi-convex. The moments of L - 1 are computed as integrals
+of positive numbers instead of differences of large ones, so that no digits cancel.
 """
 
 import math
@@ -18,32 +18,34 @@ from scipy import special
 
 from inosgm.accounting.rdp import Renyi
 
-_MOMENTS = 256  # above it, the simple bound on B_j has to do
+_MOMENTS = (
+    256  # largest j with the tight bound on B_j; above it the simple bound 2 E L^j is used, which is nearly equal
+)
 _ORDERS = np.unique(np.concatenate([np.arange(2, 256), np.round(np.geomspace(256, 1 << 17, 640))]))
 
 
 def replaced_gaussian_rdp(sample_rate: np.ndarray, noise_multiplier: np.ndarray, order: float) -> np.ndarray:
     """Return the Renyi divergence of one whole order for every pair of a sampled fraction and a noise multiplier.
 
-    Multipliers are relative to how far a replaced record moves the sum, which is twice its bound.
+    Multipliers are relative to the largest change of the sum by a replaced record, which is twice its bound.
     """
     result = order / (2 * noise_multiplier**2) * (sample_rate > 0)
-    part = np.flatnonzero((sample_rate > 0) & (sample_rate < 1))
-    if not part.size:
+    sampled = np.flatnonzero((sample_rate > 0) & (sample_rate < 1))
+    if not sampled.size:
         return np.asarray(result)
     j = np.arange(2, int(order) + 1)
     choose = special.gammaln(order + 1) - special.gammaln(j + 1) - special.gammaln(order - j + 1)
-    for row in part:
+    for row in sampled:
         terms = choose + j * math.log(sample_rate[row]) + _terms(float(noise_multiplier[row]), int(order))
         log_sum = special.logsumexp(terms)
-        log_moment = np.logaddexp(0.0, log_sum) if log_sum > -30 else math.exp(log_sum)
+        log_moment = np.logaddexp(0.0, log_sum) if log_sum > -30 else math.exp(log_sum)  # log1p(x) = x below exp(-30)
         result[row] = min(result[row], log_moment / (order - 1))
     return np.asarray(result)
 
 
 def _terms(multiplier: float, order: int) -> np.ndarray:
     """Return log B_j for j = 2, ..., order."""
-    known = 32 if order <= 32 else _MOMENTS
+    known = 32 if order <= 32 else _MOMENTS  # two cached lengths: most best orders are small
     first = _first_terms(multiplier, known)
     if order <= known:
         return first[: order - 1]
@@ -71,7 +73,7 @@ def _log_moments(multiplier: float, most: int) -> np.ndarray:
 
     The integrand is entire and falls like a Gaussian: the trapezoidal rule converges faster than exponentially.
     """
-    z = np.arange(-40.0, most / multiplier + 40.0, 0.05)
+    z = np.arange(-40.0, most / multiplier + 40.0, 0.05)  # order k peaks at k / m; exp(-40^2 / 2) is 0 in float64
     exponent = z / multiplier - 0.5 / multiplier**2
     with np.errstate(divide="ignore"):
         log = np.where(exponent < 30, np.log(np.abs(np.expm1(np.minimum(exponent, 30)))), exponent)

@@ -1,4 +1,4 @@
-"""What was done to the records of an owner: stretches of steps at one rate and one multiplier, or from one menu."""
+"""Segments of equal sampled Gaussian steps, and menus of steps among which released values choose."""
 
 from dataclasses import dataclass
 
@@ -10,10 +10,10 @@ from inosgm._internal import validate as _validate
 
 @dataclass(frozen=True, init=False, eq=False)
 class Segment:
-    """A stretch of steps, each a sampled Gaussian mechanism with the same sample rate and noise multiplier.
+    """Consecutive steps, each a sampled Gaussian mechanism with the same sample rate and noise multiplier.
 
-    Where the next step is chosen by what was released, from a finite menu that was fixed beforehand, the numbers
-    are those of the menu, one row per owner and one column per choice, and every step costs what no choice exceeds.
+    If released values choose the next step from a finite menu that was fixed beforehand, the segment holds the menu:
+    one row per owner and one column per choice. Every step then costs an upper bound on all of its choices.
 
     Args:
         sample_rate: In [0, 1]; one number or one per owner, or a row of them per owner. A rate of 0 costs nothing.
@@ -21,7 +21,7 @@ class Segment:
         steps: A whole number >= 0; one number or one per owner.
 
     Raises:
-        ValueError: naming the number that cannot be.
+        ValueError: if a number is out of range; the message names it.
 
     >>> Segment(0.01, 1.0, 100)
     Segment(sample_rate=0.01, noise_multiplier=1.0, steps=100.0)
@@ -34,9 +34,9 @@ class Segment:
     steps: np.ndarray
 
     def __init__(self, sample_rate: ArrayLike, noise_multiplier: ArrayLike, steps: ArrayLike) -> None:
-        rates = _numbers("sample_rate", sample_rate, "lie in [0, 1]", least=0, most=1)
-        multipliers = _numbers("noise_multiplier", noise_multiplier, "be > 0", above=0)
-        count = _numbers("steps", steps, "be whole numbers >= 0", least=0, whole=True)
+        rates = checked_numbers("sample_rate", sample_rate, "lie in [0, 1]", least=0, most=1)
+        multipliers = checked_numbers("noise_multiplier", noise_multiplier, "be > 0", above=0)
+        count = checked_numbers("steps", steps, "be whole numbers >= 0", least=0, whole=True)
         if max(rates.ndim, multipliers.ndim) > 2 or count.ndim > 1:
             raise ValueError(
                 "a segment holds one number, one per owner, or, in sample_rate and noise_multiplier, a row per owner, "
@@ -44,30 +44,25 @@ class Segment:
             )
         if max(rates.ndim, multipliers.ndim) == 2:
             rates, multipliers = _menus(rates, multipliers)
-        object.__setattr__(self, "sample_rate", rates)
-        object.__setattr__(self, "noise_multiplier", multipliers)
-        object.__setattr__(self, "steps", count)
+        _set_fields(self, rates, multipliers, count)
 
     @property
     def is_menu(self) -> bool:
-        """Whether every step was one of several."""
+        """Whether each step was chosen from several."""
         return self.sample_rate.ndim == 2
 
     def rows(self, rows: np.ndarray) -> "Segment":
-        """Return some rows of a segment that holds one entry per owner."""
-        return _unchecked(self.sample_rate[rows], self.noise_multiplier[rows], self.steps[rows])
+        """Return the given rows of a segment that holds one entry per owner."""
+        return unchecked_segment(self.sample_rate[rows], self.noise_multiplier[rows], self.steps[rows])
 
     def rows_of(self, size: int) -> "Segment":
         """Return the segment with one entry for each of `size` owners."""
         shape = (size, *self.sample_rate.shape[1:])
-        return _unchecked(
-            np.broadcast_to(self.sample_rate, shape),
-            np.broadcast_to(self.noise_multiplier, shape),
-            np.broadcast_to(self.steps, (size,)),
-        )
+        rates, multipliers = np.broadcast_to(self.sample_rate, shape), np.broadcast_to(self.noise_multiplier, shape)
+        return unchecked_segment(rates, multipliers, np.broadcast_to(self.steps, (size,)))
 
     def columns(self) -> list[np.ndarray]:
-        """Return columns with an entry per owner that make two owners equal if they are equal."""
+        """Return columns of one entry per owner; two owners have the same cost if all their entries are equal."""
         return [*self.sample_rate.T, *self.noise_multiplier.T, self.steps] if self.is_menu else list(self._values())
 
     def __repr__(self) -> str:
@@ -84,30 +79,58 @@ class Segment:
         return hash(tuple((values.shape, values.tobytes()) for values in self._values()))
 
 
-def _unchecked(rate: np.ndarray, multiplier: np.ndarray, steps: np.ndarray) -> Segment:
-    """Make a segment of arrays that have been checked before."""
-    segment = object.__new__(Segment)
+def unchecked_segment(rate: np.ndarray, multiplier: np.ndarray, steps: np.ndarray) -> Segment:
+    """Return a segment of arrays that were validated before."""
+    return _set_fields(object.__new__(Segment), rate, multiplier, steps)
+
+
+def _set_fields(segment: Segment, rate: np.ndarray, multiplier: np.ndarray, steps: np.ndarray) -> Segment:
     for name, values in (("sample_rate", rate), ("noise_multiplier", multiplier), ("steps", steps)):
-        object.__setattr__(segment, name, values)
+        object.__setattr__(segment, name, values)  # the dataclass is frozen
     return segment
 
 
 def _menus(rates: np.ndarray, multipliers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return both with a row per owner; what has one number per owner is the same in all its choices."""
+    """Return both with one row per owner and one column per choice; one number per owner serves all its choices."""
     wide = [values[:, None] if values.ndim == 1 else values for values in (rates, multipliers)]
     try:
-        pair = np.broadcast_arrays(*wide)
+        menu_rates, menu_multipliers = np.broadcast_arrays(*wide)
     except ValueError:
         raise ValueError(
             "sample_rate and noise_multiplier must hold a row per owner and a column per choice, got shapes "
             f"{rates.shape} and {multipliers.shape}"
         ) from None
-    if not pair[0].shape[1]:
+    if not menu_rates.shape[1]:
         raise ValueError("a menu must hold a choice at least, got none")
-    return pair[0], pair[1]
+    return menu_rates, menu_multipliers
 
 
-def _numbers(
+def undominated(sample_rates: np.ndarray, noise_multipliers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the choices of one menu that no other dominates by a higher rate and less noise, by rising rates.
+
+    >>> undominated(np.array([0.1, 0.3, 0.2, 0.2, 0.0]), np.array([2.0, 4.0, 3.0, 5.0, 1.0]))
+    (array([0.1, 0.2, 0.3]), array([2., 3., 4.]))
+    """
+    order = np.lexsort([noise_multipliers, -sample_rates])
+    rates, multipliers = sample_rates[order], noise_multipliers[order]
+    least = np.minimum.accumulate(multipliers)
+    kept = (np.append(True, multipliers[1:] < least[:-1]) & (rates > 0))[::-1]
+    return rates[::-1][kept], multipliers[::-1][kept]
+
+
+def without_dominated(segment: Segment) -> Segment:
+    """Return the segment with menus of undominated choices only; a rate of 0, which costs nothing, pads each row."""
+    if not segment.is_menu:
+        return segment
+    rates, multipliers = np.zeros_like(segment.sample_rate), np.ones_like(segment.noise_multiplier)
+    for row, menu in enumerate(zip(segment.sample_rate, segment.noise_multiplier, strict=True)):
+        kept_rates, kept_multipliers = undominated(*menu)
+        rates[row, : kept_rates.size], multipliers[row, : kept_rates.size] = kept_rates, kept_multipliers
+    width = max(int((rates > 0).sum(axis=1).max(initial=0)), 1)
+    return unchecked_segment(rates[:, :width], multipliers[:, :width], segment.steps)
+
+
+def checked_numbers(
     name: str,
     values: ArrayLike,
     rule: str,
@@ -118,7 +141,7 @@ def _numbers(
     most: float = np.inf,
     whole: bool = False,
 ) -> np.ndarray:
-    """Return values of any shape as float64 after a look at every one of them."""
+    """Return values of any shape as read-only float64; raise for the first one outside of the limits."""
     try:
         array = np.array(values, dtype=np.float64)
     except (TypeError, ValueError):
@@ -126,7 +149,6 @@ def _numbers(
     good = np.isfinite(array) & (array > above) & (array >= least) & (array < below) & (array <= most)
     if whole:
         good &= array == np.floor(array)
-    flat = array.reshape(-1)
-    _validate.each(name, flat, good.reshape(-1), rule)
+    _validate.each(name, array.reshape(-1), good.reshape(-1), rule)
     array.setflags(write=False)
     return array

@@ -1,17 +1,17 @@
-"""Rows that are equal are worked out once."""
+"""Distinct rows of several columns, so that equal cases are computed once."""
 
 from collections.abc import Sequence
 
 import numpy as np
 
 
-def distinct(columns: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-    """Return the position of the first of every kind of row, and the kind of every row.
+def unique_rows(columns: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    """Return the position of the first row of each kind, and the kind of every row; rows of a kind are equal.
 
-    Kinds come in the order of the last column first. Columns that do not vary cost nothing, which keeps a
-    million rows with one budget each at one sort of one column.
+    Kinds are sorted by the last column first.
     """
     size = columns[0].size
+    # Constant columns are dropped: a million rows that differ in the budget alone then cost one sort of one column.
     varying = [column for column in columns if size and (column != column[0]).any()]
     if not varying:
         return np.zeros(min(size, 1), dtype=np.int64), np.zeros(size, dtype=np.int64)

@@ -1,21 +1,20 @@
-"""Units of privacy: what a promise is about."""
+"""Units of privacy: the neighbouring relation that an epsilon refers to."""
 
 ADD_REMOVE = "add/remove"
-"""One record that is added or removed."""
+"""Neighbouring data sets differ by one record that is added or removed."""
 
 REPLACE_ONE = "replace-one"
-"""One record that is replaced by another, which is one removed and one added: the same noise has about twice the
-epsilon."""
+"""Neighbouring data sets differ by one replaced record (one removed and one added)."""
 
 UNITS = {
     ADD_REMOVE: "about one record that is added or removed",
     REPLACE_ONE: "about one record that is replaced by another, where the same noise has about twice the epsilon",
 }
-"""What they mean, for people."""
+"""A description of each unit, for messages and reports."""
 
 
 def other_unit(here: str, there: str) -> str:
-    """Say why what is counted in two units is not added up."""
+    """Return the part of an error message that explains why costs in two units cannot be added."""
     return (
         f"{here} ({UNITS[here]}) against {there} ({UNITS[there]}): epsilons of different units are different promises, "
         "and must not be added"
@@ -23,7 +22,7 @@ def other_unit(here: str, there: str) -> str:
 
 
 def name_in(unit: str, name: str) -> str:
-    """Return the name of the accountant that works like another one, in a unit.
+    """Return the name of the accountant of the same family (PLD or RDP) in a unit.
 
     >>> name_in(REPLACE_ONE, "rdp"), name_in(ADD_REMOVE, "pld-replace-one")
     ('rdp-replace-one', 'pld')

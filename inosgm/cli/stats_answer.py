@@ -123,9 +123,10 @@ def _estimate(
 
 def _advice(asked: Asked, owners: "Owners", ledger: "Ledger | None") -> str:
     """Say which share a ledger that has refused a question would still pay for, to a hundredth of what was asked."""
+    from inosgm.ledger.affordable import require_affordable
     from inosgm.ledger.refusals import BudgetExceeded
     from inosgm.statistics import PROCEDURES
-    from inosgm.statistics.queries import plans_for, rehearse
+    from inosgm.statistics.queries import costs_of, plans_for
 
     def share(part: int) -> float:
         return float(f"{asked.share * part / 100:.3g}")
@@ -134,7 +135,7 @@ def _advice(asked: Asked, owners: "Owners", ledger: "Ledger | None") -> str:
         how: dict[str, Any] = {"share": share(part), "planner": _planner(asked.method)}
         plans = plans_for(PROCEDURES[asked.question], asked.parameters, owners, **how)
         try:
-            rehearse(ledger, plans, [None] * len(plans))
+            require_affordable(ledger, [costs_of(plans, [None] * len(plans))])
         except BudgetExceeded:
             return False
         return True

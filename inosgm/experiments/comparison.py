@@ -12,11 +12,12 @@ from inosgm._internal.text import MOST, columns
 from inosgm.accounting import ACCOUNTANTS
 from inosgm.accounting.units import ADD_REMOVE, UNITS
 from inosgm.experiments.config import TrainingConfig
-from inosgm.experiments.expense import BROKEN, Expense, counted, expenses
+from inosgm.experiments.expense import BROKEN, Expense, expenses
 from inosgm.experiments.grid import Point, grid_of, points_of
 from inosgm.experiments.standings import Metric, Standing, standing
 from inosgm.experiments.summary import Summary, dearest, runs_of
 from inosgm.jobs import JobSpec, Store
+from inosgm.ledger.affordable import count_equal
 from inosgm.ledger.cost import Cost
 from inosgm.owners import Label, Owners
 from inosgm.training.curve import LearningCurve
@@ -158,7 +159,7 @@ class Comparison:
             return ()
         rows = done[0].owners
         columns = {name: [row[name] for row in rows] for name in ("owner", "epsilon", "delta", "records")}
-        return expenses(Owners.from_table(columns), counted(self.costs), ACCOUNTANTS[str(done[0].accountant)])
+        return expenses(Owners.from_table(columns), count_equal(self.costs), ACCOUNTANTS[str(done[0].accountant)])
 
     @property
     def owners(self) -> list[Label]:

@@ -1,8 +1,7 @@
 """What many runs cost every owner, all together, before any of them begins."""
 
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,9 +10,8 @@ from inosgm._internal.text import MOST, columns
 from inosgm.accounting import ACCOUNTANTS, Accountant, Segment
 from inosgm.accounting.batched_epsilon import epsilon_of_rows
 from inosgm.accounting.units import ADD_REMOVE, UNITS, name_in, other_unit
+from inosgm.ledger.affordable import Costs
 from inosgm.ledger.cost import Cost
-from inosgm.ledger.ledger import Ledger
-from inosgm.ledger.refusals import BudgetExceeded
 from inosgm.owners import Label, Owners
 
 BROKEN = 1.002
@@ -79,10 +77,6 @@ class Expense:
         return "\n".join(lines)
 
 
-Costs = tuple[Cost, ...]
-"""What one run costs: one cost for every stage, and for what it releases beside."""
-
-
 def expenses(owners: Owners, counts: Mapping[Costs, int], accountant: Accountant) -> tuple[Expense, ...]:
     """Say what runs cost every owner, each and together; those of another unit are not added to the others.
 
@@ -130,60 +124,6 @@ def _expense(owners: Owners, counts: Mapping[Costs, int], accountant: Accountant
         runs=sum(counts.values()),
         unit=unit,
     )
-
-
-def counted(costs: Iterable[Costs]) -> dict[Costs, int]:
-    """Count runs of equal costs; which job they belong to does not matter."""
-    first: dict[object, Costs] = {}
-    counts: dict[Costs, int] = {}
-    for run in costs:
-        same = first.setdefault(tuple(map(_key, run)), run)
-        counts[same] = counts.get(same, 0) + 1
-    return counts
-
-
-def _key(cost: Cost) -> object:
-    arrays = (cost.sample_rates, cost.noise_multipliers)
-    return cost.labels, cost.unit, cost.steps, *((array.shape, array.tobytes()) for array in arrays)
-
-
-def require_affordable(ledger: Ledger, costs: Sequence[Costs]) -> None:
-    """Raise unless a ledger can pay for all jobs that it was not charged for before; nothing is charged.
-
-    Args:
-        ledger: Who pays.
-        costs: Those of each job.
-
-    Raises:
-        BudgetExceeded: with a note that says how many of the jobs it can pay for.
-        ValueError: for costs in another unit than that of the ledger.
-    """
-    charged = Counter(job for job, _ in {(charge.fingerprint, charge.job) for charge in ledger.history()})
-    rest = [run[charged[run[0].job] :] for run in costs]  # they are charged in their order
-    left = [run for run in rest if run]
-
-    def refusal(jobs: int) -> BudgetExceeded | None:
-        trial = ledger.rehearsal()
-        try:
-            for kind, (run, count) in enumerate(counted(left[:jobs]).items()):
-                every = (cost.at(0, cost.steps * count) for cost in run)
-                trial.charge(*(replace(cost, job=f"{kind}/{place}") for place, cost in enumerate(every)))
-        except BudgetExceeded as error:
-            return error
-        return None
-
-    error = refusal(len(left))
-    if error is None:
-        return
-    fits, too_many = 0, len(left)
-    while too_many - fits > 1:
-        middle = (fits + too_many) // 2
-        fits, too_many = (middle, too_many) if refusal(middle) is None else (fits, middle)
-    error.add_note(
-        f"the ledger can pay for {fits} of the {len(left)} runs that it was not charged for yet: ask for fewer runs, "
-        "let each ask for less (a smaller epsilon in the configuration), or grant more in the ledger"
-    )
-    raise error
 
 
 def _segment(owners: Owners, cost: Cost, count: int) -> Segment:

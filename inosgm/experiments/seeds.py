@@ -15,7 +15,7 @@ from inosgm.accounting import ACCOUNTANTS
 from inosgm.accounting.units import name_in
 from inosgm.experiments.config import TrainingConfig, differences
 from inosgm.experiments.directory import located
-from inosgm.experiments.expense import Expense, counted, expenses, require_affordable
+from inosgm.experiments.expense import Expense, expenses
 from inosgm.experiments.parts import device_of
 from inosgm.experiments.source import read
 from inosgm.experiments.summary import Summary
@@ -23,6 +23,7 @@ from inosgm.experiments.task import TrainingTask, config_of, spec_of
 from inosgm.jobs import Executor, Interrupted, JobSpec, Outcome, SerialExecutor, Store
 from inosgm.jobs.purpose import STUDY, claim_purpose, require_purpose
 from inosgm.jobs.scheduler import WRITERS
+from inosgm.ledger.affordable import count_equal, require_affordable
 from inosgm.ledger.ledger import Ledger
 
 
@@ -134,7 +135,7 @@ class Study:
 
     def expenses(self) -> tuple[Expense, ...]:
         """Return what one run and all runs together cost every owner, once for every unit that runs are in."""
-        return expenses(self._owners, counted(self._costs), ACCOUNTANTS[self._config.plan.accountant])
+        return expenses(self._owners, count_equal(self._costs), ACCOUNTANTS[self._config.plan.accountant])
 
     def report(self) -> str:
         """Say what the runs cost, for people."""

@@ -8,10 +8,10 @@ from typing import NamedTuple
 import numpy as np
 
 from inosgm.accounting import Accountant, Segment
-from inosgm.accounting.batched_epsilon import MANY
-from inosgm.accounting.curves import MARGIN, interpolate, solve
+from inosgm.accounting.batched_epsilon import MAX_SINGLE_ROWS
+from inosgm.accounting.curves import TARGET_MARGIN, interpolate, solve
 from inosgm.accounting.inverses import LEAST_MULTIPLIER, LEAST_RATE, MOST_MULTIPLIER, multipliers, rates
-from inosgm.accounting.unique_rows import distinct
+from inosgm.accounting.unique_rows import unique_rows
 
 BELOW_BUDGET = 1 - 1e-7
 """The part of a budget that calibration aims at. The epsilon of the numbers that are found may differ from the epsilon
@@ -65,12 +65,12 @@ class Wish:
     def grouped(self) -> tuple["Wish", np.ndarray]:
         """Return the wish with one owner for each distinct budget and past, and where everyone has gone."""
         past = [column for segment in self.past for column in segment.columns()]
-        first, kinds = distinct([self.epsilon, self.delta, *past])
+        first, kinds = unique_rows([self.epsilon, self.delta, *past])
         sizes = np.bincount(kinds, weights=self.sizes, minlength=first.size)
         # Very many owners with a past or several deltas are solved one by one, but their epsilons are read off a table
         # when they are charged: leave room for that.
         apart = bool(self.past) or np.unique(self.delta[first]).size > 1
-        room = MARGIN if apart and first.size > MANY else 0.0
+        room = TARGET_MARGIN if apart and first.size > MAX_SINGLE_ROWS else 0.0
         return replace(self.some(first), sizes=sizes, epsilon=self.epsilon[first] * (1 - room)), kinds
 
     def common_rate(self) -> float:
@@ -214,7 +214,7 @@ def _rates(wish: Wish, at: np.ndarray, guess: np.ndarray | None = None) -> np.nd
     if not wish.accountant.confirms:
         return found
     exact, _ = wish.accountant.epsilon([Segment(np.nan_to_num(found), at, steps)], wish.delta)
-    off = np.flatnonzero(~((exact <= target) & (exact >= target * (1 - 3 * MARGIN / 2)) | (found >= 1)))
+    off = np.flatnonzero(~((exact <= target) & (exact >= target * (1 - 3 * TARGET_MARGIN / 2)) | (found >= 1)))
     near = np.where(np.isnan(found[off]), LEAST_RATE, found[off])
     found[off] = rates(target[off], wish.delta[off], at[off], steps[off], (), wish.accountant, near)
     return found
@@ -225,14 +225,14 @@ def _rates_between(wish: Wish, at: np.ndarray, guess: np.ndarray | None) -> np.n
     the rest.
 
     As in accounting.curves: an interval of budgets is trusted once the budget in its middle is met within
-    _MET, and all aim MARGIN below what they grant.
+    _MET, and all aim TARGET_MARGIN below what they grant.
     """
     order = np.argsort(wish.epsilon)
     x, y = np.log(wish.epsilon[order]), np.log(at[order])
     count = np.full(1, float(wish.steps))
 
     def solved(points: np.ndarray) -> np.ndarray:
-        aim = np.exp(points - MARGIN)
+        aim = np.exp(points - TARGET_MARGIN)
         many = np.full(points.size, wish.delta[0])
         steps = np.full(points.size, float(wish.steps))
         near = None if guess is None else np.exp(np.interp(points, x, np.log(guess[order])))
@@ -251,7 +251,7 @@ def _rates_between(wish: Wish, at: np.ndarray, guess: np.ndarray | None) -> np.n
         segment = Segment(np.exp(foreseen), np.exp(np.interp(middle, x, y)), count)
         exact, _ = wish.accountant.epsilon([segment.rows_of(middle.size)], np.full(middle.size, wish.delta[0]))
         # At a rate of 1 an owner may be unable to spend its budget; the caller says so.
-        good = (np.abs(np.log(exact) - (middle - MARGIN)) <= _MET) | (foreseen >= 0)
+        good = (np.abs(np.log(exact) - (middle - TARGET_MARGIN)) <= _MET) | (foreseen >= 0)
         good |= knots[np.array(left) + 1] - knots[left] < _MET
         trusted.update(float(knots[i]) for i, fine in zip(left, good, strict=True) if fine)
         if not good.all():
@@ -271,7 +271,9 @@ def _rates_between(wish: Wish, at: np.ndarray, guess: np.ndarray | None) -> np.n
         rest = wish.some(sharp)
         count = np.full(sharp.size, float(wish.steps))
         near = None if guess is None else guess[sharp]
-        found[sharp] = rates(rest.epsilon * (1 - MARGIN), rest.delta, at[sharp], count, (), wish.accountant, near)
+        found[sharp] = rates(
+            rest.epsilon * (1 - TARGET_MARGIN), rest.delta, at[sharp], count, (), wish.accountant, near
+        )
     return np.asarray(np.minimum(found, 1.0))
 
 

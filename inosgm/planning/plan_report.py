@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from inosgm._internal import text
-from inosgm.accounting.unique_rows import distinct
+from inosgm.accounting.unique_rows import unique_rows
 
 if TYPE_CHECKING:
     from inosgm.planning.plan import Plan
@@ -30,7 +30,7 @@ def plan_report(plan: "Plan", most: int = 40) -> str:
         columns += [plan.epsilon, plan.spent(), plan.delta]
         names += ["epsilon granted", "used", "delta"]
         forms += [".4g", ".4g", ".3g"]
-    first, kinds = distinct(columns)
+    first, kinds = unique_rows(columns)
     if owners <= most:
         first, kinds = np.arange(owners), np.arange(owners)
     else:

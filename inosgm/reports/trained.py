@@ -239,7 +239,8 @@ class Study:
     def together(self) -> tuple["Expense", ...]:
         """What all runs cost every owner, composed, by unit; nothing if a place does not say what its runs cost."""
         from inosgm.accounting import ACCOUNTANTS
-        from inosgm.experiments.expense import counted, expenses
+        from inosgm.experiments.expense import expenses
+        from inosgm.ledger.affordable import count_equal
         from inosgm.owners import Owners
 
         places = {one.place.path: one.place for one in self.methods.values()}
@@ -248,7 +249,7 @@ class Study:
         if not all(place.costs for place in places.values()) or len(costs) < 2:
             return ()
         columns = {"owner": list(plan.labels), "epsilon": plan.epsilon, "delta": plan.delta, "records": plan.sizes}
-        return expenses(Owners.from_table(columns), counted(costs), ACCOUNTANTS[str(plan.accountant)])
+        return expenses(Owners.from_table(columns), count_equal(costs), ACCOUNTANTS[str(plan.accountant)])
 
     def final(self, method: Trained) -> np.ndarray:
         """Return what the runs of a method were worth at their end, a row for each and a column for each group."""

@@ -14,6 +14,7 @@ import numpy as np
 
 from inosgm.jobs import Executor, JobSpec, Result, SerialExecutor, Store
 from inosgm.jobs.purpose import STATISTIC, claim_purpose, require_purpose
+from inosgm.ledger.affordable import require_affordable
 from inosgm.ledger.cost import Cost
 from inosgm.ledger.ledger import Ledger
 from inosgm.mechanism.streaming import OrderedSum
@@ -26,9 +27,9 @@ from inosgm.statistics.queries import (
     Procedure,
     Stage,
     answer,
+    costs_of,
     keys_for,
     plans_for,
-    require_affordable,
     single,
 )
 from inosgm.statistics.statistic import Statistic
@@ -110,7 +111,7 @@ def run_statistic(
         known = store.claimed(STATISTIC)
     except FileNotFoundError:
         plans = plans_for(procedure, parameters, owners, plan=plan, share=share, planner=planner)
-        require_affordable(ledger, plans, keys_for(key, procedure, parameters, plans))
+        require_affordable(ledger, [costs_of(plans, keys_for(key, procedure, parameters, plans))])
         first.statistic(plans[0], **first.parameters)  # raises for parameters that cannot be
         for each in plans:
             places_of(owners, each)

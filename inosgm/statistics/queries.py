@@ -1,7 +1,6 @@
 """Asking: a question becomes one or more statistics, with plans for what it may cost, all made before anything is."""
 
 import json
-from collections import Counter
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from inspect import signature
@@ -11,8 +10,8 @@ from typing import Any
 from inosgm._internal import validate as _validate
 from inosgm._internal.keys import Purpose
 from inosgm.accounting import Accountant, chosen
+from inosgm.ledger.affordable import require_affordable
 from inosgm.ledger.cost import Cost, LedgerHook
-from inosgm.ledger.ledger import Ledger
 from inosgm.mechanism.noise import name_of_noise
 from inosgm.owners import Owners
 from inosgm.planning.plan import Plan
@@ -151,41 +150,10 @@ def plans_for(
     return tuple(plans)
 
 
-def require_affordable(ledger: LedgerHook | None, plans: Sequence[Plan], keys: Sequence[int | None]) -> None:
-    """Raise if a ledger cannot pay for all rounds of all stages of a question: none must be charged in vain.
-
-    What was charged for rounds with the noise of these keys is paid for: a question may be asked again.
-
-    Raises:
-        BudgetExceeded: naming an owner.
-    """
-    if sum(plan.steps for plan in plans) > 1:  # the only round of others is refused as it is charged
-        rehearse(ledger, plans, keys)
-
-
-def rehearse(ledger: LedgerHook | None, plans: Sequence[Plan], keys: Sequence[int | None]) -> None:
-    """Charge what is not paid for yet to a ledger in memory that has the same costs so far.
-
-    Raises:
-        BudgetExceeded: naming an owner.
-    """
-    if not isinstance(ledger, Ledger):
-        return
-    paid: Counter[str] = Counter()
-    for charge in ledger.history():
-        paid[charge.job] += charge.steps
-    trial = ledger.rehearsal()
-    for plan, key in zip(plans, keys, strict=True):
-        left = plan.steps - (0 if key is None else paid[name_of_noise(key)])
-        if left > 0:
-            trial.charge(
-                Cost(
-                    labels=plan.labels,
-                    sample_rates=plan.sample_rates,
-                    noise_multipliers=plan.noise_multipliers,
-                    steps=left,
-                )
-            )
+def costs_of(plans: Sequence[Plan], keys: Sequence[int | None]) -> tuple[Cost, ...]:
+    """Return what the stages of a question cost, under the names that their noise has in a ledger."""
+    names = ("new" if key is None else name_of_noise(key) for key in keys)
+    return tuple(plan.cost(job=name) for plan, name in zip(plans, names, strict=True))
 
 
 def keys_for(
@@ -260,7 +228,8 @@ def ask(
         raise TypeError("column must name the column of the table that is asked about, or several")
     plans = plans_for(procedure, parameters, owners, plan=plan, share=share, planner=planner)
     keys = keys_for(key, procedure, parameters, plans)
-    require_affordable(ledger, plans, keys)
+    if sum(each.steps for each in plans) > 1:  # a single round is refused as it is charged, in half the time
+        require_affordable(ledger, [costs_of(plans, keys)])
     from inosgm.statistics.tables import Table  # which takes arrow to import
 
     if column is not None or owner is not None or isinstance(data, str | PathLike | Table):

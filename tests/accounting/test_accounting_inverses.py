@@ -19,7 +19,7 @@ from inosgm.accounting import (
     steps,
 )
 from inosgm.accounting.batched_epsilon import epsilon_of_rows
-from inosgm.accounting.curves import CHECK, Curve, solve
+from inosgm.accounting.curves import MIDPOINT_TOLERANCE, Curve, solve
 from inosgm.accounting.pld import pld_epsilon
 
 ACCOUNTANTS = [PLD(), RDP()]
@@ -110,7 +110,7 @@ def test_a_curve_that_jumps_is_read_on_the_safe_side():
     curve = Curve(jump, -5.0, 5.0)
     curve.add(np.linspace(-1, 1, 5))
     goal = np.random.default_rng(0).uniform(-1, 1, 2000)
-    assert (np.log(jump(curve.inverse(goal))[0]) <= goal + CHECK).all()
+    assert (np.log(jump(curve.inverse(goal))[0]) <= goal + MIDPOINT_TOLERANCE).all()
     at = np.random.default_rng(1).uniform(-0.9, 0.9, 2000)
     assert (curve.upper(at) >= np.log(jump(at)[0])).all()
 

@@ -23,11 +23,11 @@ from inosgm.accounting import (
     epsilon,
 )
 from inosgm.accounting.batched_epsilon import epsilon_of_rows
-from inosgm.accounting.choices import undominated
 from inosgm.accounting.discrete import _leaders, _log_excess, discretise, ends
 from inosgm.accounting.inverses import multipliers
 from inosgm.accounting.pld import pld_epsilon
 from inosgm.accounting.rdp import POISSON
+from inosgm.accounting.segments import undominated
 
 GRID = 1e-3  # of dp_accounting
 

@@ -8,16 +8,15 @@ import sys
 
 import pytest
 import typer.main
-from test_cli_training import TEXT
+from training_config import TEXT
 from typer.testing import CliRunner
 
 from inosgm._internal.imports import imported
 from inosgm.cli import checks as doctor
 from inosgm.cli import options as _cli_options
-from inosgm.cli import program as cli
 from inosgm.cli.checks import State, examine
 from inosgm.cli.options import Voice
-from inosgm.cli.program import CONTENTS, app, main
+from inosgm.cli.program import CONTENTS, DEBUG, app, main
 from inosgm.experiments.standings import Metric
 
 OWNERS = "owner,epsilon,delta,records\nclinic,2,1e-5,900\npatient,0.5,1e-5,100\n"
@@ -26,7 +25,7 @@ OWNERS = "owner,epsilon,delta,records\nclinic,2,1e-5,900\npatient,0.5,1e-5,100\n
 @pytest.fixture
 def here(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv(cli.DEBUG, "")
+    monkeypatch.setenv(DEBUG, "")
     (tmp_path / "run.yaml").write_text(TEXT)
     (tmp_path / "owners.csv").write_text(OWNERS)
     return tmp_path
@@ -78,8 +77,7 @@ def test_help_imports_nothing_heavy_and_a_serial_sweep_no_ray(here):
         "told = run(app, ['sweep', 'run.yaml', '--grid', 'optimizer.lr=1,2', '--json']);"
         "assert told.exit_code == 0, told.exception; assert 'ray' not in sys.modules; print(told.stdout)"
     )
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"}
-    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment)
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert told.returncode == 0, told.stderr
     points = json.loads(told.stdout)["points"]
     assert sorted(point["values"]["optimizer.lr"] for point in points) == [1.0, 2.0]

@@ -1,7 +1,6 @@
 """Many seeds as jobs: equal to single runs, bit for bit, however they are stopped, and charged once."""
 
 import json
-import os
 import pickle
 import subprocess
 import sys
@@ -122,9 +121,8 @@ def test_killed_at_any_moment_the_same_command_finishes_what_is_missing(undistur
         ("inosgm.training.runlog:RunLog.write", 2),
     ]
     arguments = [str(part) for place in places for part in place]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(TESTS), *sys.path]), "OMP_NUM_THREADS": "1"}
     command = [sys.executable, TESTS / "seeds_worker.py", tmp_path, *arguments]
-    subprocess.run(command, env=environment, check=True)
+    subprocess.run(command, check=True)
     found = runs.train_seeds(config(), SEEDS, store=tmp_path, progress=False, attempts=9)
     assert len(found.outcome.done) == len(found.store.charges()) == SEEDS
     for one, other in zip(results(tmp_path), results(undisturbed), strict=True):

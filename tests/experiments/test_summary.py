@@ -12,9 +12,9 @@ from scipy import stats
 from inosgm import Cost, Ledger, Owners
 from inosgm.accounting import ACCOUNTANTS
 from inosgm.experiments import Summary, expenses
-from inosgm.experiments.expense import require_affordable
 from inosgm.experiments.summary import METRICS
 from inosgm.jobs import JobSpec, Result, Store
+from inosgm.ledger.affordable import require_affordable
 from inosgm.ledger.refusals import BudgetExceeded
 from inosgm.planning.plan import Plan
 from inosgm.training.curve import LearningCurve

@@ -2,7 +2,6 @@
 
 import importlib.util
 import json
-import os
 import pickle
 import signal
 import subprocess
@@ -17,10 +16,11 @@ from hypothesis import strategies as st
 from job_tasks import Walk, specs
 
 from inosgm.accounting import ACCOUNTANTS
-from inosgm.experiments.expense import expenses, require_affordable
+from inosgm.experiments.expense import expenses
 from inosgm.jobs import Result, SerialExecutor, Store
 from inosgm.jobs._seals import seal
 from inosgm.jobs.work import Paid
+from inosgm.ledger.affordable import require_affordable
 from inosgm.ledger.cost import Cost
 from inosgm.ledger.ledger import BudgetExceeded, JobMismatch, Ledger
 from inosgm.mechanism.noise import name_of_noise
@@ -306,10 +306,9 @@ def test_a_charge_is_of_all_or_none(charges, granted):
 def test_killed_between_the_rows_of_a_charge_and_tried_again(tmp_path):
     path = tmp_path / "ledger"
     Ledger(path, owners=ROOMY, accountant=Unsampled())
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     for rows in (1, 2):
         command = [sys.executable, str(WORKER), "die_between_rows", str(path)]
-        found = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+        found = subprocess.run(command, capture_output=True, text=True, check=False)
         assert found.returncode == -signal.SIGKILL
         assert found.stdout == ""  # nobody was told that anything may be released
         assert len(Ledger(path, accountant=Unsampled()).history()) == rows
@@ -322,7 +321,7 @@ def test_killed_between_the_rows_of_a_charge_and_tried_again(tmp_path):
 
 def test_what_is_published_is_no_cost():
     for thing in (0.5, {"a": 0.5}, "cost", None):
-        with pytest.raises(TypeError, match=r"What inosgm\.published works out is no cost and is never accepted"):
+        with pytest.raises(TypeError, match=r"inosgm\.methods\.pdp_published are not costs and are never accepted"):
             Ledger(owners=ROOMY).charge(thing)
 
 

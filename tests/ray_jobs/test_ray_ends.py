@@ -27,7 +27,6 @@ tail: {kind: linear, fraction: 0.4}
 optimizer: {name: SGD, lr: 1.0}
 training: {evaluate_every: 2}
 """
-TESTS = str(Path(__file__).parents[1] / "support")
 HOLD = """
 import os, patience, signal, sys
 def hold(*_):
@@ -112,7 +111,7 @@ def here(tmp_path, monkeypatch):
     (tmp_path / "t.csv").write_text("wage,clinic\n" + rows)
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     monkeypatch.setenv("HELD", str(tmp_path / "held"))
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), TESTS, os.environ.get("PYTHONPATH", "")]))
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), os.environ["PYTHONPATH"]]))
     monkeypatch.chdir(tmp_path)
     return tmp_path
 

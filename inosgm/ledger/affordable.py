@@ -1,0 +1,79 @@
+"""Whether a ledger can pay for work that has not begun."""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from inosgm.ledger.cost import Cost, LedgerHook
+from inosgm.ledger.ledger import Ledger
+from inosgm.ledger.refusals import BudgetExceeded
+
+Costs = tuple[Cost, ...]
+"""What one job costs: one cost for every stage, and for what it releases beside."""
+
+
+def require_affordable(ledger: LedgerHook | None, jobs: Sequence[Costs]) -> None:
+    """Raise unless a ledger can pay for all jobs; nothing is charged.
+
+    Steps that the ledger was charged for before are not counted again. It knows them by the name of the cost's job, or,
+    where a store has charged them, by their order under the name of the job as fingerprint.
+
+    Args:
+        ledger: The ledger that will be charged. One that is no `Ledger` cannot be tried out, and refuses later.
+        jobs: The costs of each job.
+
+    Raises:
+        BudgetExceeded: naming an owner; of several jobs, with a note that says how many of them it can pay for.
+        ValueError: for costs in another unit than that of the ledger.
+    """
+    if not isinstance(ledger, Ledger):
+        return
+    history = ledger.history()
+    stages = Counter(fingerprint for fingerprint, _ in {(charge.fingerprint, charge.job) for charge in history})
+    steps = Counter[str]()
+    for charge in history:
+        steps[charge.job] += charge.steps
+    rest = [
+        tuple(cost.at(0, left) for cost in costs[stages[costs[0].job] :] if (left := cost.steps - steps[cost.job]) > 0)
+        for costs in jobs
+    ]
+    unpaid = [costs for costs in rest if costs]
+
+    def refusal(count: int) -> BudgetExceeded | None:
+        trial = ledger.rehearsal()
+        try:
+            for kind, (costs, many) in enumerate(count_equal(unpaid[:count]).items()):
+                every = (cost.at(0, cost.steps * many) for cost in costs)
+                trial.charge(*(replace(cost, job=f"{kind}/{place}") for place, cost in enumerate(every)))
+        except BudgetExceeded as error:
+            return error
+        return None
+
+    error = refusal(len(unpaid))
+    if error is None:
+        return
+    if len(jobs) > 1:
+        fits, too_many = 0, len(unpaid)
+        while too_many - fits > 1:
+            middle = (fits + too_many) // 2
+            fits, too_many = (middle, too_many) if refusal(middle) is None else (fits, middle)
+        error.add_note(
+            f"the ledger can pay for {fits} of the {len(unpaid)} runs that it was not charged for yet: ask for fewer "
+            "runs, let each ask for less (a smaller epsilon in the configuration), or grant more in the ledger"
+        )
+    raise error
+
+
+def count_equal(jobs: Iterable[Costs]) -> dict[Costs, int]:
+    """Count the jobs that cost the same, whatever they are called."""
+    first: dict[object, Costs] = {}
+    counts: dict[Costs, int] = {}
+    for costs in jobs:
+        same = first.setdefault(tuple(map(_content, costs)), costs)
+        counts[same] = counts.get(same, 0) + 1
+    return counts
+
+
+def _content(cost: Cost) -> object:
+    arrays = (cost.sample_rates, cost.noise_multipliers)
+    return cost.labels, cost.unit, cost.steps, *((array.shape, array.tobytes()) for array in arrays)
