@@ -1,14 +1,9 @@
 """From the `plan` section of a configuration to the plans that a run follows, and the object that steers them."""
 
-from collections.abc import Sequence
-
-from inosgm.accounting import ACCOUNTANTS, Segment
 from inosgm.experiments.config import TrainingConfig
-from inosgm.experiments.config.learning import PlanConfig
 from inosgm.experiments.methods import kind_of
 from inosgm.experiments.parts import about
 from inosgm.ledger.ledger import Ledger
-from inosgm.methods.method import Method
 from inosgm.methods.registry import METHODS
 from inosgm.owners import Owners
 from inosgm.planning.plan import Plan
@@ -20,28 +15,8 @@ from inosgm.planning.steering import Steering
 def planned(config: TrainingConfig, owners: Owners, ledger: Ledger | None) -> Course:
     """Plan with what the ledger, if there is one, says is left."""
     with about("plan"):
-        return plans_of(METHODS[kind_of(config)], config.plan, owners, () if ledger is None else ledger.past(owners))
-
-
-def plans_of(method: Method, options: PlanConfig, owners: Owners, past: Sequence[Segment] = ()) -> Course:
-    """Return the plans of a method.
-
-    Raises:
-        ValueError: for options of several methods, and for what the planner refuses.
-    """
-    given = [name for name in ("leave_out", "lower", "undersample") if getattr(options, name) is not None]
-    if len(given) > 1:
-        raise ValueError(f"{' and '.join(given)} are methods of their own: set one of them")
-    made = method.planner(
-        owners,
-        options.with_defaults(),
-        steps=options.steps,
-        expected_batch=options.expected_batch,
-        clip_norm=options.clip_norm,
-        accountant=ACCOUNTANTS[options.accountant],
-        past=past,
-    )
-    return Course(made if isinstance(made, tuple) else (made,))
+        past = () if ledger is None else ledger.past(owners)
+        return METHODS[kind_of(config)].plans(config.plan.with_defaults(), owners, past)
 
 
 def steering_of(config: TrainingConfig, plan: Plan) -> Steering | None:

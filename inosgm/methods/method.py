@@ -1,11 +1,14 @@
 """The description of a method: all that commands, configurations, comparisons, reports and docs know about it."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from inosgm.accounting import ACCOUNTANTS, Segment
 from inosgm.accounting.units import ADD_REMOVE
+from inosgm.owners import Owners
 from inosgm.planning.plan import Plan
+from inosgm.planning.sequence import Course
 from inosgm.planning.steering import Steering
 
 TELLING_APART = ("sample", "scale", "blend")
@@ -60,6 +63,19 @@ class Method:
     unit: str = ADD_REMOVE
     keeps_budgets: bool = True
     warning: str = ""
+
+    def plans(self, options: Any, owners: Owners, past: Sequence[Segment] = ()) -> Course:
+        """Return the plans of the method, which are followed one after another.
+
+        Raises:
+            ValueError: for options of several methods, and for what the planner refuses.
+        """
+        given = [name for name in ("leave_out", "lower", "undersample") if getattr(options, name) is not None]
+        if len(given) > 1:
+            raise ValueError(f"{' and '.join(given)} are methods of their own: set one of them")
+        request = {name: getattr(options, name) for name in ("steps", "expected_batch", "clip_norm")}
+        made = self.planner(owners, options, accountant=ACCOUNTANTS[options.accountant], past=past, **request)
+        return Course(made if isinstance(made, tuple) else (made,))
 
     @property
     def plan_methods(self) -> tuple[str, ...]:

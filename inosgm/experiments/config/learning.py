@@ -1,9 +1,11 @@
 """What is trained, with what, and how often it is looked at."""
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, field_validator
+from pydantic import Field, ValidationError, field_validator
 
+from inosgm.experiments.config.problems import problems
 from inosgm.experiments.config.section import Count, Options, Positive, Section, Share
 from inosgm.methods.registry import plan_methods
 
@@ -112,6 +114,14 @@ class PlanConfig(Section):
     def by_votes(self) -> bool:
         """Whether teachers vote, and a student learns from that."""
         return self.method in plan_methods(needing="teachers")
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any]) -> Self:
+        """Return the section with these values; raise one line that names every problem."""
+        try:
+            return cls.model_validate(values)
+        except ValidationError as refusal:
+            raise ValueError("; ".join(problems(refusal, cls, ()))) from None
 
     def with_defaults(self) -> Self:
         """Return the section with `steering` and `rounds` filled in, as methods read it."""
