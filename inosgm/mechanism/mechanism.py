@@ -425,10 +425,10 @@ def _owner_indices(plan: Plan, owners: Owners | Sequence[str | int] | np.ndarray
         raise ValueError(
             f"owners must be labels of the plan ({_validate.some(plan.labels)}), got {_validate.some(unknown)}"
         )
-    places = np.array([position[label] for label in distinct], dtype=np.int64)
+    indices = np.array([position[label] for label in distinct], dtype=np.int64)[inverse]
     if not sizes_vary:
-        require_sizes(plan, np.bincount(places[inverse], minlength=plan.sizes.size))
-    return np.asarray(places[inverse])
+        require_sizes(plan, np.bincount(indices, minlength=plan.sizes.size))
+    return np.asarray(indices)
 
 
 def require_sizes(plan: Plan, counts: np.ndarray) -> None:

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from inosgm._internal.validate import Array
@@ -107,7 +106,7 @@ class LogicalBatch:
 
     def weighted_sum(self, weights: Array) -> list[Tensor]:
         """Return the weighted sum of the gradients, one tensor per trainable parameter."""
-        shares = F.threshold(torch.as_tensor(weights, device=self._device), self._least, 0.0)
+        shares = torch.threshold(torch.as_tensor(weights, device=self._device), self._least, 0.0)
         if self._whole is not None and not self._whole.reruns:
             return self._whole.weighted_sum(shares)
         with ExitStack() as stack:
@@ -125,7 +124,7 @@ class LogicalBatch:
             # weights are for gradients of the norms that were claimed: what has become longer since is cut to them
             now = gradients.norms() * self._stretch
             share = torch.where(claimed.isfinite(), share * (claimed / now).clamp(max=1), 0)
-            share = F.threshold(share.nan_to_num(0.0), self._least, 0.0)
+            share = torch.threshold(share.nan_to_num(0.0), self._least, 0.0)
             for whole, some in zip(total, gradients.weighted_sum(share), strict=True):
                 whole += some
             self._snapshot.require_unwritten()
