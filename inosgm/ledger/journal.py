@@ -89,7 +89,7 @@ class _Held:
         return None if file is None or file.closed else file
 
     def require_none(self) -> None:
-        """Raise if a file is open: the thread that holds `turn` would read and write a state that is about to change."""
+        """Raise if a file is open: the thread that holds `turn` would use a state that is about to change."""
         if self.get() is not None:
             raise RuntimeError(
                 "the ledger was asked from within itself, by an accountant, a signal handler or a finalizer that ran "

@@ -311,7 +311,7 @@ class Ledger:
         """Return the charges of each owner as an event of dp_accounting, for any of its accountants.
 
         Raises:
-            ValueError: if dp_accounting has no such event: for steps chosen from a menu, and for replaced records, whose
+            ValueError: if dp_accounting has no such event: steps chosen from a menu, and replaced records, whose
                 number it would have to know.
         """
         import dp_accounting
