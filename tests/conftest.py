@@ -17,7 +17,12 @@ os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")  # virtual machi
 for name in ("RAY_ADDRESS", "RAY_AUTH_MODE", "COLUMNS", "LINES", "FORCE_COLOR", "NO_COLOR", "PYTHONWARNINGS"):
     os.environ.pop(name, None)  # which Ray is found and how wide tables are is not up to who runs the tests
 
-SHARED_DATA = Path(os.environ.get("INOSGM_DATA") or Path(__file__).parents[2] / "shared" / "data")
+ROOT = Path(__file__).parents[1]
+os.environ["PYTHONPATH"] = os.pathsep.join(  # processes of tests run the code of this tree, and find what helps tests
+    filter(None, [str(ROOT / "tests" / "support"), str(ROOT), os.environ.get("PYTHONPATH")])
+)
+
+SHARED_DATA = Path(os.environ.get("INOSGM_DATA") or ROOT.parent / "shared" / "data")
 
 
 def pytest_collection_modifyitems(items):
@@ -38,7 +43,6 @@ def embedded_ray():
     """A Ray for all tests that use one, with four CPUs and two GPUs that it believes in; what Ray says about it."""
     import ray
 
-    tests = {"PYTHONPATH": os.pathsep.join([str(Path(__file__).parent / "support"), os.environ.get("PYTHONPATH", "")])}
     context = ray.init(
         "local",
         num_cpus=4,
@@ -46,7 +50,6 @@ def embedded_ray():
         include_dashboard=True,
         log_to_driver=False,
         logging_level="ERROR",
-        runtime_env={"env_vars": tests},
         _system_config={"metrics_report_interval_ms": 500},
     )
     yield context.address_info

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from inosgm._internal.validate import Array
@@ -21,7 +20,7 @@ from inosgm.training.scores import Score, scored
 
 
 @dataclass(frozen=True)
-class Part:
+class Microbatch:
     """One physical batch.
 
     Attributes:
@@ -77,7 +76,7 @@ class LogicalBatch:
     def __init__(
         self,
         engine: Engine,
-        parts: Sequence[Part],
+        parts: Sequence[Microbatch],
         score: Score | None,
         snapshot: Snapshot,
         *,
@@ -92,7 +91,7 @@ class LogicalBatch:
         # an empty batch has no parts, and no model runs
         none = torch.zeros(0, dtype=torch.float64, device=self._device)
         with snapshot:
-            norms, scores = zip((none, none), *(self._measured(part) for part in parts), strict=True)
+            norms, scores = zip((none, none), *(self._measure(part) for part in parts), strict=True)
         self._sizes = [int(some.shape[0]) for some in norms[1:]]
         kinds = {parameter.dtype: parameter for parameter in engine.parameters}
         self._stretch = max(map(stretch, kinds.values()))
@@ -107,7 +106,7 @@ class LogicalBatch:
 
     def weighted_sum(self, weights: Array) -> list[Tensor]:
         """Return the weighted sum of the gradients, one tensor per trainable parameter."""
-        shares = F.threshold(torch.as_tensor(weights, device=self._device), self._least, 0.0)
+        shares = torch.threshold(torch.as_tensor(weights, device=self._device), self._least, 0.0)
         if self._whole is not None and not self._whole.reruns:
             return self._whole.weighted_sum(shares)
         with ExitStack() as stack:
@@ -125,13 +124,13 @@ class LogicalBatch:
             # weights are for gradients of the norms that were claimed: what has become longer since is cut to them
             now = gradients.norms() * self._stretch
             share = torch.where(claimed.isfinite(), share * (claimed / now).clamp(max=1), 0)
-            share = F.threshold(share.nan_to_num(0.0), self._least, 0.0)
+            share = torch.threshold(share.nan_to_num(0.0), self._least, 0.0)
             for whole, some in zip(total, gradients.weighted_sum(share), strict=True):
                 whole += some
             self._snapshot.require_unwritten()
         return total
 
-    def _run(self, part: Part, gradients: Callable[[Any, Any], Gradients]) -> tuple[Gradients, Any]:
+    def _run(self, part: Microbatch, gradients: Callable[[Any, Any], Gradients]) -> tuple[Gradients, Any]:
         """Return the gradients of one part, with the same random numbers every time, and its targets."""
         with seeded(part.seed, self._device):
             inputs, targets = part.fetch()
@@ -140,7 +139,7 @@ class LogicalBatch:
         with seeded(part.shared, self._device):
             return gradients(inputs, targets), targets
 
-    def _measured(self, part: Part) -> tuple[Tensor, Tensor]:
+    def _measure(self, part: Microbatch) -> tuple[Tensor, Tensor]:
         """Return norms and scores of one part, and keep its book-keeping if it is the only one."""
         counted = self._tally is not None and part is self._parts[0]
         gradients, targets = self._run(

@@ -1,13 +1,12 @@
 """The commands that train, evaluate and revise, as users call them."""
 
 import json
-import os
 import re
 import signal
-import sys
 
 import pytest
 import torch
+from training_config import TEXT
 from typer.testing import CliRunner
 
 from inosgm.cli.program import app
@@ -16,21 +15,10 @@ from inosgm.jobs import Store
 from inosgm.ledger.ledger import Ledger
 from inosgm.planning.plan import AlreadySpent
 
-TEXT = """
-data: {name: breast_cancer}
-owners: {by: class, epsilon: {benign: 5, malignant: 1}, delta: 1e-4}
-model: {name: logistic_regression}
-plan: {method: sample, steps: 8, expected_batch: 64, clip_norm: 1, accountant: rdp}
-tail: {kind: linear, fraction: 0.4}
-optimizer: {name: SGD, lr: 1.0, options: {momentum: 0.5}}
-key: 5
-"""
-
-
 KILLED = """
 from training_worker import killed_at
 from inosgm.cli.program import main
-killed_at("inosgm.training.gradient_mechanism:Descent.step", 25)
+killed_at("inosgm.training.gradient_mechanism:GradientMechanism.step", 25)
 main()
 """
 """A command whose process is killed before its 25th step."""
@@ -113,7 +101,7 @@ def test_a_killed_run_goes_on_and_ends_as_if_it_had_not_been_killed(here, start)
     ]
     invoke("train", "run.yaml", *changes, "--run", "undisturbed", "--quiet")
     arguments = ["train", "run.yaml", *changes, "--run", "killed", "--quiet"]
-    code, _, err = start("-c", KILLED, *arguments, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}).ended()
+    code, _, err = start("-c", KILLED, *arguments).ended()
     assert code == -signal.SIGKILL, err
     assert (here / "killed/checkpoint-0-20.pt").exists()
     assert not (here / "killed/model.pt").exists()

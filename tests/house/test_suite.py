@@ -1,14 +1,11 @@
 """The suite itself: whose leftovers fail a test, and that no process outlives the test that has started it."""
 
-import os
 import subprocess
 import sys
 import textwrap
 from pathlib import Path
 
 import pytest
-
-TESTS = Path(__file__).parents[1] / "support"
 
 
 @pytest.fixture
@@ -19,10 +16,9 @@ def outcomes(tmp_path):
         (tmp_path / "conftest.py").write_text('pytest_plugins = ["grouping", "leftovers", "processes"]')
         (tmp_path / "pytest.ini").write_text("[pytest]\nfilterwarnings = error\n")
         (tmp_path / "test_inner.py").write_text(textwrap.dedent(text))
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(TESTS), os.environ.get("PYTHONPATH", "")])}
         command = [sys.executable, "-m", "pytest", "-v", "-p", "no:cacheprovider", "-p", "no:hypothesispytest"]
         command += ["-n", str(processes), "--dist", "loadgroup"]
-        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
         found = {}
         for line in done.stdout.splitlines():
             if line.startswith("test_inner.py::") and len(line.split()) > 1:

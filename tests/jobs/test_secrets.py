@@ -21,7 +21,7 @@ SCRIPT = Path(__file__).parents[1] / "support" / "killed_worker.py"
 
 def killed_everywhere(command, folder):
     """Kill a worker at each of its calls, finish its work each time, and return the folders."""
-    subprocess.run([sys.executable, SCRIPT, command, folder], check=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    subprocess.run([sys.executable, SCRIPT, command, folder], check=True)
     return sorted((path for path in folder.iterdir() if path.name.isdecimal()), key=lambda path: int(path.name))
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from test_released_once import Cheap, forked, interrupted, values
+from interrupts import Cheap, forked, interrupted, values
 
 from inosgm import BudgetExceeded, JobMismatch, Ledger, LinearTail, NoTail, Owners, Plan
 from inosgm.ledger.cost import Cost

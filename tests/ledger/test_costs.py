@@ -2,7 +2,6 @@
 
 import importlib.util
 import json
-import os
 import pickle
 import signal
 import subprocess
@@ -307,10 +306,9 @@ def test_a_charge_is_of_all_or_none(charges, granted):
 def test_killed_between_the_rows_of_a_charge_and_tried_again(tmp_path):
     path = tmp_path / "ledger"
     Ledger(path, owners=ROOMY, accountant=Unsampled())
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     for rows in (1, 2):
         command = [sys.executable, str(WORKER), "die_between_rows", str(path)]
-        found = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+        found = subprocess.run(command, capture_output=True, text=True, check=False)
         assert found.returncode == -signal.SIGKILL
         assert found.stdout == ""  # nobody was told that anything may be released
         assert len(Ledger(path, accountant=Unsampled()).history()) == rows

@@ -49,13 +49,9 @@ class ByRDP:
         return accountant.get_epsilon(delta)
 
 
-def environment():
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-
-
 def run(*arguments, **more):
     command = [sys.executable, str(WORKER), *map(str, arguments)]
-    return subprocess.run(command, env=environment(), capture_output=True, text=True, **more)
+    return subprocess.run(command, capture_output=True, text=True, **more)
 
 
 @pytest.fixture(params=["memory", "file"])
@@ -672,7 +668,7 @@ def test_a_head_noted_elsewhere_shows_rows_cut_off_and_rewritten(tmp_path):
 
 def test_two_processes_race_for_the_last_of_a_budget(tmp_path, start):
     multiplier, rounds = 5.0, 60  # one charge fits into the budget of a, two do not
-    racers = [start(WORKER, "race", stdin=subprocess.PIPE, env=environment()) for _ in range(2)]
+    racers = [start(WORKER, "race", stdin=subprocess.PIPE) for _ in range(2)]
     wins = [0, 0]
     for number in range(rounds):
         path = str(tmp_path / f"{number}.jsonl")

@@ -7,7 +7,6 @@ import json
 import linecache
 import os
 import pickle
-import subprocess
 import sys
 import threading
 import time
@@ -18,9 +17,9 @@ import cloudpickle
 import numpy as np
 import pytest
 import torch
+from interrupts import WATCHED, Cheap, forked, interrupted, values
 from job_tasks import specs
 
-import inosgm
 from inosgm import (
     INOSGM,
     BudgetExceeded,
@@ -47,34 +46,9 @@ from inosgm.statistics import PROCEDURES, Mean, Quantile
 from inosgm.statistics.queries import Procedure, Stage, ask
 from inosgm.training.group_losses import GroupLosses
 
-WORKER = Path(__file__).parents[1] / "support" / "once_worker.py"
 ROOMY = Owners(of_record=["a"] * 3 + ["b"] * 3, epsilon=1e6, delta=1e-5)
 DATA = np.array([[0.5], [-0.9], [0.3], [1.5], [0.2], [-0.1]])
 LABELS = np.array(["a"] * 3 + ["b"] * 3)
-WATCHED = tuple(
-    Path(inosgm.__file__).parent / name
-    for name in (
-        "mechanism/mechanism.py",
-        "mechanism/streaming.py",
-        "mechanism/tail_buffer.py",
-        "mechanism/fixed_point.py",
-        "ledger/ledger.py",
-        "ledger/accounts.py",
-        "ledger/rules.py",
-        "ledger/journal.py",
-        "ledger/charges.py",
-        "ledger/cost.py",
-        "_internal/once.py",
-    )
-)
-"""Where a release claims, charges, counts, sums and draws."""
-
-
-class Cheap:
-    """An accountant whose epsilon is a sum: not private, but quick."""
-
-    def epsilon_of(self, segments, delta):
-        return sum(steps / multiplier for _, multiplier, steps in segments)
 
 
 class Rows(INOSGM):
@@ -104,19 +78,6 @@ def charged(ledger):
 @pytest.fixture(params=["memory", "file"])
 def ledger(request, tmp_path):
     return Ledger(None if request.param == "memory" else tmp_path / "ledger", owners=ROOMY, accountant=Cheap())
-
-
-def forked(*arguments):
-    """Return what the four workers and the parent came to, and how many steps were charged."""
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    command = [sys.executable, str(WORKER), *map(str, arguments)]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
-    told = json.loads(done.stdout)
-    return told["found"], told["steps"]
-
-
-def values(found):
-    return [one["value"] for one in found if "value" in one]
 
 
 # Forks
@@ -586,38 +547,6 @@ def test_threads_release_distinct_steps_and_pay_for_each(ledger):
 
 
 # Interruptions
-
-
-def interrupted(call, number):
-    """Call a function with Ctrl-C at the so-many-th line of some modules; return its value, and whether it got there.
-
-    The end of a `with` block and a `try` do not count as lines: Python does not look for signals there.
-    """
-    assert all(file.is_file() for file in WATCHED)
-    count, last = 0, {}
-    modules = {str(file) for file in WATCHED}
-
-    def trace(frame, event, _):
-        nonlocal count
-        file, line = frame.f_code.co_filename, frame.f_lineno
-        if file not in modules:
-            return None
-        if event == "line":
-            code = linecache.getline(file, line).strip()
-            count += not (code == "try:" or (code.startswith("with ") and last.get(frame, 0) > line))
-            last[frame] = line
-            if count == number:
-                raise KeyboardInterrupt
-        return trace
-
-    sys.settrace(trace)
-    try:
-        return call(), count >= number
-    except KeyboardInterrupt:
-        return None, True
-    finally:
-        sys.settrace(None)
-        last.clear()
 
 
 @pytest.mark.parametrize("charge_steps", [1, 2])

@@ -1,7 +1,6 @@
 """Training in which every record pays for itself: it goes on after a kill, and shows nobody what records have spent."""
 
 import json
-import os
 import stat
 import subprocess
 import sys
@@ -48,14 +47,13 @@ def weights(made):
 
 def test_killed_again_and_again_a_run_ends_as_if_it_had_not_been(tmp_path):
     whole = fit(tmp_path / "whole")
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "OMP_NUM_THREADS": "1"}
     command = [
         sys.executable,
         str(WORKER),
         str(tmp_path / "killed"),
         *(str(part) for point in POINTS for part in point),
     ]
-    ended = subprocess.run(command, env=environment, capture_output=True, text=True)
+    ended = subprocess.run(command, capture_output=True, text=True)
     assert not ended.returncode, ended.stderr
     again = fit(tmp_path / "killed")
     assert torch.equal(weights(whole), weights(again))

@@ -1,10 +1,8 @@
 """Every method: trains, keeps budgets by an independent accountant, goes on after a kill, withstands its attackers."""
 
-import os
 import subprocess
 import sys
 from functools import cache
-from pathlib import Path
 
 import dp_accounting
 import numpy as np
@@ -51,7 +49,7 @@ BROKEN = {"azb-weak"}
 KILLED = """
 import os, sys
 from training_worker import killed_at
-from inosgm import runs
+from inosgm import experiments as runs
 from inosgm.experiments.config import TrainingConfig
 from inosgm.experiments.building import build
 configs = [TrainingConfig.from_yaml(file) for file in sys.argv[1:]]
@@ -137,9 +135,7 @@ def test_a_staged_and_a_steered_method_go_on_after_a_kill(tmp_path):
     files = [tmp_path / f"{name}.yaml" for name in names]
     for config, file in zip(configs, files, strict=True):
         file.write_text(config.to_yaml(), encoding="utf-8")
-    here = Path(__file__).parents[1] / "support"
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(here), str(here.parent)])}
-    killed = subprocess.run([sys.executable, "-c", KILLED, *files], env=environment, capture_output=True, text=True)
+    killed = subprocess.run([sys.executable, "-c", KILLED, *files], capture_output=True, text=True)
     assert killed.stdout.split() == ["-9", "-9"], killed.stderr
     for name, config in zip(names, configs, strict=True):
         assert equal(runs.train(config), trained(name))

@@ -13,9 +13,10 @@ import pytest
 from patience import wait_until
 from ray._private import services
 
-from inosgm.cli.checks import State, examine
-from inosgm.cli.supervised import RAY_GONE, RayGone
+from inosgm.cli.doctor import State, examine
+from inosgm.cli.supervised import RAY_GONE
 from inosgm.jobs import Store
+from inosgm.jobs.clusters import RayGone
 from ray_jobs import connection
 
 TEXT = """
@@ -27,7 +28,6 @@ tail: {kind: linear, fraction: 0.4}
 optimizer: {name: SGD, lr: 1.0}
 training: {evaluate_every: 2}
 """
-TESTS = str(Path(__file__).parents[1] / "support")
 HOLD = """
 import os, patience, signal, sys
 def hold(*_):
@@ -39,12 +39,12 @@ def hold_attempts(module):
     module.attempt = hold
 
 def say_when_connected(module):
-    tell = module.tell
+    tell = module.tell_supervisor
     def told(**facts):
         tell(**facts)
         if "processes" in (facts.get("ray") or {}):
             open("connected", "w").close()
-    module.tell = told
+    module.tell_supervisor = told
 
 def terminate_while_ray_starts(module):
     from ray._private.node import Node
@@ -112,7 +112,7 @@ def here(tmp_path, monkeypatch):
     (tmp_path / "t.csv").write_text("wage,clinic\n" + rows)
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     monkeypatch.setenv("HELD", str(tmp_path / "held"))
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), TESTS, os.environ.get("PYTHONPATH", "")]))
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), os.environ["PYTHONPATH"]]))
     monkeypatch.chdir(tmp_path)
     return tmp_path
 

@@ -48,8 +48,7 @@ def whole(store, undisturbed):
 @pytest.fixture
 def script(start):
     """Starts a process of its own, with its own group, as a terminal would."""
-    paths = os.pathsep.join([str(SCRIPT.parent), os.environ.get("PYTHONPATH", "")])
-    return lambda *words: start(SCRIPT, *words, env={**os.environ, "PYTHONPATH": paths})
+    return lambda *words: start(SCRIPT, *words)
 
 
 def group_lives(group):

@@ -115,8 +115,7 @@ def test_processes_come_to_the_same_bits_though_one_is_killed(tmp_path, place):
 def test_a_driver_that_dies_with_a_value_in_its_hands_repeats_it(tmp_path, place, ledger, when):
     """The second of three rounds is charged and computed, and then is written down, or is not."""
     store, path = tmp_path / "store", tmp_path / "ledger"
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(SCRIPT.parent), *sys.path])}
-    done = subprocess.run([sys.executable, SCRIPT, place, store, path, when], env=environment, capture_output=True)
+    done = subprocess.run([sys.executable, SCRIPT, place, store, path, when], capture_output=True)
     assert done.returncode == -9, done.stderr.decode()
     assert paid(ledger) == [(0, 1), (1, 2)]
     (stage,) = [job for job, spec in Store(store).specs().items() if spec.kind == "stage"]

@@ -166,6 +166,7 @@ def lock_inherited(place):
     ready.wait()
     child = os.fork()
     if not child:
+        os.write(tell_parent, b".")
         os.read(told_child, 1)  # the parent has charged
         go.set()
         found = _free(place) and ledger._journal.turn.acquire(blocking=False)
@@ -173,6 +174,7 @@ def lock_inherited(place):
             ledger.charge(_named("child"))
         os.write(tell_parent, b"1" if found else b"0")
         signal.pause()  # and lives on, with whatever it has inherited
+    os.read(told_parent, 1)  # the child has let go of the file: it does so first of all, but not at once
     go.set()
     holder.join()
     free = _free(place)
