@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from inosgm.audit.report import Verdict
+from inosgm.audit.findings import Verdict
 from inosgm.reports.contents import Answer, Audited, Contents, Swept, breaches, other_units
 from inosgm.reports.glossary import METHODS
 from inosgm.reports.intervals import Interval, interval

@@ -14,8 +14,9 @@ from inosgm import Ledger
 from inosgm.cli.stats import stats
 from inosgm.jobs import SerialExecutor, Store
 from inosgm.mechanism.streaming import OrderedSum
+from inosgm.statistics.answering import ask
 from inosgm.statistics.durable import run_statistic
-from inosgm.statistics.queries import ask, single
+from inosgm.statistics.queries import single
 from inosgm.statistics.tables import BadTable, Table
 from ray_jobs import RayDataExecutor, RayExecutor, statistics
 from ray_jobs._options import IN_JOB
