@@ -261,12 +261,12 @@ def _ledger(asked: Asked, owners: "Owners") -> "Ledger | None":
 
 def _cost(asked: Asked, owners: "Owners", ledger: "Ledger | None") -> Iterator[str]:
     """Say what it costs whom, of very many owners for some."""
-    from inosgm._internal.text import MOST, columns
+    from inosgm._internal.text import MAX_ROWS, columns
 
     once = ", once, however often the same command goes on with the store" if asked.store else ""
     yield f"this may cost {100 * asked.share:.4g} % of every owner's epsilon{once}:"
     left = None if ledger is None else ledger.remaining()
-    some = list(zip(owners.labels, owners.sizes.tolist(), owners.epsilon.tolist(), strict=True))[:MOST]
+    some = list(zip(owners.labels, owners.sizes.tolist(), owners.epsilon.tolist(), strict=True))[:MAX_ROWS]
     yield from columns(
         ["owner", "records", "epsilon granted", *([] if left is None else ["left"]), "at most"],
         [
@@ -280,8 +280,8 @@ def _cost(asked: Asked, owners: "Owners", ledger: "Ledger | None") -> Iterator[s
             for label, records, epsilon in some
         ],
     )
-    if len(owners.labels) > MOST:
-        yield f"({len(owners.labels) - MOST} more owners)"
+    if len(owners.labels) > MAX_ROWS:
+        yield f"({len(owners.labels) - MAX_ROWS} more owners)"
     yield ""
 
 
