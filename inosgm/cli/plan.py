@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from inosgm.cli.options import DeltaOption, JsonOption, QuietOption, Voice
+from inosgm.cli.options import DeltaOption, JsonOption, QuietOption
+from inosgm.cli.output import Output
 
 if TYPE_CHECKING:
     from inosgm.planning.plan import Plan
@@ -81,8 +82,8 @@ def plan(
         clip_norm=clip_norm,
         accountant=ACCOUNTANTS[accountant],
     )
-    voice = Voice(as_json=as_json, quiet=quiet)
-    voice.result(made.report, lambda: json.loads(made.to_json()))
+    out = Output(as_json=as_json, quiet=quiet)
+    out.result(made.report, lambda: json.loads(made.to_json()))
     if output is not None:
         output.write_text(made.to_json() + "\n", encoding="utf-8")
-        voice.tell(f"written to {output}")
+        out.note(f"written to {output}")

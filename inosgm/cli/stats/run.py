@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from inosgm.cli.options import Voice, refuse
+from inosgm.cli.options import ATTEMPTS, refuse
+from inosgm.cli.output import Output
 
 if TYPE_CHECKING:
-    from inosgm.cli.stats_progress import Watched
+    from inosgm.cli.stats.progress import ProgressTable
     from inosgm.jobs import Executor
     from inosgm.ledger.ledger import Ledger
     from inosgm.owners import Owners
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asked:
+class Request:
     """What the command line asks.
 
     Attributes:
@@ -42,7 +43,7 @@ class Asked:
         key: Makes the answer reproducible, and not private.
         store: Where jobs are kept; None for this process alone.
         attempts: How often a job may fail.
-        voice: How to say it.
+        out: How to print it.
         output: A file for the answer, as JSON.
     """
 
@@ -52,7 +53,7 @@ class Asked:
     labels: bool = False
     parameters: Mapping[str, Any] = field(default_factory=dict)
     owners: Path
-    voice: Voice
+    out: Output
     owner: str | None = None
     rows_in_order: bool = False
     delta: float | None = None
@@ -61,79 +62,79 @@ class Asked:
     method: str = "scale"
     key: int | None = None
     store: str | None = None
-    attempts: int = 5
+    attempts: int = ATTEMPTS
     output: Path | None = None
 
 
-def answer(asked: Asked, executor: "Executor") -> None:
+def answer(request: Request, executor: "Executor") -> None:
     """Say what a question costs, answer it and print the answer; end with 130 if interrupted.
 
     Whatever is wrong is said before anything is charged.
     """
     from inosgm._internal import validate as _validate
-    from inosgm.cli.stats_progress import Watched
+    from inosgm.cli.stats.progress import ProgressTable
     from inosgm.ledger.refusals import BudgetExceeded
 
-    _require_places(asked)
-    if asked.owner is not None:
-        refuse("does not go with --owner, which says whose each row is", rows_in_order=asked.rows_in_order or None)
-    _validate.number("share", asked.share, above=0, most=1)
-    table = Watched.of(asked.table, asked.columns, asked.owner)
-    granting, owners = _owners(asked, table)
+    _require_places(request)
+    if request.owner is not None:
+        refuse("does not go with --owner, which says whose each row is", rows_in_order=request.rows_in_order or None)
+    _validate.number("share", request.share, above=0, most=1)
+    table = ProgressTable.of(request.table, request.columns, request.owner)
+    granting, owners = _owners(request, table)
     table.check(owners)
-    asked = replace(asked, parameters=_spelled(asked.parameters, table, owners))
-    _require_parameters(asked, owners)
-    ledger = _ledger(asked, granting)
-    asked.voice.tell("\n".join(_cost(asked, owners, ledger)))
+    request = replace(request, parameters=_spelled(request.parameters, table, owners))
+    _require_parameters(request, owners)
+    ledger = _ledger(request, granting)
+    request.out.note("\n".join(_cost(request, owners, ledger)))
     try:
-        estimate = _estimate(asked, table, owners, ledger, executor)
+        estimate = _estimate(request, table, owners, ledger, executor)
     except BudgetExceeded as refusal:
-        refusal.advice = _advice(asked, owners, ledger)
+        refusal.advice = _advice(request, owners, ledger)
         refusal.add_note(
-            f"(by itself, a share of {asked.share:g} costs {asked.share * refusal.granted:.6g}; after what was spent "
+            f"(by itself, a share of {request.share:g} costs {request.share * refusal.granted:.6g}; after what was spent "
             "before it adds less than that, since costs compose to less than their sum)"
         )
         raise
     except KeyboardInterrupt:
-        typer.echo(f"interrupted: {_left(asked)}", err=True)
+        typer.echo(f"interrupted: {_left(request)}", err=True)
         raise typer.Exit(130) from None
-    _show(asked, estimate)
+    _show(request, estimate)
 
 
 def _estimate(
-    asked: Asked, table: "Watched", owners: "Owners", ledger: "Ledger | None", executor: "Executor"
+    request: Request, table: "ProgressTable", owners: "Owners", ledger: "Ledger | None", executor: "Executor"
 ) -> "Estimate":
     from inosgm.statistics import PROCEDURES
     from inosgm.statistics.durable import run_statistic
     from inosgm.statistics.queries import ask
 
     asking: dict[str, Any] = {
-        "share": asked.share,
-        "planner": _planner(asked.method),
+        "share": request.share,
+        "planner": _planner(request.method),
         "ledger": ledger,
-        "key": asked.key,
-        **asked.parameters,
+        "key": request.key,
+        **request.parameters,
     }
-    if asked.store is None:
-        with table.watched(asked.voice.quiet):
-            return ask(PROCEDURES[asked.question], table, owners, **asking)
-    jobs: dict[str, Any] = {"executor": executor, "attempts": asked.attempts, "progress": not asked.voice.quiet}
-    return run_statistic(asked.question, table, owners, store=asked.store, **jobs, **asking)
+    if request.store is None:
+        with table.progress(request.out.quiet):
+            return ask(PROCEDURES[request.question], table, owners, **asking)
+    jobs: dict[str, Any] = {"executor": executor, "attempts": request.attempts, "progress": not request.out.quiet}
+    return run_statistic(request.question, table, owners, store=request.store, **jobs, **asking)
 
 
-def _advice(asked: Asked, owners: "Owners", ledger: "Ledger | None") -> str:
-    """Say which share a ledger that has refused a question would still pay for, to a hundredth of what was asked."""
+def _advice(request: Request, owners: "Owners", ledger: "Ledger | None") -> str:
+    """Say which share a ledger that has refused a question would still pay for, to a hundredth of what was request."""
     from inosgm.ledger.affordable import require_affordable
     from inosgm.ledger.refusals import BudgetExceeded
     from inosgm.statistics import PROCEDURES
     from inosgm.statistics.queries import costs_of, plans_for
 
     def share(part: int) -> float:
-        return float(f"{asked.share * part / 100:.3g}")
+        return float(f"{request.share * part / 100:.3g}")
 
     def fits(part: int) -> bool:
-        how: dict[str, Any] = {"share": share(part), "planner": _planner(asked.method)}
-        plans = plans_for(PROCEDURES[asked.question], asked.parameters, owners, **how)
+        how: dict[str, Any] = {"share": share(part), "planner": _planner(request.method)}
+        plans = plans_for(PROCEDURES[request.question], request.parameters, owners, **how)
         try:
             require_affordable(ledger, [costs_of(plans, [None] * len(plans))])
         except BudgetExceeded:
@@ -155,27 +156,27 @@ def _planner(method: str) -> "Planner":
     return {"scale": planning.plan_scale, "uniform": planning.plan_uniform}[method]
 
 
-def _require_parameters(asked: Asked, owners: "Owners") -> None:
+def _require_parameters(request: Request, owners: "Owners") -> None:
     """Raise for parameters that the question cannot take, by making its first statistic with a plan of no account."""
     import numpy as np
 
     from inosgm.planning.plan import Plan
     from inosgm.statistics import PROCEDURES
 
-    procedure, ones = PROCEDURES[asked.question], np.ones(len(owners.labels))
+    procedure, ones = PROCEDURES[request.question], np.ones(len(owners.labels))
     plan = Plan(
         labels=owners.labels,
         sizes=owners.sizes,
         sample_rates=ones,
         sensitivities=ones,
         noise_scale=1.0,
-        steps=procedure.rounds(**asked.parameters)[0],
+        steps=procedure.rounds(**request.parameters)[0],
     )
-    stage = next(procedure.stages(**asked.parameters))
+    stage = next(procedure.stages(**request.parameters))
     stage.statistic(plan, **stage.parameters)
 
 
-def _spelled(parameters: Mapping[str, Any], table: "Watched", owners: "Owners") -> dict[str, Any]:
+def _spelled(parameters: Mapping[str, Any], table: "ProgressTable", owners: "Owners") -> dict[str, Any]:
     """Return parameters with categories as whole numbers, if these are what the table has: words are all text."""
     from inosgm.statistics.tables import LABELS
 
@@ -188,37 +189,39 @@ def _spelled(parameters: Mapping[str, Any], table: "Watched", owners: "Owners") 
     return {**parameters, "categories": names}
 
 
-def _require_places(asked: Asked) -> None:
+def _require_places(request: Request) -> None:
     """Raise for an output that cannot be written, or would overwrite what is read."""
-    if asked.output is None:
+    if request.output is None:
         if sys.stdout is None:
             raise ValueError("stdout is closed, so nobody would see the answer: open it, or name a file with --output")
         return
-    for name, other in (("table", asked.table), ("--owners", asked.owners), ("--ledger", asked.ledger)):
-        if other is not None and asked.output.resolve() == Path(other).resolve():
-            raise ValueError(f"--output {asked.output} would overwrite the {name}: choose another file")
-    if not asked.output.parent.is_dir():
-        raise FileNotFoundError(f"--output {asked.output}: there is no directory {asked.output.parent}")
+    for name, other in (("table", request.table), ("--owners", request.owners), ("--ledger", request.ledger)):
+        if other is not None and request.output.resolve() == Path(other).resolve():
+            raise ValueError(f"--output {request.output} would overwrite the {name}: choose another file")
+    if not request.output.parent.is_dir():
+        raise FileNotFoundError(f"--output {request.output}: there is no directory {request.output.parent}")
 
 
-def _owners(asked: Asked, table: "Watched") -> tuple["Owners", "Owners"]:
+def _owners(request: Request, table: "ProgressTable") -> tuple["Owners", "Owners"]:
     """Return all owners who grant something, and those of the table's records."""
     from inosgm.owners import Owners
 
-    delta = "delta" if asked.delta is None else asked.delta
-    granting = Owners.from_csv(asked.owners, delta=delta, rows_in_order=asked.rows_in_order)
-    counted = "records" in _header(asked.owners)
+    delta = "delta" if request.delta is None else request.delta
+    granting = Owners.from_csv(request.owners, delta=delta, rows_in_order=request.rows_in_order)
+    counted = "records" in _header(request.owners)
     if table.owner is None or counted:
         return granting, granting
     if granting.n_records > len(granting.labels):
-        raise ValueError(f"{asked.owners} must have one row per owner where --owner {table.owner} names those of rows")
-    asked.voice.tell(
-        f"{asked.owners} has no column records: counting the rows of every owner, which are taken as public"
+        raise ValueError(
+            f"{request.owners} must have one row per owner where --owner {table.owner} names those of rows"
+        )
+    request.out.note(
+        f"{request.owners} has no column records: counting the rows of every owner, which are taken as public"
     )
-    return granting, _counted(asked, table, granting)
+    return granting, _counted(request, table, granting)
 
 
-def _counted(asked: Asked, table: "Watched", granting: "Owners") -> "Owners":
+def _counted(request: Request, table: "ProgressTable", granting: "Owners") -> "Owners":
     """Return the owners of a table with the numbers of their records; those who have none are left out."""
     import numpy as np
 
@@ -226,12 +229,12 @@ def _counted(asked: Asked, table: "Watched", granting: "Owners") -> "Owners":
     from inosgm.statistics.tables import LABELS, NUMBERS
 
     counts = np.zeros(len(granting.labels), dtype=np.int64)
-    with table.watched(asked.voice.quiet):
-        for batch in table.batches(granting, LABELS if asked.labels else NUMBERS):
+    with table.progress(request.out.quiet):
+        for batch in table.batches(granting, LABELS if request.labels else NUMBERS):
             counts += np.bincount(batch.owners, minlength=counts.size)
     held = np.flatnonzero(counts)
     if held.size < counts.size:
-        asked.voice.tell(f"{counts.size - held.size} of {counts.size} owners have no row in the table, and pay nothing")
+        request.out.note(f"{counts.size - held.size} of {counts.size} owners have no row in the table, and pay nothing")
     return Owners.from_table(
         {
             "owner": [granting.labels[place] for place in held],
@@ -247,24 +250,24 @@ def _header(path: Path) -> list[str]:
         return [name.strip() for name in next(csv.reader(file), [])]
 
 
-def _ledger(asked: Asked, owners: "Owners") -> "Ledger | None":
+def _ledger(request: Request, owners: "Owners") -> "Ledger | None":
     """Open the ledger, or make it, and say which."""
     from inosgm.ledger.ledger import Ledger
 
-    if asked.ledger is None:
-        asked.voice.tell("no --ledger: nobody will remember what this cost")
+    if request.ledger is None:
+        request.out.note("no --ledger: nobody will remember what this cost")
         return None
-    if not os.path.exists(asked.ledger):
-        asked.voice.tell(f"there is no ledger {asked.ledger}: it is made, for these owners")
-    return Ledger(asked.ledger, owners=owners)
+    if not os.path.exists(request.ledger):
+        request.out.note(f"there is no ledger {request.ledger}: it is made, for these owners")
+    return Ledger(request.ledger, owners=owners)
 
 
-def _cost(asked: Asked, owners: "Owners", ledger: "Ledger | None") -> Iterator[str]:
+def _cost(request: Request, owners: "Owners", ledger: "Ledger | None") -> Iterator[str]:
     """Say what it costs whom, of very many owners for some."""
     from inosgm._internal.text import MOST, columns
 
-    once = ", once, however often the same command goes on with the store" if asked.store else ""
-    yield f"this may cost {100 * asked.share:.4g} % of every owner's epsilon{once}:"
+    once = ", once, however often the same command goes on with the store" if request.store else ""
+    yield f"this may cost {100 * request.share:.4g} % of every owner's epsilon{once}:"
     left = None if ledger is None else ledger.remaining()
     some = list(zip(owners.labels, owners.sizes.tolist(), owners.epsilon.tolist(), strict=True))[:MOST]
     yield from columns(
@@ -275,7 +278,7 @@ def _cost(asked: Asked, owners: "Owners", ledger: "Ledger | None") -> Iterator[s
                 str(records),
                 f"{epsilon:.4g}",
                 *([] if left is None else [f"{left[label]:.4g}"]),
-                f"{asked.share * epsilon:.4g}",
+                f"{request.share * epsilon:.4g}",
             ]
             for label, records, epsilon in some
         ],
@@ -285,25 +288,30 @@ def _cost(asked: Asked, owners: "Owners", ledger: "Ledger | None") -> Iterator[s
     yield ""
 
 
-def _left(asked: Asked) -> str:
+def _left(request: Request) -> str:
     """Say how to go on after an interruption."""
-    if asked.store is not None:
-        return f"what is done is kept in {asked.store}, and the same command goes on with it"
-    charged = "" if asked.ledger is None else f"; what {asked.ledger} was charged stays charged"
+    if request.store is not None:
+        return f"what is done is kept in {request.store}, and the same command goes on with it"
+    charged = "" if request.ledger is None else f"; what {request.ledger} was charged stays charged"
     return f"nothing is kept{charged}. With --store, the same command would go on"
 
 
-def _show(asked: Asked, estimate: "Estimate") -> None:
+def _show(request: Request, estimate: "Estimate") -> None:
     """Print an answer, and write it."""
     from inosgm._internal.files import write_durably
-    from inosgm.cli.stats_format import shown
+    from inosgm.cli.stats.format import shown
 
-    about = {"question": asked.question, "table": asked.table, "columns": list(asked.columns), "share": asked.share}
-    values = {**about, "parameters": dict(asked.parameters), **estimate.to_dict()}
-    if asked.output is not None:
-        write_durably(asked.output, json.dumps(values).encode() + b"\n")
-    kept = "the same command shows the result" if asked.store is not None else ""
-    kept = kept if asked.output is None else f"the result is in {asked.output}"
-    asked.voice.result(lambda: shown(estimate, asked.columns), lambda: values, kept=kept)
-    if asked.output is not None:
-        asked.voice.tell(f"written to {asked.output}")
+    about = {
+        "question": request.question,
+        "table": request.table,
+        "columns": list(request.columns),
+        "share": request.share,
+    }
+    values = {**about, "parameters": dict(request.parameters), **estimate.to_dict()}
+    if request.output is not None:
+        write_durably(request.output, json.dumps(values).encode() + b"\n")
+    kept = "the same command shows the result" if request.store is not None else ""
+    kept = kept if request.output is None else f"the result is in {request.output}"
+    request.out.result(lambda: shown(estimate, request.columns), lambda: values, kept=kept)
+    if request.output is not None:
+        request.out.note(f"written to {request.output}")
