@@ -1,6 +1,6 @@
 """`inosgm train`: train a model with per-owner budgets, once or with many seeds."""
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -53,7 +53,7 @@ def train(
 ) -> None:
     """Train a model with per-owner budgets; the same command resumes a run, or many, that were stopped."""
     out = Output(as_json=as_json, quiet=quiet)
-    ray = {"num_cpus": num_cpus, "num_gpus": num_gpus, "max_concurrent": max_concurrent}
+    ray: dict[str, Any] = {"num_cpus": num_cpus, "num_gpus": num_gpus, "max_concurrent": max_concurrent}
     if seeds is not None:
         refuse("goes with one run, not with --seeds", run=run, steps=steps)
         config = configuration_of_jobs(file, data_dir, seed, changes)

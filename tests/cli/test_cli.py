@@ -138,7 +138,7 @@ def test_an_interrupted_run_says_how_to_go_on(here, monkeypatch):
 
     monkeypatch.setattr("inosgm.experiments.train", interrupted)
     told = invoke("train", "run.yaml", "--quiet", code=130).stderr
-    assert told == "interrupted: what is done is kept in runs/run, and the same command goes on with it\n"
+    assert told == "interrupted: finished steps are kept in runs/run, and the same command resumes\n"
 
 
 def test_runs_and_stores_are_kept_apart(here):

@@ -1,4 +1,4 @@
-"""A question of the command line: who grants what, what it will cost, the answer."""
+"""One question of the command line: check it, print its cost, answer it, print the answer."""
 
 import csv
 import json
@@ -9,10 +9,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import typer
-
 from inosgm.cli.options import ATTEMPTS, refuse
-from inosgm.cli.output import Output
+from inosgm.cli.output import Output, interruptible
 
 if TYPE_CHECKING:
     from inosgm.cli.stats.progress import ProgressTable
@@ -25,12 +23,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """What the command line asks.
+    """What the command line asks for.
 
     Attributes:
-        question: The name of the question, one of `PROCEDURES`.
+        question: The name of the question, a key of `PROCEDURES`.
         table: The file, directory or URI of the records.
-        columns: The columns that are asked about.
+        columns: Its columns.
         labels: Whether they hold labels, not numbers.
         parameters: Of the question.
         owners: The CSV of the owners.
@@ -67,9 +65,9 @@ class Request:
 
 
 def answer(request: Request, executor: "Executor") -> None:
-    """Say what a question costs, answer it and print the answer; end with 130 if interrupted.
+    """Print the cost of a question, answer it and print the answer; end with 130 if interrupted.
 
-    Whatever is wrong is said before anything is charged.
+    Every mistake is reported before anything is charged.
     """
     from inosgm._internal import validate as _validate
     from inosgm.cli.stats.progress import ProgressTable
@@ -82,22 +80,20 @@ def answer(request: Request, executor: "Executor") -> None:
     table = ProgressTable.of(request.table, request.columns, request.owner)
     granting, owners = _owners(request, table)
     table.check(owners)
-    request = replace(request, parameters=_spelled(request.parameters, table, owners))
+    request = replace(request, parameters=_with_typed_categories(request.parameters, table, owners))
     _require_parameters(request, owners)
     ledger = _ledger(request, granting)
     request.out.note("\n".join(_cost(request, owners, ledger)))
     try:
-        estimate = _estimate(request, table, owners, ledger, executor)
+        with interruptible(lambda _: _how_to_resume(request)):
+            estimate = _estimate(request, table, owners, ledger, executor)
     except BudgetExceeded as refusal:
         refusal.advice = _advice(request, owners, ledger)
         refusal.add_note(
-            f"(by itself, a share of {request.share:g} costs {request.share * refusal.granted:.6g}; after what was spent "
-            "before it adds less than that, since costs compose to less than their sum)"
+            f"(by itself, a share of {request.share:g} costs {request.share * refusal.granted:.6g}; after earlier "
+            "charges it adds less than that, since costs compose to less than their sum)"
         )
         raise
-    except KeyboardInterrupt:
-        typer.echo(f"interrupted: {_left(request)}", err=True)
-        raise typer.Exit(130) from None
     _show(request, estimate)
 
 
@@ -123,7 +119,7 @@ def _estimate(
 
 
 def _advice(request: Request, owners: "Owners", ledger: "Ledger | None") -> str:
-    """Say which share a ledger that has refused a question would still pay for, to a hundredth of what was request."""
+    """Return the largest share that a ledger which refused a question can still pay for, in hundredths of it."""
     from inosgm.ledger.affordable import require_affordable
     from inosgm.ledger.refusals import BudgetExceeded
     from inosgm.statistics import PROCEDURES
@@ -157,7 +153,7 @@ def _planner(method: str) -> "Planner":
 
 
 def _require_parameters(request: Request, owners: "Owners") -> None:
-    """Raise for parameters that the question cannot take, by making its first statistic with a plan of no account."""
+    """Raise for parameters that the question cannot take, by making its first statistic with a placeholder plan."""
     import numpy as np
 
     from inosgm.planning.plan import Plan
@@ -176,8 +172,8 @@ def _require_parameters(request: Request, owners: "Owners") -> None:
     stage.statistic(plan, **stage.parameters)
 
 
-def _spelled(parameters: Mapping[str, Any], table: "ProgressTable", owners: "Owners") -> dict[str, Any]:
-    """Return parameters with categories as whole numbers, if these are what the table has: words are all text."""
+def _with_typed_categories(parameters: Mapping[str, Any], table: "ProgressTable", owners: "Owners") -> dict[str, Any]:
+    """Return parameters with categories as integers if the table has integers: a command line has only text."""
     from inosgm.statistics.tables import LABELS
 
     if "categories" not in parameters:
@@ -218,10 +214,10 @@ def _owners(request: Request, table: "ProgressTable") -> tuple["Owners", "Owners
     request.out.note(
         f"{request.owners} has no column records: counting the rows of every owner, which are taken as public"
     )
-    return granting, _counted(request, table, granting)
+    return granting, _with_counts(request, table, granting)
 
 
-def _counted(request: Request, table: "ProgressTable", granting: "Owners") -> "Owners":
+def _with_counts(request: Request, table: "ProgressTable", granting: "Owners") -> "Owners":
     """Return the owners of a table with the numbers of their records; those who have none are left out."""
     import numpy as np
 
@@ -251,22 +247,22 @@ def _header(path: Path) -> list[str]:
 
 
 def _ledger(request: Request, owners: "Owners") -> "Ledger | None":
-    """Open the ledger, or make it, and say which."""
+    """Open the ledger, or create it, and print which."""
     from inosgm.ledger.ledger import Ledger
 
     if request.ledger is None:
-        request.out.note("no --ledger: nobody will remember what this cost")
+        request.out.note("no --ledger: the cost of this question is recorded nowhere")
         return None
     if not os.path.exists(request.ledger):
-        request.out.note(f"there is no ledger {request.ledger}: it is made, for these owners")
+        request.out.note(f"there is no ledger {request.ledger}: it is created, for these owners")
     return Ledger(request.ledger, owners=owners)
 
 
 def _cost(request: Request, owners: "Owners", ledger: "Ledger | None") -> Iterator[str]:
-    """Say what it costs whom, of very many owners for some."""
+    """Return the cost for every owner; of very many owners, for the first ones."""
     from inosgm._internal.text import MOST, columns
 
-    once = ", once, however often the same command goes on with the store" if request.store else ""
+    once = ", once, however often the same command resumes" if request.store else ""
     yield f"this may cost {100 * request.share:.4g} % of every owner's epsilon{once}:"
     left = None if ledger is None else ledger.remaining()
     some = list(zip(owners.labels, owners.sizes.tolist(), owners.epsilon.tolist(), strict=True))[:MOST]
@@ -288,12 +284,12 @@ def _cost(request: Request, owners: "Owners", ledger: "Ledger | None") -> Iterat
     yield ""
 
 
-def _left(request: Request) -> str:
-    """Say how to go on after an interruption."""
+def _how_to_resume(request: Request) -> str:
+    """Return what an interrupted command has kept."""
     if request.store is not None:
-        return f"what is done is kept in {request.store}, and the same command goes on with it"
+        return f"finished work is kept in {request.store}, and the same command resumes"
     charged = "" if request.ledger is None else f"; what {request.ledger} was charged stays charged"
-    return f"nothing is kept{charged}. With --store, the same command would go on"
+    return f"nothing is kept{charged}. With --store, the same command would resume"
 
 
 def _show(request: Request, estimate: "Estimate") -> None:
