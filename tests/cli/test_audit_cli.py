@@ -164,7 +164,7 @@ def test_an_interrupted_attack_and_a_store_that_cannot_be_written_to(here, monke
     with monkeypatch.context() as patch:
         patch.setattr(Audit, "table", lambda self: signal.raise_signal(signal.SIGINT))
         told = invoke(*command, code=130).stderr
-    assert told == "interrupted: all shadow models that are done are kept; the same command attacks again\n"
+    assert told == "interrupted: finished shadow models are kept; the same command attacks again\n"
     expected = invoke(*command).stdout
 
     def read_only(self, name, content, *, secret=False):

@@ -150,6 +150,7 @@ def test_a_ledger_is_made_used_and_refuses(here, tmp_path):
     assert (
         "there is no ledger ledger: it is created, for these owners\nthis may cost 50 % of every owner's epsilon:"
         in told
+        in told
     )
     told = invoke(*MEAN, "--ledger", "ledger", "--share", 0.2).stdout
     assert "is made" not in told
