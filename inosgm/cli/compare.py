@@ -28,24 +28,19 @@ from inosgm.cli.options import (
     store_of,
 )
 from inosgm.cli.output import Output, end_if_failed, interruptible_runs
+from inosgm.methods.registry import METHODS, USUAL
 
 if TYPE_CHECKING:
     from inosgm.experiments import Comparison
     from inosgm.experiments.config import TrainingConfig
 
-NAMES = (
-    "dp-sgd, idp-sgd, ino-sgd, asc, asc-ino, asc-published, azb, azb-prop, azb-weak, pdp-sgd, pdp-sgd-adaptive, "
-    "sampling, adapdp, individual, individual-ino, leave-out, one-after-another, undersample, lower, ipate-upsample, "
-    "ipate-weight"
-)
-"""The names of `runs.METHODS`, which is not imported for a help text."""
-
 MethodsOption = Annotated[
     str | None,
     typer.Option(
         "--methods",
-        help=f"Which, with commas, of {NAMES}; or all. Of one file else the first three. All are without azb-weak, "
-        "which breaks budgets, and asc-published, which is in another unit of privacy: name them, too (all,azb-weak).",
+        help=f"Which, with commas, of {', '.join(METHODS)}; or all. Of one file else {', '.join(USUAL)}. All are "
+        "without methods that have another guarantee, such as azb-weak, which breaks budgets: name them as well "
+        "(all,azb-weak).",
     ),
 ]
 TuneOption = Annotated[
@@ -125,7 +120,6 @@ def _named(
 def _chosen(methods: str | None, configs: "dict[str, TrainingConfig]", out: Output) -> list[str]:
     """Return the methods that are asked for; `all` are those that the configuration supports; note the others."""
     from inosgm.experiments.comparing import fitting
-    from inosgm.experiments.methods import USUAL
 
     if methods is None:
         return list(USUAL)

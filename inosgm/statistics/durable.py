@@ -21,17 +21,10 @@ from inosgm.mechanism.streaming import OrderedSum
 from inosgm.owners import Owners
 from inosgm.planning.plan import Plan
 from inosgm.planning.planners import plan_scale
+from inosgm.statistics.answering import Planner, answer, costs_of, keys_for, plans_for
 from inosgm.statistics.estimate import Estimate
-from inosgm.statistics.queries import (
-    Planner,
-    Procedure,
-    Stage,
-    answer,
-    costs_of,
-    keys_for,
-    plans_for,
-    single,
-)
+from inosgm.statistics.queries import Procedure, Stage, single
+from inosgm.statistics.registry import PROCEDURES
 from inosgm.statistics.statistic import Statistic
 from inosgm.statistics.summing import places_of
 from inosgm.statistics.tables import BadTable, Table
@@ -263,8 +256,6 @@ class _Books:
 
 def _procedure(question: str | type[Statistic]) -> Procedure:
     """Return how a question is answered."""
-    from inosgm.statistics import PROCEDURES
-
     if not isinstance(question, str):
         return single(question)
     if question not in PROCEDURES:

@@ -18,7 +18,7 @@ from inosgm.ledger.ledger import Ledger
 from inosgm.ledger.refusals import BudgetExceeded
 from inosgm.owners import Owners
 from inosgm.statistics import PROCEDURES, Estimate, summing
-from inosgm.statistics.queries import ask
+from inosgm.statistics.answering import ask
 from inosgm.statistics.task import RoundTask
 
 RECORDS = 300
@@ -150,10 +150,9 @@ def test_a_ledger_is_made_used_and_refuses(here, tmp_path):
     assert (
         "there is no ledger ledger: it is created, for these owners\nthis may cost 50 % of every owner's epsilon:"
         in told
-        in told
     )
     told = invoke(*MEAN, "--ledger", "ledger", "--share", 0.2).stdout
-    assert "is made" not in told
+    assert "is created" not in told
     [row] = [line.split() for line in told.splitlines() if line.startswith("acme") and len(line.split()) == 5]
     records = here["firm"].to_pylist().count("acme")
     assert (row[1], row[2], row[4]) == (str(records), "1", "0.2")
