@@ -97,7 +97,7 @@ def compare(
         store=place,
     )
     executor = executor_of(processes, address, num_cpus=num_cpus, num_gpus=num_gpus, max_concurrent=max_concurrent)
-    out.note(study.report() if study.left() else f"all {study.runs} runs are done: nothing more is charged")
+    out.note(study.announcement())
     with interruptible_runs(study.runs, place):
         found = study.run(executor, attempts=attempts or ATTEMPTS, progress=not quiet, tell=out.note)
     out.result(found.table, lambda: {"store": place, **found.to_dict()})

@@ -32,7 +32,7 @@ from inosgm.cli.options import (
 from inosgm.cli.output import Output, end_if_failed, interruptible_runs
 
 if TYPE_CHECKING:
-    from ray_jobs.tuning import Asha
+    from inosgm.experiments.sweeps import Tuner
 
 
 class Scheduler(StrEnum):
@@ -99,10 +99,10 @@ def sweep(
     if not executor.elsewhere:
         refuse("needs Ray, whose Tune decides: add --address local, or auto", searcher=searcher, scheduler=scheduler)
     place = store_of(store, f"{file.stem}-sweep")
+    from inosgm.experiments.domains import domain_from
     from inosgm.experiments.grid import values_from
     from inosgm.experiments.standings import TABLE, Metric
-    from ray_jobs.domains import domain_from
-    from ray_jobs.sweeping import SweepStudy
+    from inosgm.experiments.sweeps import SweepStudy
 
     by = Metric(metric.value)
     study = SweepStudy(
@@ -112,12 +112,11 @@ def sweep(
         samples=samples,
         seeds=seeds,
         store=place,
-        scheduler=None if scheduler is None else _asha(first_rung, keep),
-        searcher=searcher,
+        tuner=None if scheduler is None and searcher is None else _tuner(scheduler, searcher, first_rung, keep),
         metric=by,
     )
     out = Output(as_json=as_json, quiet=quiet)
-    out.note(study.report())
+    out.note(study.announcement())
     with interruptible_runs(study.runs, place):
         result = study.run(executor, attempts=attempts or ATTEMPTS, progress=not quiet)
     out.result(lambda: result.table(by), lambda: {"store": place, **result.to_dict(by)})
@@ -126,8 +125,10 @@ def sweep(
     end_if_failed([f"{name}, run {index}: {line}" for name, index, line in failed], place)
 
 
-def _asha(first: int | None, keep: float | None) -> "Asha":
+def _tuner(scheduler: Scheduler | None, searcher: str | None, first: int | None, keep: float | None) -> "Tuner":
     from inosgm.jobs.clusters import ray_module
 
-    asha: Asha = ray_module("ray_jobs.tuning:Asha")(first=first, **({} if keep is None else {"keep": keep}))
-    return asha
+    tuning = ray_module("ray_jobs.tuning")
+    asha = None if scheduler is None else tuning.Asha(first=first, **({} if keep is None else {"keep": keep}))
+    tuner: Tuner = tuning.RayTuner(scheduler=asha, searcher=searcher)
+    return tuner

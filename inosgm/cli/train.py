@@ -82,12 +82,14 @@ def _train_seeds(
     """Train many runs and print their summary; end with 130 if interrupted, with 1 if one failed permanently."""
     from inosgm import experiments
 
-    study = experiments.Study(config, seeds, store=store)
-    out.note(study.report() if study.left() else f"all {seeds} runs are done: nothing more is charged")
+    study = experiments.SeedStudy(config, seeds, store=store)
+    out.note(study.announcement())
     with interruptible_runs(seeds, store):
         result = study.run(executor, attempts=attempts, progress=not out.quiet)
     if result.outcome.done:
         summary = result.write()
         out.result(summary.table, lambda: {"store": store, **summary.to_dict()})
         out.note(f"written to {store}: results.parquet, summary.parquet, summary.svg")
-    end_if_failed([f"run {study.index(job)}, job {job}: {line}" for job, line in result.outcome.failed.items()], store)
+    end_if_failed(
+        [f"run {study.store.spec(job).index}, job {job}: {line}" for job, line in result.outcome.failed.items()], store
+    )
