@@ -90,6 +90,5 @@ def _train_seeds(
         summary = result.write()
         out.result(summary.table, lambda: {"store": store, **summary.to_dict()})
         out.note(f"written to {store}: results.parquet, summary.parquet, summary.svg")
-    end_if_failed(
-        [f"run {study.store.spec(job).index}, job {job}: {line}" for job, line in result.outcome.failed.items()], store
-    )
+    failed = result.outcome.failed
+    end_if_failed([f"run {study.store.spec(job).index}, job {job}: {line}" for job, line in failed.items()], store)
