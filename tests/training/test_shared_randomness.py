@@ -12,8 +12,7 @@ from torch.utils.data import Dataset, Subset
 
 from inosgm import Plan, audit_mechanism, certify
 from inosgm.audit import canaries
-from inosgm.methods.asc import plan_asc
-from inosgm.methods.steering import AdaptiveShares
+from inosgm.methods.asc import AdaptiveShares, plan_asc
 from inosgm.owners import Owners
 from inosgm.training import BookKeeping, Functional, OneByOne, Trainer
 from inosgm.training import gradient_mechanism as descent
