@@ -37,6 +37,7 @@ def hold(*_):
     os._exit(0)
 
 def hold_attempts(module):
+    assert callable(module.attempt)
     module.attempt = hold
 
 def say_when_connected(module):
@@ -55,6 +56,7 @@ def terminate_while_ray_starts(module):
     Node.start_head_processes = start
 
 def give_up_before_ray_notices(module):
+    assert module.SILENT
     module.SILENT = 0
 
 if os.environ.get("GIVE_UP_BEFORE_RAY_NOTICES"):
