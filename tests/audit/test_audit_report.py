@@ -253,7 +253,7 @@ def test_errors_of_all_bounds_add_up_to_one_minus_the_confidence():
 
 def test_stored_audits_of_a_mechanism_survive_the_last_bits_of_another_processor(tmp_path):
     store, (claim,) = Store(tmp_path / "store"), claims("strict")
-    audit = MechanismAudit(claim=claim, runs=100, confidence=0.95, rows=())
+    audit = MechanismAudit(claim=claim, promised=1.0, runs=100, confidence=0.95, rows=())
     _mechanisms.keep(store, [audit], 0.95)
     assert _mechanisms.kept(store, [replace(claim, spent=claim.spent * (1 + 1e-12))]) == ((audit,), 0.95)
     for change in ({"spent": claim.spent * 1.001}, {"steps": 2}, {"owner": 7}, {"unit": "replace-one"}):
