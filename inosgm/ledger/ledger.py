@@ -12,6 +12,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from inosgm._internal import validate as _validate
+from inosgm._internal.extras import require_extra
 from inosgm.accounting import ACCOUNTANTS, PLD, Segment, Stretch
 from inosgm.accounting.units import ADD_REMOVE, UNITS, name_in, other_unit
 from inosgm.ledger.charges import Charge, Job, Table, length, merged, uncovered
@@ -435,6 +436,7 @@ class Ledger:
             ValueError: for what dp_accounting has no event for: steps that were chosen from a menu, and records that
                 are replaced, whose number it would have to know.
         """
+        require_extra("dp_accounting")
         import dp_accounting
 
         if self._unit != ADD_REMOVE:
