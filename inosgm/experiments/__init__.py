@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from inosgm.experiments.comparison import MethodRuns as MethodRuns
     from inosgm.experiments.expense import Expense as Expense
     from inosgm.experiments.expense import expenses as expenses
-    from inosgm.experiments.methods import METHODS as METHODS
     from inosgm.experiments.methods import methods_of as methods_of
     from inosgm.experiments.seeds import Seeds as Seeds
     from inosgm.experiments.seeds import Study as Study
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
     from inosgm.experiments.training import evaluate as evaluate
     from inosgm.experiments.training import revise as revise
     from inosgm.experiments.training import train as train
+    from inosgm.methods.registry import METHODS as METHODS
 
 _NAMES_OF = {
     "building": ["Training", "build"],

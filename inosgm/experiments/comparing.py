@@ -13,12 +13,13 @@ from inosgm._internal.scratch import scratch_directory
 from inosgm.experiments.comparison import COMPARISON, Comparison, best_of, holds_comparison
 from inosgm.experiments.config import TrainingConfig, differences
 from inosgm.experiments.grid import grid_of, points_of
-from inosgm.experiments.methods import METHODS, USUAL, kind_of, methods_of
+from inosgm.experiments.methods import kind_of, methods_of
 from inosgm.experiments.parts import prepared
 from inosgm.experiments.seeds import Study, holds_sweep
 from inosgm.experiments.source import read
 from inosgm.experiments.standings import Metric
 from inosgm.jobs import Executor, SerialExecutor, Store
+from inosgm.methods.registry import METHODS, USUAL
 
 SAME = ("data", "owners", "seed", "ledger")
 """What all configurations of a comparison have in common."""
@@ -238,7 +239,7 @@ def fitting(config: TrainingConfig) -> tuple[list[str], dict[str, str]]:
             methods_of(config, [name])
             if method.warning:
                 raise ValueError(f"{method.warning}; it runs only if it is named")
-            if name == "leave-out" and budgets == 1:
+            if method.different_budgets and budgets == 1:
                 raise ValueError("all owners grant the same, so nobody is the strictest")
         except ValueError as error:
             reasons[name] = str(error).removeprefix("configuration: ")

@@ -41,7 +41,7 @@ MAY_IMPORT = {
     "inosgm.datasets": {"sklearn"},
     "inosgm.statistics": {"fsspec", "pyarrow"},
     "inosgm.training": {"opacus", "rich", "tensorboardX", "torch"},
-    "inosgm.methods.averaged": {"torch"},
+    "inosgm.methods.adapdp": {"torch"},
     "inosgm.methods.ipate": {"torch"},
     "inosgm.experiments": {"pyarrow", "pydantic", "torch"},
     "inosgm.audit": {"array_api_compat", "pyarrow", "rich", "torch"},
