@@ -3,6 +3,7 @@
 from importlib.resources import as_file, files
 
 import numpy as np
+from sklearn.datasets import load_breast_cancer, load_digits
 
 from inosgm._internal.extras import require_extra
 from inosgm.datasets.dataset import Dataset, held_out
@@ -23,18 +24,12 @@ TUMOUR_RANGES = np.array(
 
 def digits() -> Dataset:
     """Return the 1,797 handwritten digits of 8 x 8 pixels, every fifth of a class held out."""
-    require_extra("sklearn")
-    from sklearn.datasets import load_digits
-
     bunch = load_digits()
     return held_out(np.divide(bunch.images[:, None], 16, dtype=np.float32), bunch.target, name="digits", classes=DIGITS)
 
 
 def breast_cancer() -> Dataset:
     """Return the 569 tumours of 30 features, every fifth of a class held out."""
-    require_extra("sklearn")
-    from sklearn.datasets import load_breast_cancer
-
     bunch = load_breast_cancer()
     x, classes = within(bunch.data, TUMOUR_RANGES), [str(name) for name in bunch.target_names]
     return held_out(x, bunch.target, name="breast_cancer", classes=classes)

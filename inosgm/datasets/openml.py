@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from sklearn.datasets import fetch_openml
 
-from inosgm._internal.extras import require_extra
 from inosgm.datasets.dataset import Dataset, held_out
 
 
@@ -17,9 +17,6 @@ def openml(name: str, root: Path | None) -> Dataset:
         ConnectionError: if openml.org cannot be reached.
         ValueError: if it has no such data set, or one that is not a table with classes.
     """
-    require_extra("sklearn")
-    from sklearn.datasets import fetch_openml
-
     which = {"data_id": int(name)} if name.isdigit() else {"name": name, "version": 1}
     try:
         with warnings.catch_warnings():
