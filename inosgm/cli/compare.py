@@ -96,7 +96,7 @@ def compare(
         store=place,
     )
     executor = executor_of(processes, address, num_cpus=num_cpus, num_gpus=num_gpus, max_concurrent=max_concurrent)
-    voice.tell(study.report() if study.left() else f"all {study.runs} runs are done: nothing more is charged")
+    voice.tell(study.announcement())
     with interruptible(study.runs, place):
         found = study.run(executor, attempts=attempts or 5, progress=not quiet, tell=voice.tell)
     voice.result(found.table, lambda: {"store": place, **found.to_dict()})
