@@ -9,7 +9,7 @@ A batch that is run in parts needs to know more: one more record moves the bound
 which all records of a forward pass share must come from one seed for all parts.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import partial
@@ -20,14 +20,13 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from inosgm._internal.trees import tree_leaves
 from inosgm.training.gradients.base import Engine, PerRecordLoss, apply
-from inosgm.training.gradients.batches import rows
+from inosgm.training.gradients.batches import rows, size, tensors_in
 from inosgm.training.gradients.functional import Functional
 from inosgm.training.gradients.one_by_one import OneByOne
-from inosgm.training.gradients.randomness import foreign_kept, foreign_state, random_state, same_state
-from inosgm.training.gradients.record_order import prime_to
-from inosgm.training.gradients.sandbox import on_synthetic, perturbed, trial
+from inosgm.training.gradients.randomness import foreign_state, keep_foreign_state, random_state, same_state
+from inosgm.training.gradients.record_order import prime_dividing_none
+from inosgm.training.gradients.sandbox import perturbed, run_on_synthetic, sandbox
 
 REPEATS = 4
 """How often a pass is repeated with the same seed: a source without a seed may happen to repeat itself once."""
@@ -89,7 +88,7 @@ def chance_of(
     """
     if issubclass(kind, OneByOne):
         return Chance.PER_RECORD
-    with trial(model, loss=loss):
+    with sandbox(model, loss=loss):
         engine = kind(model, loss, autocast=autocast)
 
         def said(inputs: Any, targets: Any) -> Tensor:
@@ -105,7 +104,7 @@ def chance_in_evaluation(model: nn.Module, loss: PerRecordLoss, inputs: Any, tar
     def said(inputs: Any, targets: Any) -> Tensor:
         return loss(apply(model, inputs), targets).double()[None]
 
-    with trial(model, loss=loss), torch.no_grad():
+    with sandbox(model, loss=loss), torch.no_grad():
         model.eval()
         return _tried(model, said, (inputs, targets), next(model.parameters()).device)
 
@@ -138,12 +137,12 @@ def _tried(model: nn.Module, said: Said, batch: Any, device: torch.device, *, ma
     """Classify the random numbers of a function of batches, and leave global generators as they were."""
     classify = partial(_classified, said, device, mapped)
     # other kernels of attention draw their masks unseen
-    with foreign_kept(), sdpa_kernel(SDPBackend.MATH):
+    with keep_foreign_state(), sdpa_kernel(SDPBackend.MATH):
         try:
             with perturbed(model):
-                return on_synthetic(classify, batch, 1)
+                return run_on_synthetic(classify, batch, 1)
         except Exception:  # a model that takes no other parameters
-            return on_synthetic(classify, batch, 1)
+            return run_on_synthetic(classify, batch, 1)
 
 
 def _classified(said: Said, device: torch.device, mapped: bool, record: Any) -> Chance:
@@ -165,8 +164,8 @@ def _classified(said: Said, device: torch.device, mapped: bool, record: Any) -> 
         return True
 
     lengths = passed(1).lengths
-    few = prime_to(lengths)  # an axis that these numbers divide is one of records
-    more = prime_to(lengths, few + 1)
+    few = prime_dividing_none(lengths)  # an axis that these numbers divide is one of records
+    more = prime_dividing_none(lengths, few + 1)
     whole, other = passed(few), passed(more)
     again = [passed(few) for _ in range(REPEATS)]
     # another thread may draw from a global generator in some pass; a model does so in every pass with the same seed
@@ -285,7 +284,7 @@ class _Pass:
         cls, said: Said, batch: Any, device: torch.device, seed: int, instead: float | None, coins: _Coins | None
     ) -> "_Pass":
         """Make a pass from a seed; with `instead`, single uniform numbers are replaced by it, with `coins` all."""
-        watch = _Watch(int(tree_leaves(batch)[0].shape[0]), instead, coins)
+        watch = _DrawWatch(size(batch), instead, coins)
         foreign = foreign_state()
         torch.manual_seed(seed)
         before = random_state(device)
@@ -317,7 +316,7 @@ class _Pass:
         return False
 
 
-class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class _DrawWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Keeps what operations of torch draw, the lengths of all axes and the coarsest precision."""
 
     def __init__(self, records: int, instead: float | None, coins: _Coins | None) -> None:
@@ -331,8 +330,8 @@ class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __torch_dispatch__(self, op: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         result = op(*args, **kwargs)
-        tensors = list(_tensors(result))
-        self.lengths.update(length for tensor in _tensors((args, kwargs, result)) for length in tensor.shape)
+        tensors = list(tensors_in(result))
+        self.lengths.update(length for tensor in tensors_in((args, kwargs, result)) for length in tensor.shape)
         self.unit = max(
             [self.unit, *(torch.finfo(tensor.dtype).eps for tensor in tensors if tensor.is_floating_point())]
         )
@@ -347,10 +346,6 @@ class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 result.fill_(self._instead)
             self.draws.append(_Draw([tensor.clone() for tensor in tensors], by_record, single))
         return result
-
-
-def _tensors(values: Any) -> Iterator[Tensor]:
-    return (leaf for leaf in tree_leaves(values) if isinstance(leaf, Tensor))
 
 
 def _differ(one: Tensor, other: Tensor, place: int | None = None, tolerance: float = TOLERANCE) -> bool:

@@ -11,14 +11,14 @@ from torch import Tensor, nn
 
 from inosgm._internal.trees import tree_map
 from inosgm.training.gradients.base import Engine, PerRecordLoss
-from inosgm.training.gradients.batches import made_up, rows, size, telling_size
+from inosgm.training.gradients.batches import rows, size, synthetic, unambiguous_size
 from inosgm.training.gradients.bookkeeping import BookKeeping
 from inosgm.training.gradients.chance import IN_PARTS, WHOLE, chance_of
 from inosgm.training.gradients.functional import Functional
 from inosgm.training.gradients.mixing import mixes_records, refuse_mixing
 from inosgm.training.gradients.one_by_one import OneByOne
 from inosgm.training.gradients.record_order import moves_records
-from inosgm.training.gradients.sandbox import in_double, perturbed, quieted, trial, variety
+from inosgm.training.gradients.sandbox import in_double, perturbed, sandbox, varied_batches, without_randomness
 from inosgm.training.gradients.writing import refuse_writing
 
 
@@ -31,7 +31,7 @@ def engine_for(
     autocast: torch.dtype | None = None,
     in_parts: bool = False,
 ) -> Engine:
-    """Return the fastest engine that gives the gradients of one backward pass per record, tried on made-up records.
+    """Return the fastest engine that gives the gradients of one backward pass per record, tried on synthetic records.
 
     Of inputs and targets only the form is looked at, so that the choice says nothing about the data. The model is
     tried in both modes, and left as it was.
@@ -51,7 +51,7 @@ def engine_for(
 
     Raises:
         ValueError: for a model or a loss that mixes records, or writes to itself in either mode. What they raise on
-            made-up records is passed on.
+            synthetic records is passed on.
     """
     refuse_mixing(model)
     try:
@@ -62,7 +62,7 @@ def engine_for(
         kind = _fastest(model, loss, (inputs, targets), autocast, in_parts)
     except Exception as error:  # whatever model and loss raise
         error.add_note(
-            "(tried on made-up records of the form of the data: floats uniform in (0, 1), whole numbers 0 or 1; a "
+            "(tried on synthetic records of the form of the data: floats uniform in (0, 1), whole numbers 0 or 1; a "
             "model that cannot take them needs an engine of your choice, and your word that it treats records apart)"
         )
         raise
@@ -85,12 +85,12 @@ def _right(
 ) -> type[Engine]:
     """Return the first kind of engine that is seen to be right, which OneByOne always is."""
     plain = OneByOne(model, loss)
-    with trial(model, loss=loss):
-        batch = made_up(like, telling_size(like, model.parameters()), torch.Generator().manual_seed(0))
+    with sandbox(model, loss=loss):
+        batch = synthetic(like, unambiguous_size(like, model.parameters()), torch.Generator().manual_seed(0))
         moving = moves_records(plain, *like)
-        with quieted(model, lambda: plain.run(*batch)) as quiet:
+        with without_randomness(model, lambda: plain.run(*batch)) as quiet:
             with perturbed(model):
-                more = variety(model, plain.run, like, 3, 1)  # one record of each kind
+                more = varied_batches(model, plain.run, like, 3, 1)  # one record of each kind
             cases = [_Case(model, loss, batch, nullcontext)]
             cases += [_Case(model, loss, batch, partial(perturbed, model)) for batch in more]
             for kind in kinds:

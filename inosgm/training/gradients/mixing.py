@@ -12,8 +12,8 @@ from torch.nn.parameter import is_lazy
 
 from inosgm._internal.trees import tree_leaves, tree_map
 from inosgm.training.gradients.base import PerRecordLoss, apply
-from inosgm.training.gradients.batches import made_up, rows, size, telling_size
-from inosgm.training.gradients.sandbox import perturbed, quieted, trial, variety
+from inosgm.training.gradients.batches import rows, size, synthetic, unambiguous_size
+from inosgm.training.gradients.sandbox import perturbed, sandbox, varied_batches, without_randomness
 from inosgm.training.gradients.snapshot import Snapshot
 
 
@@ -33,7 +33,7 @@ def refuse_mixing(model: nn.Module) -> None:
     """
     if any(is_lazy(tensor) for tensor in (*model.parameters(), *model.buffers())):
         raise ValueError(
-            "model has lazy layers that do not know their sizes yet: call it once on a made-up batch first"
+            "model has lazy layers that do not know their sizes yet: call it once on a synthetic batch first"
         )
     _refuse_rescaling(model)
     mixing = mixing_layers(model)
@@ -63,7 +63,7 @@ def _refuse_rescaling(model: nn.Module) -> None:
 
 def mixing_layers(model: nn.Module) -> list[tuple[str, nn.Module]]:
     """List the layers, by their paths, that mix or remember records when the model is in training mode."""
-    with trial(model):
+    with sandbox(model):
         return [(path, module) for path, module in model.named_modules() if _mixes(module)]
 
 
@@ -80,20 +80,20 @@ def mixes_records(
 ) -> str | None:
     """Try whether a model in training mode (or not), or its loss, mixes the records of a batch, and say how if so.
 
-    On made-up records, of which only the form is that of inputs and targets: what is said about a record must be the
+    On synthetic records, of which only the form is that of inputs and targets: what is said about a record must be the
     same beside other records; the same among fewer, where random numbers can be switched off; and nothing that model
     and loss hold may change. Once with the parameters as they are, and once moved and on records of more kinds, if the
     model takes them. A model that passes is not proven to treat records apart.
     """
     like = inputs, targets
-    with trial(model, loss=loss):
+    with sandbox(model, loss=loss):
         model.train(training)
         generator = torch.Generator().manual_seed(0)
-        records = telling_size(like, model.parameters())
-        how = _mixes_those(model, loss, *(made_up(like, records, generator) for _ in range(2)))
+        records = unambiguous_size(like, model.parameters())
+        how = _mixes_those(model, loss, *(synthetic(like, records, generator) for _ in range(2)))
         if how is None:
             with perturbed(model):
-                batches = variety(model, partial(_said, model, loss), like, records, 2)
+                batches = varied_batches(model, partial(_said, model, loss), like, records, 2)
                 how = _mixes_those(model, loss, *batches) if batches else None
         return how
 
@@ -110,7 +110,7 @@ def _mixes_those(model: nn.Module, loss: PerRecordLoss, batch: Any, others: Any)
         whose = _differing(expected, _again(model, loss, _beside(batch, others, place)), place, 0.8)
         if whose:
             return f"{whose} says something else about a record beside other records"
-    with quieted(model, lambda: _said(model, loss, *batch)) as quiet:
+    with without_randomness(model, lambda: _said(model, loss, *batch)) as quiet:
         together = _again(model, loss, batch)
         for fewer in (1, 2) if quiet else ():
             whose = _differing(together, _again(model, loss, rows(batch, slice(fewer))), 0, 0.5)

@@ -1,7 +1,7 @@
 """The gradients of one parameter, one per record, in the form that is cheapest to keep: rows, or what makes them.
 
-Throughout, `inputs` are what a layer was given and `slopes` the derivatives of the loss by what it returned. A layer
-that works on T positions of a record (pixels, words, steps of time) has inputs (n, T, d) and slopes (n, T, p).
+Throughout, `inputs` are what a layer was given and `output_grads` the derivatives of the loss by what it returned. A layer
+that works on T positions of a record (pixels, words, steps of time) has inputs (n, T, d) and output_grads (n, T, p).
 """
 
 import math
@@ -94,19 +94,19 @@ class Rows(PerRecord):
 
 @dataclass(frozen=True, eq=False)
 class Single(PerRecord):
-    """Gradients of a matrix that was used at one position, slopes inputs^T: inputs (n, d), slopes (n, p)."""
+    """Gradients of a matrix that was used at one position, output_grads inputs^T: inputs (n, d), output_grads (n, p)."""
 
     inputs: Tensor
-    slopes: Tensor
+    output_grads: Tensor
 
     def factors(self) -> tuple[Tensor, ...]:
-        """Return both: the norm is |inputs| |slopes|."""
-        return wide(self.inputs), wide(self.slopes)
+        """Return both: the norm is |inputs| |output_grads|."""
+        return wide(self.inputs), wide(self.output_grads)
 
     def weighted_sum(self, weights: Tensor) -> Tensor:
         """Return one product of matrices."""
-        slopes = wide(self.slopes)
-        return (slopes * like(slopes, weights)[:, None]).t() @ wide(self.inputs)
+        output_grads = wide(self.output_grads)
+        return (output_grads * like(output_grads, weights)[:, None]).t() @ wide(self.inputs)
 
     def rows(self) -> Tensor:
         """Return one outer product per record."""
@@ -114,24 +114,24 @@ class Single(PerRecord):
 
     def take(self, kept: Tensor) -> "Single":
         """Pick records."""
-        return Single(self.inputs[kept], self.slopes[kept])
+        return Single(self.inputs[kept], self.output_grads[kept])
 
     def spread(self) -> "Outer":
         """Return the same with an axis for positions."""
-        return Outer(self.inputs[:, None], self.slopes[:, None])
+        return Outer(self.inputs[:, None], self.output_grads[:, None])
 
 
 @dataclass(frozen=True, eq=False)
 class Outer(PerRecord):
-    """Gradients of a matrix that was used at T positions, sum_t slopes_t inputs_t^T: (n, T, d) and (n, T, p)."""
+    """Gradients of a matrix that was used at T positions, sum_t output_grads_t inputs_t^T: (n, T, d) and (n, T, p)."""
 
     inputs: Tensor
-    slopes: Tensor
+    output_grads: Tensor
 
     @classmethod
     def joined(cls, parts: Sequence[Any]) -> Self:
         """Return the sum of several: more positions."""
-        return cls(torch.cat([part.inputs for part in parts], 1), torch.cat([part.slopes for part in parts], 1))
+        return cls(torch.cat([part.inputs for part in parts], 1), torch.cat([part.output_grads for part in parts], 1))
 
     def factors(self) -> tuple[Tensor, ...]:
         """Use Gram matrices over the positions: no gradient is ever made."""
@@ -139,70 +139,74 @@ class Outer(PerRecord):
         squares = self.inputs.new_empty(n, dtype=torch.float64)
         unit = product_unit(self.inputs)
         for part in chunks(n, 2 * positions**2 * 4):
-            squares[part] = gram_squares(wide(self.inputs[part]), wide(self.slopes[part]), unit, unit)
+            squares[part] = gram_squares(wide(self.inputs[part]), wide(self.output_grads[part]), unit, unit)
         return (squares.sqrt_()[:, None],)
 
     def weighted_sum(self, weights: Tensor) -> Tensor:
         """Return one product of matrices."""
-        inputs, slopes = wide(self.inputs), wide(self.slopes)
-        weighted = slopes * like(slopes, weights)[:, None, None]
+        inputs, output_grads = wide(self.inputs), wide(self.output_grads)
+        weighted = output_grads * like(output_grads, weights)[:, None, None]
         return weighted.flatten(0, 1).t() @ inputs.flatten(0, 1)
 
     def rows(self) -> Tensor:
         """Return one product of matrices per record."""
-        return torch.bmm(wide(self.slopes).transpose(1, 2), wide(self.inputs))
+        return torch.bmm(wide(self.output_grads).transpose(1, 2), wide(self.inputs))
 
     def take(self, kept: Tensor) -> "Outer":
         """Pick records."""
-        return Outer(self.inputs[kept], self.slopes[kept])
+        return Outer(self.inputs[kept], self.output_grads[kept])
 
     def cheapest(self) -> PerRecord:
         """Make rows unless Gram matrices are smaller work."""
         records, positions, width = self.inputs.shape
-        if prefer_gram(records, positions, width, self.slopes.shape[2]):
+        if prefer_gram(records, positions, width, self.output_grads.shape[2]):
             return self
         return Rows(self.rows())
 
 
 @dataclass(frozen=True, eq=False)
 class Lookups(PerRecord):
-    """Gradients of a table from which each record took rows: indices (n, T), slopes (n, T, d); no (n, size, d)."""
+    """Gradients of a table from which each record took rows: indices (n, T), output_grads (n, T, d); no (n, size, d)."""
 
     indices: Tensor
-    slopes: Tensor
+    output_grads: Tensor
     size: int
 
     @classmethod
     def joined(cls, parts: Sequence[Any]) -> Self:
         """Return the sum of several: more lookups."""
-        indices, slopes = (torch.cat([getattr(part, name) for part in parts], 1) for name in ("indices", "slopes"))
-        return cls(indices, slopes, parts[0].size)
+        indices, output_grads = (
+            torch.cat([getattr(part, name) for part in parts], 1) for name in ("indices", "output_grads")
+        )
+        return cls(indices, output_grads, parts[0].size)
 
     def factors(self) -> tuple[Tensor, ...]:
         """Add what a record says about the same row of the table, then square."""
         n = self.indices.shape[0]
         distinct, places = torch.unique(self._keys(), return_inverse=True)
-        slopes = wide(self.slopes).flatten(0, 1)
-        sums = slopes.new_zeros(distinct.numel(), slopes.shape[1]).index_add_(0, places, slopes)
-        squares = slopes.new_zeros(n, dtype=torch.float64)
+        output_grads = wide(self.output_grads).flatten(0, 1)
+        sums = output_grads.new_zeros(distinct.numel(), output_grads.shape[1]).index_add_(0, places, output_grads)
+        squares = output_grads.new_zeros(n, dtype=torch.float64)
         records = torch.div(distinct, self.size, rounding_mode="floor")
         return (squares.index_add_(0, records, _lengths(sums).double().square_()).sqrt_()[:, None],)
 
     def weighted_sum(self, weights: Tensor) -> Tensor:
-        """Add the weighted slopes to the rows that were taken."""
-        slopes = wide(self.slopes)
-        slopes = (slopes * like(slopes, weights)[:, None, None]).flatten(0, 1)
-        return slopes.new_zeros(self.size, slopes.shape[1]).index_add_(0, self.indices.flatten(), slopes)
+        """Add the weighted output_grads to the rows that were taken."""
+        output_grads = wide(self.output_grads)
+        output_grads = (output_grads * like(output_grads, weights)[:, None, None]).flatten(0, 1)
+        return output_grads.new_zeros(self.size, output_grads.shape[1]).index_add_(
+            0, self.indices.flatten(), output_grads
+        )
 
     def rows(self) -> Tensor:
         """Return a whole table per record."""
-        n, slopes = self.indices.shape[0], wide(self.slopes).flatten(0, 1)
-        table = slopes.new_zeros(n * self.size, slopes.shape[1])
-        return table.index_add_(0, self._keys(), slopes).view(n, self.size, -1)
+        n, output_grads = self.indices.shape[0], wide(self.output_grads).flatten(0, 1)
+        table = output_grads.new_zeros(n * self.size, output_grads.shape[1])
+        return table.index_add_(0, self._keys(), output_grads).view(n, self.size, -1)
 
     def take(self, kept: Tensor) -> "Lookups":
         """Pick records."""
-        return Lookups(self.indices[kept], self.slopes[kept], self.size)
+        return Lookups(self.indices[kept], self.output_grads[kept], self.size)
 
     def _keys(self) -> Tensor:
         """Return one number for each pair of a record and a row of the table."""
@@ -227,7 +231,7 @@ def total(parts: Sequence[PerRecord]) -> PerRecord:
 def norms_of(parts: Sequence[tuple[Tensor, ...]]) -> Tensor:
     """Return the norm of each record over several parameters in float64, given the factors of each.
 
-    What is a factor of two, such as the slopes for a weight and its bias, is measured once. Squares that underflow
+    What is a factor of two, such as the output_grads for a weight and its bias, is measured once. Squares that underflow
     count as the least number there is.
     """
     matrices = {id(rows): rows for factors in parts for rows in factors}
@@ -250,7 +254,7 @@ def prefer_gram(records: int, positions: int, width: int, height: int) -> bool:
     return positions**2 * (height + width) < touch * height * width
 
 
-def gram_squares(inputs: Tensor, slopes: Tensor, unit: float, summed: float) -> Tensor:
+def gram_squares(inputs: Tensor, output_grads: Tensor, unit: float, summed: float) -> Tensor:
     """Return sum_{t,s} (a_t . a_s)(g_t . g_s), plus the rounding error that it and the sum of gradients may have.
 
     Where the positions of a record cancel, the sum is a small difference of large numbers. A dot product of d numbers
@@ -263,18 +267,18 @@ def gram_squares(inputs: Tensor, slopes: Tensor, unit: float, summed: float) -> 
 
     Args:
         inputs: (n, T, d).
-        slopes: (n, T, p).
+        output_grads: (n, T, p).
         unit: Half a unit in the last place of the products here.
         summed: The same of the products that make the weighted sum. They are off by at most
             (2 u + u^2) sum_t |a_t||g_t|, which is within what is added here if they are no coarser.
     """
-    first, second = torch.bmm(inputs, inputs.transpose(1, 2)), torch.bmm(slopes, slopes.transpose(1, 2))
+    first, second = torch.bmm(inputs, inputs.transpose(1, 2)), torch.bmm(output_grads, output_grads.transpose(1, 2))
     lost = torch.finfo(inputs.dtype).tiny
     one, two = _diagonal(first), _diagonal(second)
     kept = (one * two).sqrt().sum(1)
-    lengths = ((one + inputs.shape[2] * lost) * (two + slopes.shape[2] * lost)).sqrt().sum(1)
+    lengths = ((one + inputs.shape[2] * lost) * (two + output_grads.shape[2] * lost)).sqrt().sum(1)
     computed = (first * second).sum((1, 2), dtype=torch.float64)
-    width = inputs.shape[2] + slopes.shape[2] + 1
+    width = inputs.shape[2] + output_grads.shape[2] + 1
     squares = computed.clamp(min=0) + width * unit * lengths.square() + (lengths.square() - kept.square())
     return squares if summed <= unit else (squares.sqrt() + 3 * summed * lengths).square()
 

@@ -31,7 +31,7 @@ def foreign_state() -> tuple[Any, ...]:
 
 
 @contextmanager
-def foreign_kept() -> Iterator[None]:
+def keep_foreign_state() -> Iterator[None]:
     """Give the global generators of Python and numpy back as they were."""
     of_python, of_numpy = random.getstate(), np.random.get_state()  # noqa: NPY002
     try:

@@ -1,6 +1,6 @@
 """Models that move records to other places of a batch, where book-keeping cannot follow: found by what they call."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import count
 from typing import Any
 
@@ -11,7 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from inosgm._internal.trees import tree_leaves
 from inosgm.training.gradients.base import Engine
-from inosgm.training.gradients.batches import made_up
+from inosgm.training.gradients.batches import synthetic, tensors_in
 
 _SUMS_OF_PRODUCTS = {"mm", "bmm", "mv", "dot", "vdot", "addmm", "addmv", "addbmm", "baddbmm"}
 _PLACED_BY_VALUES = {"embedding", "_embedding_bag", "take", "put", "masked_scatter", "_pack_padded_sequence"}
@@ -22,25 +22,25 @@ _INTO_PYTHON = {Tensor.tolist, Tensor.numpy, Tensor.__array__, Tensor.__dlpack__
 def moves_records(engine: Engine, inputs: Any, targets: Any) -> bool:
     """Say whether model or loss call something that can put records in an order that depends on their values.
 
-    Made-up records need not bring about an order that real ones do: so calls count, and not what came of them. An
+    Synthetic records need not bring about an order that real ones do: so calls count, and not what came of them. An
     order that depends on nothing shows when gradients are compared.
     """
     generator = torch.Generator().manual_seed(0)
     try:
-        alone = _watched(engine, made_up((inputs, targets), 1, generator))
-        return _watched(engine, made_up((inputs, targets), prime_to(alone.lengths), generator)).moved
+        alone = _watched(engine, synthetic((inputs, targets), 1, generator))
+        return _watched(engine, synthetic((inputs, targets), prime_dividing_none(alone.lengths), generator)).moved
     except Exception:  # what cannot be watched
         return True
 
 
-def _watched(engine: Engine, batch: Any) -> "_Watch":
-    watch = _Watch(batch)
+def _watched(engine: Engine, batch: Any) -> "_OrderWatch":
+    watch = _OrderWatch(batch)
     with _Looks(watch), watch:
         engine.run(*batch)
     return watch
 
 
-class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class _OrderWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Follows the values of a batch, and notices operations by which they may choose a place among its records.
 
     An axis with records is told by its length, which their number divides.
@@ -61,11 +61,11 @@ class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __torch_dispatch__(self, op: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         result = op(*args, **kwargs)
-        known = any(map(self.knows, _tensors((args, kwargs))))
-        self.lengths.update(length for tensor in _tensors((args, kwargs, result)) for length in tensor.shape)
+        known = any(map(self.knows, tensors_in((args, kwargs))))
+        self.lengths.update(length for tensor in tensors_in((args, kwargs, result)) for length in tensor.shape)
         self.moved |= known and self._moves(op, args, kwargs)
         if known or torch.Tag.nondeterministic_seeded in op.tags:
-            self._storages.update((_storage(tensor)._cdata, _storage(tensor)) for tensor in _tensors(result))
+            self._storages.update((_storage(tensor)._cdata, _storage(tensor)) for tensor in tensors_in(result))
         return result
 
     def _moves(self, op: Any, args: Any, kwargs: Any) -> bool:
@@ -75,7 +75,7 @@ class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape}.intersection(op.tags):
             return True  # python sees the values, or they decide about a shape
         if name in _SUMS_OF_PRODUCTS:
-            return self._of_records(list(_tensors(args))[-2].shape[-1])
+            return self._of_records(list(tensors_in(args))[-2].shape[-1])
         first = args[0] if args else None
         if not isinstance(first, Tensor) or op.is_view or name in _RESHAPED:
             return False
@@ -104,7 +104,7 @@ class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
 class _Looks(TorchFunctionMode):
     """Tells a watch about values that leave torch by other ways than its operations."""
 
-    def __init__(self, watch: _Watch) -> None:
+    def __init__(self, watch: _OrderWatch) -> None:
         super().__init__()
         self._watch = watch
 
@@ -114,7 +114,7 @@ class _Looks(TorchFunctionMode):
         return function(*args, **(kwargs or {}))
 
 
-def prime_to(lengths: set[int], least: int = 5) -> int:
+def prime_dividing_none(lengths: set[int], least: int = 5) -> int:
     """Return the first prime from `least` on that divides no length, and thus no product of them."""
     return next(
         number
@@ -134,7 +134,3 @@ def _axes(named: dict[str, Any], ndim: int) -> list[int]:
 def _storage(tensor: Tensor) -> torch.UntypedStorage:
     """Return what a tensor shares with its views."""
     return tensor.untyped_storage()
-
-
-def _tensors(values: Any) -> Iterator[Tensor]:
-    return (leaf for leaf in tree_leaves(values) if isinstance(leaf, Tensor))

@@ -1,4 +1,4 @@
-"""Trying a model on made-up records without leaving a trace of it."""
+"""Trying a model on synthetic records without leaving a trace of it."""
 
 import math
 from collections.abc import Callable, Iterator
@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.autograd.grad_mode import _unsafe_preserve_version_counter
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from inosgm.training.gradients.batches import made_up, rows, varied
+from inosgm.training.gradients.batches import rows, synthetic, varied_synthetic
 from inosgm.training.gradients.randomness import random_state, same_state
 from inosgm.training.gradients.snapshot import Snapshot
 
@@ -19,7 +19,7 @@ Result = TypeVar("Result")
 
 
 @contextmanager
-def trial(model: nn.Module, **others: Any) -> Iterator[None]:
+def sandbox(model: nn.Module, **others: Any) -> Iterator[None]:
     """Put a model into training mode; in the end it is what it was in every respect, and so are torch's generators.
 
     Parameters and buffers are the same objects in the same memory, with their values and torch's counts of writes, and
@@ -40,7 +40,7 @@ def trial(model: nn.Module, **others: Any) -> Iterator[None]:
 
 
 @contextmanager
-def quieted(model: nn.Module, run: Callable[[], Any]) -> Iterator[bool]:
+def without_randomness(model: nn.Module, run: Callable[[], Any]) -> Iterator[bool]:
     """Silence the randomness of a model as gently as will do, and say whether it worked.
 
     Nothing is changed where `run` draws no random numbers; otherwise dropout drops nothing; and if that is not enough,
@@ -98,13 +98,13 @@ def in_double(model: nn.Module) -> Iterator[None]:
         yield
 
 
-def variety(model: nn.Module, run: Callable[..., Any], like: Any, records: int, batches: int) -> list[Any]:
-    """Make up batches of inputs and targets whose inputs are as varied as the model takes; none if it takes nothing."""
-    most = partial(varied, codes=10)
+def varied_batches(model: nn.Module, run: Callable[..., Any], like: Any, records: int, batches: int) -> list[Any]:
+    """Return synthetic batches of inputs and targets whose inputs are as varied as the model takes; none if it takes nothing."""
+    most = partial(varied_synthetic, codes=10)
     on_cpu = next(model.parameters()).device.type == "cpu"  # elsewhere a code too large ends the process
-    for kind in (most, varied, made_up) if on_cpu else (varied, made_up):
+    for kind in (most, varied_synthetic, synthetic) if on_cpu else (varied_synthetic, synthetic):
         generator = torch.Generator().manual_seed(1)
-        made = [(kind(like[0], records, generator), made_up(like[1], records, generator)) for _ in range(batches)]
+        made = [(kind(like[0], records, generator), synthetic(like[1], records, generator)) for _ in range(batches)]
         try:
             for batch in made:
                 run(*batch)
@@ -114,14 +114,14 @@ def variety(model: nn.Module, run: Callable[..., Any], like: Any, records: int, 
     return []
 
 
-def on_synthetic(run: Callable[[Any], Result], like: Any, records: int) -> Result:
+def run_on_synthetic(run: Callable[[Any], Result], like: Any, records: int) -> Result:
     """Return what a run gives for synthetic records of the form of a batch.
 
     If it raises, return what it gives for the first record of the batch: for models that take no synthetic records. Its
-    place is inside of a `trial`, which puts back what the run writes.
+    place is inside of a `sandbox`, which puts back what the run writes.
     """
     try:
-        return run(made_up(like, records, torch.Generator().manual_seed(0)))
+        return run(synthetic(like, records, torch.Generator().manual_seed(0)))
     except Exception:  # values that the model refuses
         return run(rows(like, slice(1)))
 

@@ -96,7 +96,7 @@ class Snapshot:
                 return
         self.restore()
         if change is not None:
-            raise refusal("a pass over records", change)
+            raise write_error("a pass over records", change)
 
     def take(self) -> None:
         """Remember what is held now. Gradients that were left on parameters are laid aside meanwhile."""
@@ -121,7 +121,7 @@ class Snapshot:
         if not self.unwritten():
             change = self.change()
             if change is not None:
-                raise refusal("a pass over records", change)
+                raise write_error("a pass over records", change)
 
     def change(self) -> str | None:
         """Say what has changed since `take`, or None.
@@ -307,7 +307,7 @@ class _Place:
         return len(self.held) == len(self.values) and all(map(is_, now, self.values))
 
 
-def refusal(what: str, change: str) -> ValueError:
+def write_error(what: str, change: str) -> ValueError:
     """Return the error about something that was changed, which is put back."""
     return ValueError(
         f"{what} must leave the model as it was, but {change}: records would reach the model without noise. Nothing "

@@ -11,9 +11,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from inosgm._internal.trees import tree_leaves
 from inosgm.training.gradients.base import Engine, Gradients
-from inosgm.training.gradients.batches import made_up, rows, size
+from inosgm.training.gradients.batches import rows, size, synthetic
 from inosgm.training.gradients.randomness import RandomState, random_state
-from inosgm.training.gradients.sandbox import trial
+from inosgm.training.gradients.sandbox import sandbox
 
 MARK = 4
 """How many words, of 31 bits each, tell one place of a stream of random words from all others."""
@@ -67,15 +67,15 @@ class Tally:
         form = tuple(leaf.shape for leaf in tree_leaves(batch))
         if form not in self._known:
             try:
-                self._known[form] = self._tried(made_up(batch, size(batch), torch.Generator().manual_seed(0)))
+                self._known[form] = self._tried(synthetic(batch, size(batch), torch.Generator().manual_seed(0)))
             except Exception:  # a model that does not take synthetic records
                 self._known[form] = self._tried(rows(batch, [0] * size(batch)))
         return self._known[form]
 
     def _tried(self, batch: Any) -> Amount | None:
         """Return what a pass draws, if it is the same at every pass."""
-        found, watch = [], _Watch()
-        with trial(self._model), watch:
+        found, watch = [], _VaryingDrawWatch()
+        with sandbox(self._model), watch:
             for seed in range(2):
                 torch.manual_seed(seed)
                 before = random_state(self._engine.device)
@@ -108,7 +108,7 @@ class Tally:
         return torch.empty(skip + words, dtype=torch.int32).random_(generator=self._generator)[skip:]
 
 
-class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class _VaryingDrawWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Notices operations that draw another amount every time."""
 
     def __init__(self) -> None:

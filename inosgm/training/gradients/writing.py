@@ -7,9 +7,9 @@ import torch
 from torch import nn
 
 from inosgm.training.gradients.base import Engine, PerRecordLoss, apply
-from inosgm.training.gradients.batches import telling_size
-from inosgm.training.gradients.sandbox import on_synthetic, perturbed, trial, variety
-from inosgm.training.gradients.snapshot import Snapshot, refusal
+from inosgm.training.gradients.batches import unambiguous_size
+from inosgm.training.gradients.sandbox import perturbed, run_on_synthetic, sandbox, varied_batches
+from inosgm.training.gradients.snapshot import Snapshot, write_error
 
 
 def refuse_writing(
@@ -51,20 +51,20 @@ def refuse_writing(
             gradients.weighted_sum(torch.ones_like(gradients.norms()))
             changes.append(snapshot.change())
 
-    with trial(model, loss=loss):
+    with sandbox(model, loss=loss):
         for mode in ("training", "evaluation"):
             model.train(mode == "training")
             engine = kind(model, loss, autocast=autocast)
             changes = list[str | None]()
-            on_synthetic(watch, like, telling_size(like, model.parameters()))
+            run_on_synthetic(watch, like, unambiguous_size(like, model.parameters()))
             with perturbed(model):
-                variety(model, lambda *batch: watch(batch), like, 3, 1)
+                varied_batches(model, lambda *batch: watch(batch), like, 3, 1)
             for change in filter(None, changes):
-                raise refusal(f"a pass over records in {mode} mode", change)
+                raise write_error(f"a pass over records in {mode} mode", change)
 
 
 def outputs_in_evaluation(model: nn.Module, inputs: Any) -> Any:
     """Return what a model in evaluation mode says about a synthetic record, or the first one if it takes no such."""
-    with trial(model), torch.no_grad():
+    with sandbox(model), torch.no_grad():
         model.eval()
-        return on_synthetic(partial(apply, model), inputs, 1)
+        return run_on_synthetic(partial(apply, model), inputs, 1)
