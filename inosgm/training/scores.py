@@ -52,7 +52,7 @@ def refuse_mixing_scores(score: Score, engine: Engine, inputs: Any, targets: Any
         alone = scored(score, *rows(batch, slice(place, place + 1)))
         if not torch.allclose(alone.double(), together[place : place + 1].double(), rtol=1e-4, equal_nan=True):
             raise ValueError(
-                "score must look at one record at a time, but that of a synthetic record changes with the others in the "
+                "score must look at one record at a time, but that of a synthetic record changes with others in the "
                 "batch: do not rank, standardise or compare within a batch"
             )
     if _goes_by_place(score, rows(batch, [0] * 6)):

@@ -16,13 +16,14 @@ from torch.overrides import TorchFunctionMode
 from inosgm._internal.trees import tree_map
 from inosgm.training.gradients.base import Engine, Gradients, PerRecordLoss, apply
 from inosgm.training.gradients.batches import detached, size
+from inosgm.training.gradients.instantiated import no_gradients
 from inosgm.training.gradients.layers import Rule, has_own_rule, rules_for
 from inosgm.training.gradients.per_record import PerRecord, like, norms_of, total
 from inosgm.training.gradients.precision import without_autocast
 
 
 class NotPerRecord(ValueError):
-    """Raised when a layer is used in a way that hides its records from book-keeping; another engine can serve the model."""
+    """Raised when a layer is used in a way that hides its records from book-keeping; other engines remain."""
 
 
 class BookKeeping(Engine):
@@ -86,7 +87,7 @@ class BookKeeping(Engine):
         """
         n = size(inputs)
         if not n:
-            return self._of_nothing(inputs, targets)
+            return no_gradients(self, inputs, targets)
         tape = _Tape(n)
         try:
             outputs, losses = self._forward(tape, detached(inputs), targets)
@@ -104,7 +105,7 @@ class BookKeeping(Engine):
         return tree_map(_images_last, inputs) if self._on_images else inputs
 
     def _forward(self, tape: "_Tape", inputs: Any, targets: Any) -> tuple[Any, Tensor]:
-        """Run the model and record the calls of its layers; in the first pass of a mode, count the uses of parameters."""
+        """Run the model and record the calls of its layers; in the first pass of a mode, count uses of parameters."""
         model = self._model
         unchecked = model.training not in self._checked
         uses = _Uses(self.parameters if unchecked else ())
@@ -132,18 +133,6 @@ class BookKeeping(Engine):
         for name, parameter in self._model.named_parameters():
             if uses[id(parameter)] > tape.calls.get(id(parameter), 0) and id(parameter) not in foreign:
                 raise NotPerRecord(f"parameter {name} is used outside of its layer, where book-keeping cannot see it")
-
-    def _of_nothing(self, inputs: Any, targets: Any) -> Gradients:
-        """Return the gradients of a batch without records, with outputs of the right form."""
-        one_input, one_target = tree_map(
-            _one_of_zeros, (inputs, targets)
-        )  # because many models cannot reshape an empty batch
-        with torch.no_grad(), self._precision():
-            outputs = apply(self._model, one_input)
-            losses = self._loss(outputs, one_target)
-        empty = tree_map(lambda leaf: leaf[:0] if isinstance(leaf, Tensor) else leaf, outputs)
-        norms = torch.zeros(0, dtype=torch.float64, device=losses.device)
-        return BookKeptGradients(self.parameters, losses[:0], empty, norms, [None] * len(self.parameters))
 
 
 @dataclass(frozen=True, eq=False)
@@ -208,7 +197,7 @@ class _Tape:
         return norms_of(self._factors)
 
     def _receive(self, call: _Call, output_grads: Tensor) -> None:
-        """Turn the inputs and output gradients of a call into gradients of its parameters; also used as a tensor hook."""
+        """Turn inputs and output gradients of a call into gradients of its parameters; also used as a tensor hook."""
         self._check(call, output_grads)
         for parameter, rule in call.layer.rules:
             waiting = self._waiting.setdefault(parameter, [])
@@ -310,7 +299,3 @@ def _images_last(leaf: Any) -> Any:
     if channels == 1 and leaf.is_contiguous():  # same order in memory, so changing the strides is enough
         return leaf.as_strided(leaf.shape, (height * width, 1, width, 1))
     return leaf.to(memory_format=torch.channels_last)
-
-
-def _one_of_zeros(leaf: Any) -> Any:
-    return leaf.new_zeros((1, *leaf.shape[1:])) if isinstance(leaf, Tensor) else leaf

@@ -1,5 +1,6 @@
 """The gradients of a convolution's weight: one per record, from windows of the input."""
 
+import math
 import operator
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -8,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from inosgm.training.gradients.per_record import PerRecord, Rows, chunks, gram_squares, prefer_gram, volume
+from inosgm.training.gradients.per_record import PerRecord, Rows, chunks, gram_squares, prefer_gram
 from inosgm.training.gradients.precision import convolution_unit, product_unit
 
 
@@ -26,7 +27,7 @@ class Windows(PerRecord):
 
     @classmethod
     def of(cls, module: nn.Conv1d | nn.Conv2d | nn.Conv3d, inputs: Tensor, output_grads: Tensor) -> "Windows":
-        """Read the numbers off a module, and pad where padding is not plain zeros on both sides."""
+        """Return the gradients for a module; inputs are padded here if padding is not the same zeros on both sides."""
         padding: tuple[int, ...] = (0,) * (inputs.ndim - 2)
         if module.padding_mode != "zeros" or module.padding == "same":
             mode = "constant" if module.padding_mode == "zeros" else module.padding_mode
@@ -38,7 +39,7 @@ class Windows(PerRecord):
         return cls(inputs, output_grads, weight, module.stride, padding, module.dilation, module.groups)
 
     def factors(self) -> tuple[Tensor, ...]:
-        """Use Gram matrices over the positions of the output."""
+        """Return norms from Gram matrices over the positions of the output."""
         squares = self.output_grads.new_empty(self.output_grads.shape[0], dtype=torch.float64)
         scratch = self.groups * self._positions * (self._width + 2 * self._positions) * 4
         units = product_unit(self.output_grads), convolution_unit(self.output_grads)
@@ -59,7 +60,7 @@ class Windows(PerRecord):
         return gradient
 
     def rows(self) -> Tensor:
-        """Multiply windows and output_grads of each record."""
+        """Return the product of windows and output gradients of each record."""
         n, (height, depth, *kernel) = self.output_grads.shape[0], self.weight.shape
         rows = self.output_grads.new_empty(n * self.groups, height // self.groups, self._width)
         for part, windows, output_grads in self._parts(self.groups * self._positions * self._width * 4):
@@ -68,11 +69,11 @@ class Windows(PerRecord):
         return rows.view(n, height, *kernel, depth).movedim(-1, 2)
 
     def take(self, kept: Tensor) -> "Windows":
-        """Pick records."""
+        """Return the gradients of some records."""
         return replace(self, inputs=self.inputs[kept], output_grads=self.output_grads[kept])
 
     def cheapest(self) -> PerRecord:
-        """Make rows unless Gram matrices are smaller work."""
+        """Return rows unless Gram matrices take fewer operations."""
         records = self.output_grads.shape[0] * self.groups
         if prefer_gram(records, self._positions, self._width, self.weight.shape[0] // self.groups):
             return self
@@ -80,11 +81,11 @@ class Windows(PerRecord):
 
     @property
     def _positions(self) -> int:
-        return volume(self.output_grads.shape[2:])
+        return math.prod(self.output_grads.shape[2:])
 
     @property
     def _width(self) -> int:
-        return volume(self.weight.shape[1:])
+        return math.prod(self.weight.shape[1:])
 
     def _parts(self, scratch: int) -> Iterator[tuple[slice, Tensor, Tensor]]:
         """Yield windows (records * groups, T, width) and output_grads (records * groups, T, height) of a few records.

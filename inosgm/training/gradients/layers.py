@@ -1,4 +1,4 @@
-"""The rules of the book-keeping engine: how inputs and output gradients of a layer become gradients of its parameters."""
+"""The rules of the book-keeping engine: gradients of parameters from inputs and output gradients of a layer."""
 
 from collections.abc import Callable, Mapping
 from functools import partial

@@ -1,4 +1,4 @@
-"""Models that move records to other places of a batch, where book-keeping cannot follow: found by what they call."""
+"""Detection of models that reorder the records of a batch, which book-keeping cannot follow, by the operations they call."""
 
 from collections.abc import Callable
 from itertools import count
@@ -20,7 +20,7 @@ _INTO_PYTHON = {Tensor.tolist, Tensor.numpy, Tensor.__array__, Tensor.__dlpack__
 
 
 def moves_records(engine: Engine, inputs: Any, targets: Any) -> bool:
-    """Say whether model or loss call something that can put records in an order that depends on their values.
+    """Return whether model or loss call an operation that can order records by their values.
 
     Synthetic records need not bring about an order that real ones do: so calls count, and not what came of them. An
     order that depends on nothing shows when gradients are compared.
