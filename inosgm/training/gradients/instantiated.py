@@ -54,7 +54,7 @@ class Instantiated(Gradients):
 
 
 def no_gradients(engine: Engine, inputs: Any, targets: Any) -> Gradients:
-    """Return the gradients of an empty batch, by running one record of zeros: many models cannot take an empty batch."""
+    """Return the gradients of an empty batch, by a run on one record of zeros: many models fail on an empty batch."""
 
     def zero_record(leaf: Any) -> Any:
         return leaf.new_zeros((1, *leaf.shape[1:])) if isinstance(leaf, Tensor) else leaf

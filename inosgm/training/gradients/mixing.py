@@ -24,7 +24,7 @@ def refuse_mixing(model: nn.Module) -> None:
     running statistics processes each record independently, and is accepted.
 
     Raises:
-        ValueError: naming the layer and what to put in its position.
+        ValueError: naming the layer and what to put in its place.
 
     >>> refuse_mixing(nn.Sequential(nn.Linear(2, 8), nn.BatchNorm1d(8)))
     Traceback (most recent call last):
@@ -49,7 +49,7 @@ def refuse_mixing(model: nn.Module) -> None:
 
 
 def _refuse_rescaling(model: nn.Module) -> None:
-    """Raise if an embedding, frozen or not, rescales the rows that are looked up: the table then shows which they were."""
+    """Raise if an embedding, frozen or not, rescales the rows that it looks up: the table shows which they were."""
     for path, module in model.named_modules():
         if isinstance(module, nn.Embedding | nn.EmbeddingBag) and module.max_norm is not None:
             limit = module.max_norm
@@ -143,7 +143,7 @@ def _outputs_and_losses(model: nn.Module, loss: PerRecordLoss, inputs: Any, targ
 
 
 def _beside(batch: Any, others: Any, position: int) -> Any:
-    """Return the record at a position of a batch, with other records at all other places."""
+    """Return the record at a position of a batch, with other records at all other positions."""
 
     def swap(column: Tensor, other: Tensor) -> Tensor:
         swapped = other.clone()
@@ -161,9 +161,7 @@ def _differing(one: tuple[Any, Tensor], other: tuple[Any, Tensor], position: int
             if isinstance(a, Tensor) and a.shape[:1] == (records,) and a.numel():
                 tolerance = torch.finfo(a.dtype).eps ** power if a.is_floating_point() else 0.0
                 a, b = a[position].detach().double(), b[position].detach().double()
-                scale = (
-                    float(a.abs().nan_to_num(0, 0).max()) + 1e-3
-                )  # 1e-3: outputs that are nearly 0 are mostly rounding
+                scale = float(a.abs().nan_to_num(0, 0).max()) + 1e-3  # numbers near 0 are mostly rounding
                 if not torch.allclose(a, b, rtol=0, atol=tolerance * scale, equal_nan=True):
                     return whose
     return None

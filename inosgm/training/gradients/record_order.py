@@ -1,4 +1,7 @@
-"""Detection of models that reorder the records of a batch, which book-keeping cannot follow, by the operations they call."""
+"""Detection of models that reorder the records of a batch, by the operations that they call.
+
+Book-keeping cannot follow such models: row k of a layer is no longer record k.
+"""
 
 from collections.abc import Callable
 from itertools import count
@@ -22,14 +25,14 @@ _INTO_PYTHON = {Tensor.tolist, Tensor.numpy, Tensor.__array__, Tensor.__dlpack__
 def moves_records(engine: Engine, inputs: Any, targets: Any) -> bool:
     """Return whether model or loss call an operation that can order records by their values.
 
-    Synthetic records need not bring about an order that real ones do: so calls count, and not what came of them. An
-    order that depends on nothing shows when gradients are compared.
+    Calls count, not their results, because synthetic records need not cause a reordering that real ones cause. An order
+    that does not depend on values shows when the gradients of engines are compared.
     """
     generator = torch.Generator().manual_seed(0)
     try:
         alone = _watched(engine, synthetic((inputs, targets), 1, generator))
         return _watched(engine, synthetic((inputs, targets), prime_dividing_none(alone.lengths), generator)).moved
-    except Exception:  # what cannot be watched
+    except Exception:  # a model that cannot be watched counts as one that reorders
         return True
 
 
@@ -41,9 +44,9 @@ def _watched(engine: Engine, batch: Any) -> "_OrderWatch":
 
 
 class _OrderWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Follows the values of a batch, and notices operations by which they may choose a place among its records.
+    """Follows the values of a batch, and detects operations by which values may choose a position among its records.
 
-    An axis with records is told by its length, which their number divides.
+    An axis holds records if their number divides its length; the number is a prime that divides no other length.
     """
 
     def __init__(self, batch: Any) -> None:
@@ -55,7 +58,7 @@ class _OrderWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.moved = False
 
     def knows(self, tensor: Tensor) -> bool:
-        """Say whether a tensor holds values of the batch, or random ones."""
+        """Return whether a tensor holds values that depend on the batch or on random numbers."""
         return _storage(tensor)._cdata in self._storages
 
     def __torch_dispatch__(self, op: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -73,7 +76,7 @@ class _OrderWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if name in ("index", "index_put"):
             return self._picks(args[0], args[1], filled=name == "index_put" and args[2].numel() == 1)
         if {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape}.intersection(op.tags):
-            return True  # python sees the values, or they decide about a shape
+            return True  # Python sees the values, or they decide a shape
         if name in _SUMS_OF_PRODUCTS:
             return self._of_records(list(tensors_in(args))[-2].shape[-1])
         first = args[0] if args else None
@@ -86,7 +89,7 @@ class _OrderWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return any(self._of_records(first.shape[axis]) for axis in _axes(named, first.ndim))
 
     def _picks(self, tensor: Tensor, indices: Any, filled: bool) -> bool:
-        """Say whether known values index records; one number for all that a mask selects moves nothing."""
+        """Return whether known values index records; filling what a mask selects with one number moves no record."""
         axis = 0
         for index in indices:
             mask = index is not None and index.dtype in (torch.bool, torch.uint8)
@@ -102,7 +105,7 @@ class _OrderWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 class _Looks(TorchFunctionMode):
-    """Tells a watch about values that leave torch by other ways than its operations."""
+    """Tells a watch about values that leave torch without an operation, such as `Tensor.numpy`."""
 
     def __init__(self, watch: _OrderWatch) -> None:
         super().__init__()
@@ -115,7 +118,7 @@ class _Looks(TorchFunctionMode):
 
 
 def prime_dividing_none(lengths: set[int], least: int = 5) -> int:
-    """Return the first prime from `least` on that divides no length, and thus no product of them."""
+    """Return the smallest prime from `least` on that divides no length, and thus no product of lengths."""
     return next(
         number
         for number in count(least)
@@ -124,7 +127,7 @@ def prime_dividing_none(lengths: set[int], least: int = 5) -> int:
 
 
 def _axes(named: dict[str, Any], ndim: int) -> list[int]:
-    """List the axes that an operation goes along, which are all if it is not told."""
+    """Return the axes that an operation reduces or sorts along: all of them if it is called without `dim`."""
     if not ndim or not {"dim", "dims"} & named.keys():
         return []
     axes = named.get("dim", named.get("dims"))
@@ -132,5 +135,5 @@ def _axes(named: dict[str, Any], ndim: int) -> list[int]:
 
 
 def _storage(tensor: Tensor) -> torch.UntypedStorage:
-    """Return what a tensor shares with its views."""
+    """Return the memory that a tensor shares with its views."""
     return tensor.untyped_storage()
