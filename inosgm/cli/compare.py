@@ -27,24 +27,19 @@ from inosgm.cli.options import (
 )
 from inosgm.cli.seeds import end, interruptible
 from inosgm.cli.training import configuration
+from inosgm.methods.registry import METHODS, USUAL
 
 if TYPE_CHECKING:
     from inosgm.experiments import Comparison
     from inosgm.experiments.config import TrainingConfig
 
-NAMES = (
-    "dp-sgd, idp-sgd, ino-sgd, asc, asc-ino, asc-published, azb, azb-prop, azb-weak, pdp-sgd, pdp-sgd-adaptive, "
-    "sampling, adapdp, individual, individual-ino, leave-out, one-after-another, undersample, lower, ipate-upsample, "
-    "ipate-weight"
-)
-"""The names of `runs.METHODS`, which is not imported for a help text."""
-
 MethodsOption = Annotated[
     str | None,
     typer.Option(
         "--methods",
-        help=f"Which, with commas, of {NAMES}; or all. Of one file else the first three. All are without azb-weak, "
-        "which breaks budgets, and asc-published, which is in another unit of privacy: name them, too (all,azb-weak).",
+        help=f"Which, with commas, of {', '.join(METHODS)}; or all. Of one file else {', '.join(USUAL)}. All are "
+        "without methods that have another guarantee, such as azb-weak, which breaks budgets: name them as well "
+        "(all,azb-weak).",
     ),
 ]
 TuneOption = Annotated[
@@ -101,7 +96,7 @@ def compare(
         store=place,
     )
     executor = executor_of(processes, address, num_cpus=num_cpus, num_gpus=num_gpus, max_concurrent=max_concurrent)
-    voice.tell(study.report() if study.left() else f"all {study.runs} runs are done: nothing more is charged")
+    voice.tell(study.announcement())
     with interruptible(study.runs, place):
         found = study.run(executor, attempts=attempts or 5, progress=not quiet, tell=voice.tell)
     voice.result(found.table, lambda: {"store": place, **found.to_dict()})
@@ -124,7 +119,6 @@ def _named(
 def _chosen(methods: str | None, configs: "dict[str, TrainingConfig]", voice: Voice) -> list[str]:
     """Return the methods that are asked for; `all` are those that the files have what it takes for. Say which not."""
     from inosgm.experiments.comparing import fitting
-    from inosgm.experiments.methods import USUAL
 
     if methods is None:
         return list(USUAL)

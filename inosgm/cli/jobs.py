@@ -49,7 +49,7 @@ def summary(
     from inosgm.audit.report import Audit
     from inosgm.cli.audit import end_if_contradicted
     from inosgm.experiments import Summary
-    from inosgm.experiments.seeds import holds_sweep
+    from inosgm.experiments.study import holds_sweep
     from inosgm.jobs import Store
     from inosgm.jobs.purpose import AUDIT, holds
 

@@ -19,15 +19,15 @@ def train_seeds(
     """Train many runs, say what they came to, and end with 130 if interrupted, with 1 if one has failed."""
     from inosgm import experiments as runs
 
-    study = runs.Study(config, seeds, store=store)
-    voice.tell(study.report() if study.left() else f"all {seeds} runs are done: nothing more is charged")
+    study = runs.SeedStudy(config, seeds, store=store)
+    voice.tell(study.announcement())
     with interruptible(seeds, store):
         found = study.run(executor, attempts=attempts, progress=not voice.quiet)
     if found.outcome.done:
         summary = found.write()
         voice.result(summary.table, lambda: {"store": store, **summary.to_dict()})
         voice.tell(f"written to {store}: results.parquet, summary.parquet, summary.svg")
-    end([f"run {study.index(job)}, job {job}: {line}" for job, line in found.outcome.failed.items()], store)
+    end([f"run {study.store.spec(job).index}, job {job}: {line}" for job, line in found.outcome.failed.items()], store)
 
 
 @contextmanager

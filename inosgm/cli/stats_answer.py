@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from inosgm.ledger.ledger import Ledger
     from inosgm.owners import Owners
     from inosgm.statistics import Estimate
-    from inosgm.statistics.queries import Planner
+    from inosgm.statistics.answering import Planner
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,8 +104,8 @@ def _estimate(
     asked: Asked, table: "Watched", owners: "Owners", ledger: "Ledger | None", executor: "Executor"
 ) -> "Estimate":
     from inosgm.statistics import PROCEDURES
+    from inosgm.statistics.answering import ask
     from inosgm.statistics.durable import run_statistic
-    from inosgm.statistics.queries import ask
 
     asking: dict[str, Any] = {
         "share": asked.share,
@@ -126,7 +126,7 @@ def _advice(asked: Asked, owners: "Owners", ledger: "Ledger | None") -> str:
     from inosgm.ledger.affordable import require_affordable
     from inosgm.ledger.refusals import BudgetExceeded
     from inosgm.statistics import PROCEDURES
-    from inosgm.statistics.queries import costs_of, plans_for
+    from inosgm.statistics.answering import costs_of, plans_for
 
     def share(part: int) -> float:
         return float(f"{asked.share * part / 100:.3g}")

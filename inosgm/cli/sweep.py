@@ -34,9 +34,8 @@ from inosgm.cli.training import configuration
 
 if TYPE_CHECKING:
     from inosgm.experiments.standings import Metric
+    from inosgm.experiments.sweeps import SweepStudy, Tuner
     from inosgm.jobs import Executor
-    from ray_jobs.sweeping import SweepStudy
-    from ray_jobs.tuning import Asha
 
 Workers = Callable[..., "Executor"]
 Kept = Callable[[str | None, str], str]
@@ -118,10 +117,10 @@ def command(workers: Workers, kept: Kept) -> Callable[..., None]:
                 "needs Ray, whose Tune decides: add --address local, or auto", searcher=searcher, scheduler=scheduler
             )
         place = kept(store, f"{file.stem}-sweep")
+        from inosgm.experiments.domains import domain_from
         from inosgm.experiments.grid import values_from
         from inosgm.experiments.standings import Metric
-        from ray_jobs.domains import domain_from
-        from ray_jobs.sweeping import SweepStudy
+        from inosgm.experiments.sweeps import SweepStudy
 
         made = SweepStudy(
             configuration(file, None, data_dir, seed, changes).model_copy(update={"run": None}),
@@ -130,8 +129,7 @@ def command(workers: Workers, kept: Kept) -> Callable[..., None]:
             samples=samples,
             seeds=seeds,
             store=place,
-            scheduler=None if scheduler is None else _asha(first_rung, keep),
-            searcher=searcher,
+            tuner=None if scheduler is None and searcher is None else _tuner(scheduler, searcher, first_rung, keep),
             metric=Metric(metric.value),
         )
         _run(made, Metric(metric.value), place, executor, attempts or 5, Voice(as_json=as_json, quiet=quiet))
@@ -143,7 +141,7 @@ def _run(made: "SweepStudy", metric: "Metric", place: str, executor: "Executor",
     """Do a sweep and say what it came to; end with 130 if interrupted, with 1 if a run has failed."""
     from inosgm.experiments.standings import TABLE
 
-    voice.tell(made.report())
+    voice.tell(made.announcement())
     with interruptible(made.runs, place):
         found = made.run(executor, attempts=attempts, progress=not voice.quiet)
     voice.result(lambda: found.table(metric), lambda: {"store": place, **found.to_dict(metric)})
@@ -152,11 +150,13 @@ def _run(made: "SweepStudy", metric: "Metric", place: str, executor: "Executor",
     end([f"{name}, run {index}: {line}" for name, index, line in failed], place)
 
 
-def _asha(first: int | None, keep: float | None) -> "Asha":
+def _tuner(scheduler: Scheduler | None, searcher: str | None, first: int | None, keep: float | None) -> "Tuner":
     from inosgm.jobs.clusters import ray_module
 
-    asha: Asha = ray_module("ray_jobs.tuning:Asha")(first=first, keep=3.0 if keep is None else keep)
-    return asha
+    tuning = ray_module("ray_jobs.tuning")
+    asha = None if scheduler is None else tuning.Asha(first=first, keep=3.0 if keep is None else keep)
+    tuner: Tuner = tuning.RayTuner(scheduler=asha, searcher=searcher)
+    return tuner
 
 
 def _here(store: str | None, name: str) -> str:

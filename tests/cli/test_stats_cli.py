@@ -18,7 +18,7 @@ from inosgm.ledger.ledger import Ledger
 from inosgm.ledger.refusals import BudgetExceeded
 from inosgm.owners import Owners
 from inosgm.statistics import PROCEDURES, Estimate, summing
-from inosgm.statistics.queries import ask
+from inosgm.statistics.answering import ask
 from inosgm.statistics.task import RoundTask
 
 RECORDS = 300

@@ -11,10 +11,10 @@ from inosgm.experiments.task import TrainingTask, spec_of
 from inosgm.jobs import Stopped
 from inosgm.jobs.work import Paid
 from inosgm.ledger.refusals import JobMismatch
+from inosgm.mechanism.inspection import Inspection
 from inosgm.mechanism.mechanism import INOSGM
-from inosgm.methods.asc import plan_asc
+from inosgm.methods.asc import AdaptiveShares, plan_asc
 from inosgm.methods.baselines import plan_in_turn
-from inosgm.methods.steering import AdaptiveShares
 from inosgm.planning.choices import Menu
 from inosgm.planning.sequence import Course
 from inosgm.training.group_losses import GroupLosses
@@ -48,7 +48,7 @@ def fixed_size(rate, size):
 @pytest.mark.parametrize(("rate", "size", "drawn"), [(0.006, 100, 0), (0.36, 10, 3), (3 / 7, 7, 3), (29 / 49, 49, 29)])
 def test_a_batch_without_replacement_never_holds_more_than_its_rate(rate, size, drawn):
     mechanism = Total(fixed_size(rate, size), [0] * size)
-    assert mechanism._sampler.draw(np.random.default_rng(0)).size == drawn
+    assert Inspection(mechanism).draw(np.random.default_rng(0)).size == drawn
 
 
 def test_whole_numbers_of_records_survive_rounding():

@@ -38,12 +38,12 @@ from inosgm.ledger.cost import Cost
 from inosgm.ledger.journal import FileJournal, MemoryJournal
 from inosgm.mechanism.record_filter import Filter
 from inosgm.mechanism.streaming import Streaming
-from inosgm.methods.asc import plan_asc
+from inosgm.methods.asc import AdaptiveShares, plan_asc
 from inosgm.methods.ipate import NoisyVotes, weighted_teachers
-from inosgm.methods.steering import AdaptiveShares
 from inosgm.planning.plan import AlreadySpent
 from inosgm.statistics import PROCEDURES, Mean, Quantile
-from inosgm.statistics.queries import Procedure, Stage, ask
+from inosgm.statistics.answering import ask
+from inosgm.statistics.queries import Procedure, Stage
 from inosgm.training.group_losses import GroupLosses
 
 ROOMY = Owners(of_record=["a"] * 3 + ["b"] * 3, epsilon=1e6, delta=1e-5)

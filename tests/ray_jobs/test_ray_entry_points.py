@@ -129,6 +129,7 @@ def test_a_trial_whose_worker_dies_goes_on_and_one_that_fails_is_given_up(swept)
     assert len({store.begun(job, 1)["pid"] for job in store.specs()}) < 8  # workers are kept for the next trial
 
 
+@pytest.mark.long
 def test_a_grid_finishes_what_was_stopped_and_computes_nothing_twice(swept):
     grid, _ = swept
     store = Store("swept")

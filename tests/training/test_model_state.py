@@ -16,9 +16,8 @@ from torch.nn.utils import parametrizations, spectral_norm
 
 from inosgm import Plan, audit_mechanism, certify, plan_uniform
 from inosgm.audit.confidence import confidences
-from inosgm.methods.asc import plan_asc
+from inosgm.methods.asc import AdaptiveShares, plan_asc
 from inosgm.methods.ipate.learning import Learning
-from inosgm.methods.steering import AdaptiveShares
 from inosgm.owners import Owners
 from inosgm.training import BookKeeping, Functional, OneByOne, Trainer
 from inosgm.training.gradients import Engine, Gradients, engine_for, refuse_mixing

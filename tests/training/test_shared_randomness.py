@@ -12,8 +12,7 @@ from torch.utils.data import Dataset, Subset
 
 from inosgm import Plan, audit_mechanism, certify
 from inosgm.audit import canaries
-from inosgm.methods.asc import plan_asc
-from inosgm.methods.steering import AdaptiveShares
+from inosgm.methods.asc import AdaptiveShares, plan_asc
 from inosgm.owners import Owners
 from inosgm.training import BookKeeping, Functional, OneByOne, Trainer
 from inosgm.training import gradient_mechanism as descent
@@ -365,7 +364,9 @@ def test_masks_that_go_by_the_place_of_a_record():
     assert (np.abs(without) > 2).all()
 
 
-@pytest.mark.parametrize(("mask", "most"), [(in_pairs, None), (in_pairs, 4), (beside_first, 2)])
+@pytest.mark.parametrize(
+    ("mask", "most"), [(in_pairs, None), (in_pairs, 4), pytest.param(beside_first, 2, marks=pytest.mark.long)]
+)
 def test_numbers_that_some_records_share(mask, most):
     """The same record made the standard deviation 4.3 times as large (in pairs), or 1.7 times (beside the first).
 
@@ -383,7 +384,7 @@ def test_engines_that_draw_for_every_record_give_every_record_a_number_of_its_ow
     """The norm of a gradient is the number that was drawn for its record, from an interval of length 0.5 at least."""
     random.seed(0)
     made = trainer(mask, 43, most=16, engine=OneByOne if mask is of_python else None)
-    norms = made.contributions(records_of(np.ones(43))).norms()
+    norms = made.measure(records_of(np.ones(43)), None, np.ones(43), 0)[0].norms()
     assert isinstance(made.engine, engine)
     assert all(part.std() > 0.1 for part in np.split(norms, [16, 32]))
 
