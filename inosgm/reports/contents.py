@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from inosgm._internal.text import MOST
+from inosgm._internal.text import MAX_ROWS
 from inosgm.accounting.units import ADD_REMOVE, UNITS
+from inosgm.methods.registry import METHODS
 from inosgm.owners import Label
 from inosgm.reports.tables import Table, listed, measured, short, spread
-from inosgm.reports.trained import KINDS, Study
+from inosgm.reports.trained import Study
 
 if TYPE_CHECKING:
     from inosgm.audit.report import Audit
@@ -72,7 +73,7 @@ class Audited:
             one.data.subset,
             one.owners,
         )
-        return same and any(self.name == KINDS[method.kind] for method in study.methods.values())
+        return same and any(self.name == METHODS[method.kind].title for method in study.methods.values())
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -157,7 +158,7 @@ class Contents:
         titles = [one.title for one in study.methods.values()]
         header = [*(["granted", *spent, *named] if study.owned else []), *titles]
         rows = []
-        for group in study.shown(MOST):
+        for group in study.shown(MAX_ROWS):
             label = study.groups[group]
             cells = [str(label)]
             if study.owned:
@@ -170,7 +171,9 @@ class Contents:
             caption=f"What every {study.who} granted, spent and got" if study.owned else "What every group got",
             header=(study.who, *header),
             rows=tuple(map(tuple, rows)),
-            notes=tuple(filter(None, [*breaches(study), *other_units(study), self._about(study), study.hidden(MOST)])),
+            notes=tuple(
+                filter(None, [*breaches(study), *other_units(study), self._about(study), study.hidden(MAX_ROWS)])
+            ),
         )
 
     def _about(self, study: Study) -> str:
@@ -179,7 +182,7 @@ class Contents:
         over = "of one run" if seeds == [1] else f"over {' or '.join(map(str, seeds))} seeds, ± standard deviation"
         parts = [f"{study.measure} on held-out records {over}"]
         if study.owned:
-            parts.insert(0, "granted and spent: epsilon, by the dearest run")
+            parts.insert(0, "granted and spent: epsilon, by the most expensive run")
         audits = self.audits_of(study)
         if audits:
             sources = dict.fromkeys(one.source[:1].lower() + one.source[1:] for one in audits)

@@ -26,7 +26,7 @@ from inosgm.training.gradients import (
 from inosgm.training.gradients.base import apply
 from inosgm.training.gradients.batches import form
 from inosgm.training.gradients.chance import Chance, chance_in_evaluation, chance_of, refuse_chance
-from inosgm.training.gradients.sandbox import trial
+from inosgm.training.gradients.sandbox import sandbox
 from inosgm.training.gradients.snapshot import Snapshot
 from inosgm.training.gradients.tally import Tally
 from inosgm.training.gradients.writing import outputs_in_evaluation, refuse_writing
@@ -209,7 +209,7 @@ class ModelGradients:
             engine = self._asked_engine(self.model, self.loss, autocast=self._autocast)
             refuse_writing(self._asked_engine, self.model, self.loss, inputs, targets, autocast=self._autocast)
         if self._score is not None:
-            with trial(self.model, loss=self.loss, score=self._score), self._snapshot:
+            with sandbox(self.model, loss=self.loss, score=self._score), self._snapshot:
                 refuse_mixing_scores(self._score, engine, inputs, targets, in_parts=self.max_physical_batch is not None)
         self._chance = self._chance_of(engine, inputs, targets)
         self._tally = None

@@ -12,8 +12,7 @@ from torch.utils.data import Dataset, Subset
 
 from inosgm import Plan, audit_mechanism, certify
 from inosgm.audit import canaries
-from inosgm.methods.asc import plan_asc
-from inosgm.methods.steering import AdaptiveShares
+from inosgm.methods.asc import AdaptiveShares, plan_asc
 from inosgm.owners import Owners
 from inosgm.training import BookKeeping, Functional, OneByOne, Trainer, model_gradients
 from inosgm.training.batches import PickedApart
@@ -441,7 +440,7 @@ def test_a_model_that_begins_to_draw_later():
     assert one._gradients._chance is Chance.SHARED
     np.testing.assert_allclose(with_record, without, atol=1e-4)
     assert without[2:].std() > 0.2
-    assert made(SIGNS, False)[1]._chance is Chance.NONE
+    assert made(SIGNS, False)[1]._gradients._chance is Chance.NONE
 
 
 def test_a_model_that_draws_with_some_records_only_is_refused():

@@ -3,11 +3,13 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from inosgm._internal import validate as _validate
-from inosgm.accounting import Accountant, Segment, chosen
+from inosgm.accounting import ACCOUNTANTS, Accountant, Segment, chosen
+from inosgm.methods.method import Method
 from inosgm.owners import Owners
 from inosgm.planning.calibration import Wish
 from inosgm.planning.plan import Plan
@@ -22,11 +24,11 @@ class Teachers:
 
     **Guarantee.** A record of owner n, added or removed, moves the matrix of votes (a row per query, a column per
     class) by at most sqrt(2 queries) copies_n w_n, the sensitivity of the plan. Proof: who learns from which record is
-    decided by coins of that record alone (`lessons`), so only its copies_n teachers learn from other records than
-    before, and they may vote anything else: a vote that changes from class a to class b moves its row of the matrix by
-    w_n (e_b - e_a), of norm w_n sqrt(2). In the worst case all copies_n teachers change from the same a to the same b
-    in each of the rows, and these are orthogonal to each other. The bound is reached, so it cannot be lowered. It
-    holds whatever teachers are and however they learn; nothing is assumed about their agreement.
+    decided by coins of that record alone (`partition_records`), so only its copies_n teachers learn from other records
+    than before, and they may vote anything else: a vote that changes from class a to class b moves its row of the
+    matrix by w_n (e_b - e_a), of norm w_n sqrt(2). In the worst case all copies_n teachers change from the same a to
+    the same b in each of the rows, and these are orthogonal to each other. The bound is reached, so it cannot be
+    lowered. It holds whatever teachers are and however they learn; nothing is assumed about their agreement.
 
     The epsilon that follows does not depend on data. PATE's data-dependent bound, which is smaller where teachers
     agree, is not used: it is a private number itself, known after the votes only, so that no owner's budget can be
@@ -135,8 +137,15 @@ def upsampled_teachers(
     return _planned(wish, multipliers, queries, np.ones(count), first, among, copies)
 
 
-FORMS = {"ipate_weight": weighted_teachers, "ipate_upsample": upsampled_teachers}
-"""How owners are told apart, by the name that configurations have for it."""
+_FORMS = {"ipate_weight": weighted_teachers, "ipate_upsample": upsampled_teachers}
+
+
+def teachers_of(options: Any, owners: Owners, past: Sequence[Segment] = ()) -> Teachers:
+    """Return the teachers that the `plan` section of a configuration asks for."""
+    if options.teachers is None:
+        raise ValueError(f"teachers must be given for {options.method}")
+    count, queries, accountant = options.teachers.count, options.teachers.queries, ACCOUNTANTS[options.accountant]
+    return _FORMS[options.method](owners, count=count, queries=queries, accountant=accountant, past=past)
 
 
 def _wish(owners: Owners, count: int, queries: int, accountant: Accountant | None, past: Sequence[Segment]) -> Wish:
@@ -195,3 +204,33 @@ def _planned(
         past=wish.past,
     )
     return Teachers(plan=plan, queries=queries, weights=weights, first=first, among=among, copies=copies)
+
+
+def _plan(owners: Owners, options: Any, *, past: Sequence[Segment], **request: Any) -> Plan:
+    return teachers_of(options, owners, past).plan
+
+
+METHODS = (
+    Method(
+        name="ipate-upsample",
+        title="IPATE upsampling",
+        description="teachers vote for a student; records of the less private teach several",
+        glossary="lets many models vote on public records with noise; records of less strict owners teach several",
+        published="coins for each record",
+        planner=_plan,
+        recognises=lambda options, ordered: options.method == "ipate_upsample",
+        plan_method="ipate_upsample",
+        needs=("teachers",),
+    ),
+    Method(
+        name="ipate-weight",
+        title="IPATE weighting",
+        description="teachers vote for a student; votes of the less private weigh more",
+        glossary="lets many models vote on public records with noise; models of less strict owners count more",
+        published="coins for each record",
+        planner=_plan,
+        recognises=lambda options, ordered: options.method == "ipate_weight",
+        plan_method="ipate_weight",
+        needs=("teachers",),
+    ),
+)
