@@ -152,13 +152,12 @@ class Trainer(Uncopied):
             require_fitting=partial(require_fitting, model, optimizer, schedule),
         )
         self._owners, self._secret, self._ledger, self._steering = owners, key, ledger, steering
-        self._charge_steps = charge_steps
         self._options: dict[str, Any] = {
             "tail": tail,
             "order": order,
             "clipping": clipping,
-            "steering": steering,
             "note": note,
+            "charge_steps": charge_steps,
         }
         self._revision = self._first = 0
         self._curve = LearningCurve()
@@ -183,7 +182,7 @@ class Trainer(Uncopied):
             self._gradients,
             key=key,
             ledger=self._ledger,
-            charge_steps=self._charge_steps,
+            steering=self._steering,
             released=released,
             spent=spent,
             **self._options,
@@ -252,7 +251,8 @@ class Trainer(Uncopied):
             self.model.train()
             records, mechanism = as_data(data), self._mechanism
             self._trained_on = records
-            mechanism.steer(records)
+            if self._steering is not None:
+                mechanism.steer(records, self._steering)
             release = mechanism.release(records)
             for parameter, total in zip(self._gradients.ready(records).parameters, release.value, strict=True):
                 parameter.grad = (total / mechanism.expected_batch).to(parameter.dtype)
@@ -317,14 +317,13 @@ class Trainer(Uncopied):
         self._trained_on = data
         with ExitStack() as stack:
             place = log = None
-            charge_steps = self._charge_steps
             if run is not None:
                 place = stack.enter_context(run if isinstance(run, Run) else Run(run))
                 self._resume(place, data)
                 seen = self._curve.steps[-1] if self._curve.steps else -1
                 log = stack.enter_context(RunLog(place.path, after=seen))
-                charge_steps = charge_steps or every
-                self._mechanism.charge_steps = charge_steps
+                if self._options["charge_steps"] is None:
+                    self._mechanism.charge_steps = every
                 if place.latest() is None:
                     self._save(place)
             bar = stack.enter_context(StepProgress(self.plan, start=self.released, enabled=progress))
@@ -334,7 +333,8 @@ class Trainer(Uncopied):
                 if self.released == self.plan.steps:
                     self._next_stage()
                     bar.follow(self.plan)
-                    self._mechanism.charge_steps = charge_steps or self._mechanism.charge_steps
+                    if place is not None and self._options["charge_steps"] is None:
+                        self._mechanism.charge_steps = every
                 self.step(*data)
                 bar.advance(self.released)
 
