@@ -443,10 +443,9 @@ def _paired(contributions: Contributions, scores: Array, bounds: Array, ids: Arr
         raise ValueError(
             "contributions and scores must pair up: one of each for every record of a batch"  # whose size is private
         )
-    (_, norms), (_, bounds), (_, owners) = (
-        _validate.floats(name, values, like=scores)
-        for name, values in (("norms", norms), ("sensitivities", bounds), ("owners", owners))
-    )
+    _, norms = _validate.floats("norms", norms, like=scores)
+    _, bounds = _validate.floats("sensitivities", bounds, like=scores)
+    _, owners = _validate.floats("owners", owners, like=scores)
     if not array_api_compat.is_numpy_array(scores):
         ids = xp.asarray(ids, device=array_api_compat.device(scores))
     return xp, norms, scores, bounds, ids, owners

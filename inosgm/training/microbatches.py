@@ -146,7 +146,10 @@ class LogicalBatch:
         )
         if len(self._parts) == 1:
             self._whole = gradients
-        measured = gradients.norms(), scored(self._score, gradients.outputs, targets, gradients.losses)
+        scores = gradients.losses
+        if self._score is not None:
+            scores = scored(self._score, gradients.outputs, targets, gradients.losses)
+        measured = gradients.norms(), scores
         self._snapshot.require_unwritten()
         return measured
 
