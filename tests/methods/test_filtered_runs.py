@@ -19,7 +19,7 @@ from inosgm.audit.mechanism_audit import audit_mechanism
 from inosgm.experiments.methods import methods_of
 from inosgm.experiments.task import TrainingTask, spec_of
 from inosgm.jobs import Stopped
-from inosgm.jobs.work import Paid
+from inosgm.jobs.work import PrepaidLedger
 from inosgm.planning.sequence import Course
 from inosgm.training.run import RunFiles
 from inosgm.training.trainer import Trainer
@@ -152,7 +152,7 @@ class MemoryAttempt:
 
     @property
     def ledger(self):
-        return Paid(self._paid)  # a new one for every attempt
+        return PrepaidLedger(self._paid)  # a new one for every attempt
 
     def stopping(self):
         self._left -= 1
