@@ -171,7 +171,7 @@ class DatasetPool:
         return [said]
 
     def _over(self) -> list[Report]:
-        """End a dataset: the scheduler reads the state of unreported attempts from the store, and tries again."""
+        """End a dataset: report unreported attempts as taken, so that the scheduler asks the store."""
         self._thread = None
         lost, self._doing = self._doing, set()
         self._silent += 1
@@ -189,9 +189,8 @@ def _quiet() -> Iterator[None]:
     """Keep Ray Data from printing its progress, which the executor shows; its log has everything."""
     context = DataContext.get_current().copy()
     context.enable_progress_bars = context.print_on_execution_start = False
-    context.op_resource_reservation_enabled = (
-        False  # else Ray Data runs one job alone until it knows the size of its output
-    )
+    # With reservations, Ray Data runs one job alone until it knows the size of its output.
+    context.op_resource_reservation_enabled = False
     shown = [part for part in logging.getLogger("ray.data").handlers if isinstance(part, logging.StreamHandler)]
     levels = [part.level for part in shown]
     try:

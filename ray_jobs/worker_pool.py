@@ -157,7 +157,7 @@ class RayWorkerPool:
         return [Report(job=doing[0], attempt=doing[1], status="died")] if doing else []
 
     def _check(self, error: RayTaskError, worker: _Worker) -> None:
-        """Raise if an actor cannot work at all, so that every job would fail. Messages of errors may show data: hide them."""
+        """Raise if an actor cannot work at all, so that every job would fail; hide messages, which may show data."""
         if worker.doing is None:
             raise RuntimeError(
                 f"a worker cannot load the task ({first_words(error)}): all nodes of the cluster need the same "

@@ -181,7 +181,7 @@ class Scheduler:
         return False
 
     def _watch(self, job: str, attempt: int) -> None:
-        """Record that an attempt of another run died, if its process is gone or its heartbeat is older than the lease."""
+        """Record that an attempt of another run died, if its process is gone or silent for a whole lease."""
         silence = self._pulse.silence((job, attempt), self._store.last_heartbeat(job, attempt))
         if silence >= self._lease or gone(self._store.begun(job, attempt)):
             self._end(job, attempt, "died")

@@ -526,7 +526,7 @@ class Store:
         self.sweep()
 
     def _create(self, name: str, values: dict[str, Any], *, secret: bool = False) -> None:
-        """Create a record. An equal one that exists is ours: the answer to the first request was lost, and it was sent again."""
+        """Create a record. An equal one that exists is ours: the answer was lost, and the request was repeated."""
         content = seal(values)
         try:
             self._records.create(name, content, secret=secret)
