@@ -19,16 +19,23 @@ from inosgm.experiments.task import described
 from inosgm.ledger.cost import Cost
 from inosgm.owners import Owners, labels_at
 from inosgm.planning.plan import Plan
+from inosgm.training.gradient_mechanism import GradientMechanism
 from inosgm.training.trainer import Trainer
 
 UNBOUNDED, SILENT = 1e30, 1e-30
 """Sensitivity and noise of a model without privacy: no gradient is as long, and no parameter shows the noise."""
 
 
-class ShadowTrainer(Trainer):
-    """Trains a shadow model: how many records of an owner take part is a matter of chance, the plan is not."""
+class _ShadowMechanism(GradientMechanism):
+    """The mechanism of a shadow model: how many records of an owner take part is random, the plan is not."""
 
-    _sizes_vary = True
+    sizes_vary = True
+
+
+class ShadowTrainer(Trainer):
+    """Trains a shadow model."""
+
+    mechanism_type = _ShadowMechanism
 
 
 class Unpaid:
