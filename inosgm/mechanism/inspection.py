@@ -1,4 +1,4 @@
-"""What an audit may look at: a read-only view of a mechanism."""
+"""A read-only view of a mechanism, through which audits look at it."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -79,7 +79,7 @@ class Inspection:
 
     @property
     def clipping(self) -> Clipping:
-        """How contributions are bounded."""
+        """The clipping, which bounds contributions."""
         return self._mechanism._clipping
 
     @property

@@ -88,12 +88,12 @@ class GradientMechanism(INOSGM):
 
     @property
     def job(self) -> str:
-        """What the ledger calls the noise of this mechanism."""
+        """The name of this mechanism's noise in the ledger."""
         return self._cost.job
 
     @property
     def spent_by_record(self) -> np.ndarray | None:
-        """What each record has spent, if records pay for themselves and steps are left. PRIVATE."""
+        """The budget that each record has spent, if records pay for themselves and steps are left. PRIVATE."""
         return None if self._filter is None or self.released == self.plan.steps else self._filter.spent
 
     def check(self, data: Any) -> None:

@@ -35,7 +35,7 @@ class Microbatch:
 
 
 HEADROOM = 128
-"""How many roundings a norm may be off by: norms are taken that much longer before clipping."""
+"""The error of a norm in roundings, at most: norms are lengthened by it before clipping."""
 
 
 def stretch(parameter: Tensor) -> float:

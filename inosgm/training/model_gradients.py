@@ -85,7 +85,7 @@ class ModelGradients:
 
     @property
     def engine(self) -> Engine | None:
-        """How gradients are computed; chosen when data is first seen."""
+        """The engine that computes gradients; chosen when data is first seen."""
         return self._engine
 
     def check(self, data: Any) -> None:

@@ -1,4 +1,4 @@
-"""What the order of a batch goes by: the loss, or a function of the user's."""
+"""Scores, by which a batch is ordered: the loss, or a function of the user's."""
 
 from collections.abc import Callable
 from typing import Any
