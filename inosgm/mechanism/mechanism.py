@@ -182,9 +182,8 @@ class INOSGM(Uncopied, ABC):
 
     def _sampler_of(self, plan: Plan) -> Sampler:
         """Return what draws the batches of a plan."""
-        if plan.sampling == "without_replacement":
-            counts = np.floor(plan.sample_rates * plan.sizes * (1 + 1e-9))  # whole ones may be off by a rounding
-            return FixedSizeSampler(counts.astype(np.int64), self._owners)
+        if plan.batch_counts is not None:
+            return FixedSizeSampler(plan.batch_counts, self._owners)
         return PoissonSampler(plan.sample_rates, self._owners)
 
     def contributions(self, batch: Any) -> Array | Contributions:

@@ -21,11 +21,11 @@ from inosgm.accounting.units import ADD_REMOVE, REPLACE_ONE, name_in
 from inosgm.methods.method import Method
 from inosgm.owners import Owners
 from inosgm.planning.calibration import BELOW_BUDGET, Shares, Wish
-from inosgm.planning.choices import Menu
+from inosgm.planning.choices import Choices
 from inosgm.planning.plan import Plan
-from inosgm.planning.plan_file import Sampling
 from inosgm.planning.planners import wish_of
 from inosgm.planning.steering import Steering
+from inosgm.planning.variants import GroupSampling, Sampling
 
 FINENESS = 3
 """Number of rates of a menu between a rate and its double. A group gets the sensitivity of the next larger rate, so
@@ -89,7 +89,7 @@ def plan_asc(
     rates = np.minimum(first * 2.0 ** powers[:, None], most)
     rates[-1] = most
     least = own_multipliers(wish, first)
-    losses, beside = plan_losses(wish, least, every, loss_bound, noise_ratio, sampling)
+    losses, side_releases = plan_losses(wish, least, every, loss_bound, noise_ratio, sampling)
     asked = replace(wish, past=(*wish.past, *losses))
     shape = np.stack([_constant(asked.some(np.array([g])), rates[:, g]) for g in range(first.size)], axis=1)
     factor = _noisier(asked, rates, shape)
@@ -97,8 +97,9 @@ def plan_asc(
     multipliers = shape * factor
     scale = wish.clip_norm * wish.records / float((wish.sizes / (start * factor)).sum())
     shares = Shares(first, scale / (start * factor), scale)
-    menu = Menu(sample_rates=rates, sensitivities=scale / multipliers)
-    return Plan.with_shares(wish, shares, owners=owners, menu=menu, beside=beside, sampling=sampling)
+    choices = Choices(sample_rates=rates, sensitivities=scale / multipliers)
+    variant = GroupSampling(choices=choices, side_releases=side_releases, sampling=sampling)
+    return Plan.with_shares(wish, shares, owners=owners, variant=variant)
 
 
 def first_counts(batch: float, sizes: np.ndarray, *, whole: bool) -> np.ndarray:
@@ -144,7 +145,7 @@ def plan_losses(
         noise_scale=multiplier * half,
         steps=releases,
         labels=wish.labels,
-        sampling=sampling,
+        variant=GroupSampling(sampling=sampling),
     )
     return (plan.segment(),), (plan,)
 
@@ -225,13 +226,13 @@ class AdaptiveShares(FollowingLosses):
 
     def shares(self, plan: Plan, coins: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
         """Return rates m_g / n_g, and the sensitivities that go with them."""
-        if plan.menu is None:
-            raise ValueError("plan must have a menu: make it with plan_asc")
+        if plan.choices is None:
+            raise ValueError("plan must have choices: make it with plan_asc")
         rates = self._counts / self._sizes
-        rows = (plan.menu.sample_rates < rates * (1 - 1e-12)).sum(axis=0)  # rates of a menu ascend
-        rows = np.minimum(rows, plan.menu.choices - 1)
+        rows = (plan.choices.sample_rates < rates * (1 - 1e-12)).sum(axis=0)  # rates of a menu ascend
+        rows = np.minimum(rows, plan.choices.count - 1)
         groups = np.arange(rates.size)
-        return np.minimum(rates, plan.menu.sample_rates[rows, groups]), plan.menu.sensitivities[rows, groups]
+        return np.minimum(rates, plan.choices.sample_rates[rows, groups]), plan.choices.sensitivities[rows, groups]
 
     def learn(self, losses: np.ndarray, coins: np.random.Generator) -> None:
         """Move records of a batch to groups with higher losses."""

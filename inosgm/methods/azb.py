@@ -17,8 +17,8 @@ from inosgm.methods.method import Method
 from inosgm.owners import Owners
 from inosgm.planning.calibration import Shares
 from inosgm.planning.plan import Plan
-from inosgm.planning.plan_file import Sampling
 from inosgm.planning.planners import wish_of
+from inosgm.planning.variants import GroupSampling, Sampling
 
 
 def plan_chosen_group(
@@ -71,11 +71,12 @@ def plan_chosen_group(
     heard = np.argmax(wish.sizes, keepdims=True) if weak else np.arange(rates.size)
     asked = wish.some(heard)
     least = own_multipliers(asked, rates[heard])
-    _, beside = plan_losses(wish, np.full(rates.size, least.max()), every, loss_bound, noise_ratio, sampling)
-    lossy = tuple(plan.segment().rows(heard) for plan in beside)
+    _, side_releases = plan_losses(wish, np.full(rates.size, least.max()), every, loss_bound, noise_ratio, sampling)
+    lossy = tuple(plan.segment().rows(heard) for plan in side_releases)
     multiplier = float(own_multipliers(replace(asked, past=(*asked.past, *lossy)), rates[heard]).max())
     shares = Shares(rates, np.full(rates.size, wish.clip_norm), multiplier * wish.clip_norm)
-    return Plan.with_shares(wish, shares, owners=owners, beside=beside, sampling=sampling)
+    variant = GroupSampling(side_releases=side_releases, sampling=sampling)
+    return Plan.with_shares(wish, shares, owners=owners, variant=variant)
 
 
 class ChosenGroup(FollowingLosses):

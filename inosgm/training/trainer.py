@@ -455,7 +455,7 @@ class Trainer(GradientMechanism):
 
     def _forget_private(self, place: Run) -> None:
         """Delete the checkpoints that are no longer needed, if one, of a stage before too, has what nobody may see."""
-        if any(plan.allowance is not None for plan in self._course.plans):
+        if any(plan.squared_norm_budget is not None for plan in self._course.plans):
             place.drop_before(self.steps_done)
 
     def _settings(self) -> dict[str, str]:

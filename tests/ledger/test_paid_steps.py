@@ -15,8 +15,9 @@ from inosgm.mechanism.inspection import Inspection
 from inosgm.mechanism.mechanism import INOSGM
 from inosgm.methods.asc import AdaptiveShares, plan_asc
 from inosgm.methods.baselines import plan_in_turn
-from inosgm.planning.choices import Menu
+from inosgm.planning.choices import Choices
 from inosgm.planning.sequence import Course
+from inosgm.planning.variants import GroupSampling
 from inosgm.training.group_losses import GroupLosses
 from inosgm.training.trainer import Trainer
 
@@ -41,7 +42,12 @@ def trainer(plan, **settings):
 
 def fixed_size(rate, size):
     return Plan(
-        sample_rates=[rate], sensitivities=[1], sizes=[size], noise_scale=1, steps=50, sampling="without_replacement"
+        sample_rates=[rate],
+        sensitivities=[1],
+        sizes=[size],
+        noise_scale=1,
+        steps=50,
+        variant=GroupSampling(sampling="without_replacement"),
     )
 
 
@@ -69,7 +75,7 @@ def test_shares_that_no_plan_can_pay_for_are_refused():
     plan = Plan(sample_rates=[0.5, 0.5], sensitivities=[1, 1], sizes=[4, 4], noise_scale=1, steps=5)
     for rates, bounds in (([0.5, 0.5], [1, -50]), ([-0.5, 0.5], [1, 1]), ([0.5, 0.5], [1, 0]), ([0.5], [1])):
         with pytest.raises(ValueError, match="shares must"):
-            plan.turned(rates, bounds)
+            plan.with_choice(rates, bounds)
     with pytest.raises(ValueError, match="menu must have one column per owner"):
         Plan(
             sample_rates=[0.1, 0.1],
@@ -77,7 +83,7 @@ def test_shares_that_no_plan_can_pay_for_are_refused():
             sizes=[4, 4],
             noise_scale=1,
             steps=5,
-            menu=Menu(sample_rates=[[0.1], [0.2]], sensitivities=[[1], [1]]),
+            variant=GroupSampling(choices=Choices(sample_rates=[[0.1], [0.2]], sensitivities=[[1], [1]])),
         )
 
 

@@ -681,5 +681,5 @@ def test_records_that_pay_for_themselves_do_not_pay_in_two_copies():
         one.release(DATA)
     spent = mechanism._filter.spent
     assert mechanism._filter is twin._filter
-    assert (spent <= followed.allowance[mechanism._owners]).all()
+    assert (spent <= followed.squared_norm_budget[mechanism._owners]).all()
     assert (spent > 0).all()

@@ -100,7 +100,7 @@ def test_a_run_that_lost_what_records_have_spent_is_not_gone_on_with(tmp_path):
 
 
 def test_a_later_stage_leaves_nothing_of_what_records_have_spent(tmp_path):
-    first = plan_individual(owners(), steps=4, clip_norm=0.5, lasting=0.5)
+    first = plan_individual(owners(), steps=4, clip_norm=0.5, full_norm_fraction=0.5)
     every = {"sizes": first.sizes, "labels": first.labels, "sample_rates": [0.1, 0.1], "sensitivities": [1, 1]}
     second = Plan(noise_scale=100, steps=4, past=[first.segment()], **every)
     model = torch.nn.Linear(6, 3)
