@@ -177,7 +177,7 @@ class INOSGM(Uncopied, ABC):
             self._apply_choice(plan)
 
     def _apply_choice(self, plan: Plan) -> None:
-        """Make the next steps with the rates and sensitivities that released values chose from the plan's menu."""
+        """Make the next steps with the rates and sensitivities that released values chose among the plan's choices."""
         self._current_plan, self._sampler = plan, self._sampler_of(plan)
 
     def _sampler_of(self, plan: Plan) -> Sampler:

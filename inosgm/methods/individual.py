@@ -11,9 +11,9 @@ from inosgm._internal import validate as _validate
 from inosgm.accounting import Accountant, Segment
 from inosgm.methods.method import Method
 from inosgm.owners import Owners
-from inosgm.planning.calibration import scale_shares
+from inosgm.planning.calibration import calibrate_scale
 from inosgm.planning.plan import Plan
-from inosgm.planning.planners import wish_of
+from inosgm.planning.planners import plan_request
 from inosgm.planning.variants import IndividualAccounting
 
 
@@ -62,12 +62,14 @@ def plan_individual(
     (array([4.999, 1.   ]), array([1.257, 0.072]))
     """
     records = int(owners.sizes.sum()) if isinstance(owners, Owners) else 1
-    wish = wish_of(owners, steps, records, clip_norm, accountant, past)
+    request = plan_request(owners, steps, records, clip_norm, accountant, past)
     share = _validate.number("full_norm_fraction", full_norm_fraction, above=0, most=1)
-    full = scale_shares(wish)
+    full = calibrate_scale(request)
     less = full._replace(noise_scale=math.sqrt(share) * full.noise_scale)
-    budget = wish.steps * (full.sensitivities / full.noise_scale) ** 2
-    return Plan.with_shares(wish, less, owners=owners, method="individual", variant=IndividualAccounting(budget))
+    budget = request.steps * (full.sensitivities / full.noise_scale) ** 2
+    return Plan.with_calibration(
+        request, less, owners=owners, method="individual", variant=IndividualAccounting(budget)
+    )
 
 
 def _plan(owners: Owners, options: Any, *, expected_batch: float, **request: Any) -> Plan:

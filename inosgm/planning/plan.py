@@ -15,7 +15,7 @@ from inosgm.accounting import ACCOUNTANTS, Accountant, Segment
 from inosgm.accounting.batched_epsilon import epsilon_of_rows
 from inosgm.ledger.cost import Cost
 from inosgm.owners import Owners
-from inosgm.planning.calibration import Shares, Wish, blend_shares, uniform_shares
+from inosgm.planning.calibration import Calibration, PlanRequest, calibrate_blend, calibrate_uniform
 from inosgm.planning.choices import Choices
 from inosgm.planning.plan_file import PlanMethod, from_json, to_json
 from inosgm.planning.plan_report import plan_report
@@ -355,7 +355,7 @@ class Plan:
             raise ValueError(
                 f"step must be below the {self.steps} steps of the plan, got {step}: nothing is left to revise"
             )
-        wish = Wish(
+        request = PlanRequest(
             labels=self.labels,
             sizes=owners.sizes,
             epsilon=epsilon,
@@ -366,39 +366,39 @@ class Plan:
             clip_norm=float(self.sensitivities @ self.sizes / self.sizes.sum()),
             accountant=accountant,
         )
-        return Plan.of(wish, self.method, self.weight, owners=owners)
+        return Plan.of(request, self.method, self.weight, owners=owners)
 
     @classmethod
-    def of(cls, wish: Wish, method: PlanMethod, weight: float | None = None, *, owners: Owners) -> Self:
-        """Make the plan that a wish of the owners asks for."""
-        shares: Shares
+    def of(cls, request: PlanRequest, method: PlanMethod, weight: float | None = None, *, owners: Owners) -> Self:
+        """Make the plan of a request, by a method."""
+        calibration: Calibration
         if method == "uniform":
-            shares = uniform_shares(wish)
+            calibration = calibrate_uniform(request)
         else:
-            shares = blend_shares(wish, {"sample": 1.0, "scale": 0.0}.get(method, weight or 0.0))
+            calibration = calibrate_blend(request, {"sample": 1.0, "scale": 0.0}.get(method, weight or 0.0))
         variant = PLAIN if weight is None else Blend(weight)
-        return cls.with_shares(wish, shares, owners=owners, method=method, variant=variant)
+        return cls.with_calibration(request, calibration, owners=owners, method=method, variant=variant)
 
     @classmethod
-    def with_shares(cls, wish: Wish, shares: Shares, *, owners: Owners, **more: Any) -> Self:
-        """Make the plan of a wish with shares that were worked out elsewhere, and with the budgets that owners grant.
+    def with_calibration(cls, request: PlanRequest, calibration: Calibration, *, owners: Owners, **more: Any) -> Self:
+        """Make the plan of a request from its calibration, with the budgets that the owners grant.
 
         Args:
-            wish: Steps, batch, accountant and past.
-            shares: What each owner gets.
+            request: Steps, batch, accountant and past.
+            calibration: Rates, sensitivities and the noise scale.
             owners: The owners.
             more: Other fields of the plan, such as its variant.
         """
         plan = cls(
-            **shares._asdict(),
+            **calibration._asdict(),
             sizes=owners.sizes,
-            steps=wish.steps,
-            expected_batch=wish.expected_batch,
+            steps=request.steps,
+            expected_batch=request.expected_batch,
             labels=owners.labels,
             epsilon=owners.epsilon,
             delta=owners.delta,
-            accountant=wish.accountant.name,
-            **{"past": wish.past, **more},
+            accountant=request.accountant.name,
+            **{"past": request.past, **more},
         )
         object.__setattr__(plan, "_owners", owners)
         return plan

@@ -1,4 +1,4 @@
-"""A course: plans that are followed one after another, all of them known before the first step."""
+"""A sequence of plans that are followed one after another, all of them known before the first step."""
 
 from dataclasses import dataclass
 
@@ -10,7 +10,7 @@ from inosgm.planning.plan import Plan
 
 
 @dataclass(frozen=True)
-class Course:
+class PlanSequence:
     """Stages of a run, each with a plan of its own.
 
     **Guarantee.** That of each plan; since none of them depends on what is released, costs compose, and the last plan,
@@ -24,7 +24,7 @@ class Course:
 
     >>> first = Plan(sample_rates=[0.5], sensitivities=[1], sizes=[10], noise_scale=2, steps=3)
     >>> second = Plan(sample_rates=[1.0], sensitivities=[1], sizes=[10], noise_scale=4, steps=2, past=[first.segment()])
-    >>> Course((first, second)).steps
+    >>> PlanSequence((first, second)).steps
     5
     """
 
@@ -102,3 +102,7 @@ def side_release_note(note: str) -> str:
     'run.yaml, seed 0, losses of groups'
     """
     return ", ".join(filter(None, (note, "losses of groups")))
+
+
+Course = PlanSequence
+"""The name that earlier versions had for `PlanSequence`."""

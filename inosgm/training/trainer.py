@@ -25,7 +25,7 @@ from inosgm.mechanism.orders import Descending, Order
 from inosgm.mechanism.tails import NoTail, Tail
 from inosgm.owners import Owners, labels_at
 from inosgm.planning.plan import AlreadySpent, Plan
-from inosgm.planning.sequence import Course
+from inosgm.planning.sequence import PlanSequence
 from inosgm.planning.steering import Steering
 from inosgm.training.batches import as_data
 from inosgm.training.curve import LearningCurve
@@ -53,7 +53,7 @@ class Trainer(GradientMechanism):
     numbers that are marked private.
 
     Args:
-        plan: What the budgets buy; or a `Course` of plans, which are followed one after another. A model that has
+        plan: What the budgets buy; or a `PlanSequence` of plans, which are followed one after another. A model that has
             `turn_to` is told the number of each stage before it begins.
         model: Any module that treats records alike and apart. It is not wrapped, and put into training mode for a step.
         loss: A torch loss, or a function of outputs and targets that gives one loss per record.
@@ -64,7 +64,7 @@ class Trainer(GradientMechanism):
         order: What counts as important.
         clipping: How a weighted gradient is bounded; `AutomaticClipping` and `PerSampleAdaptive` adapt to each record.
         score: What the order goes by, a function of outputs, targets and losses; the loss if not given.
-        steering: What chooses the shares of the next step from the plan's menu, by released values.
+        steering: What chooses the next step among the plan's choices, by released values.
         schedule: A learning-rate schedule of the optimizer, which makes a step after each step.
         max_physical_batch: The most records that are in memory at once; larger batches are run in parts, twice.
         autocast: The precision of the forward pass, such as torch.bfloat16.
@@ -93,7 +93,7 @@ class Trainer(GradientMechanism):
 
     def __init__(
         self,
-        plan: Plan | Course,
+        plan: Plan | PlanSequence,
         model: nn.Module,
         loss: Any,
         optimizer: Optimizer,
@@ -114,7 +114,7 @@ class Trainer(GradientMechanism):
         charge_steps: int | None = None,
         note: str = "",
     ) -> None:
-        self._course = plan if isinstance(plan, Course) else Course((_only(plan),))
+        self._course = plan if isinstance(plan, PlanSequence) else PlanSequence((_only(plan),))
         turn_model(model, 0)
         super().__init__(
             self._course.first,
@@ -148,7 +148,7 @@ class Trainer(GradientMechanism):
         return self._first + self._released
 
     @property
-    def course(self) -> Course:
+    def course(self) -> PlanSequence:
         """The plans that the run was begun with."""
         return self._course
 
@@ -592,9 +592,9 @@ def _grants(plan: Plan, owners: Owners) -> bool:
 def _only(plan: Any) -> Plan:
     if isinstance(plan, tuple):
         raise TypeError(
-            "plan must be a Plan or a Course, got a tuple: of plans that follow one another make Course(plans)"
+            "plan must be a Plan or a PlanSequence, got a tuple: make PlanSequence(plans) of plans in their order"
         )
-    _validate.instance("plan", plan, Plan, "make one with plan_sample or plan_scale, or a Course of some")
+    _validate.instance("plan", plan, Plan, "make one with plan_sample or plan_scale, or a PlanSequence of some")
     return plan  # type: ignore[no-any-return]
 
 

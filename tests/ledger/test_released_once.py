@@ -23,11 +23,11 @@ from job_tasks import specs
 from inosgm import (
     INOSGM,
     BudgetExceeded,
-    Course,
     JobMismatch,
     Ledger,
     Owners,
     Plan,
+    PlanSequence,
     Trainer,
     plan_individual,
     plan_scale,
@@ -174,7 +174,7 @@ def test_costs_say_whether_they_can_be_repeated():
     assert plan().cost(job="named").repeatable
     assert not Rows(plan(), LABELS).release(DATA).cost.repeatable
     assert Rows(plan(), LABELS, key=1).release(DATA).cost.repeatable
-    assert all(one.repeatable for one in Course((plan(),)).costs(job="course"))
+    assert all(one.repeatable for one in PlanSequence((plan(),)).costs(job="course"))
     assert type(cost().job) is str
     with pytest.raises(TypeError, match="repeatable must be True or False"):
         cost(repeatable="yes")

@@ -20,7 +20,7 @@ from inosgm.experiments.methods import methods_of
 from inosgm.experiments.task import TrainingTask, spec_of
 from inosgm.jobs import Stopped
 from inosgm.jobs.work import Paid
-from inosgm.planning.sequence import Course
+from inosgm.planning.sequence import PlanSequence
 from inosgm.training.run import RunFiles
 from inosgm.training.trainer import Trainer
 
@@ -107,7 +107,7 @@ def test_a_later_stage_leaves_nothing_of_what_records_have_spent(tmp_path):
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     ledger = Ledger(owners=owners(strict=9.0, open_=9.0))
     made = Trainer(
-        Course((first, second)), model, torch.nn.CrossEntropyLoss(), optimizer, owners=owners(), ledger=ledger
+        PlanSequence((first, second)), model, torch.nn.CrossEntropyLoss(), optimizer, owners=owners(), ledger=ledger
     )
     made.fit(X, Y, run=tmp_path, checkpoint_every=3, progress=False)
     assert [torch.load(path, weights_only=True)["private"] for path in tmp_path.glob("checkpoint-*.pt")] == [None]

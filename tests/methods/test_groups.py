@@ -20,7 +20,7 @@ from inosgm.mechanism.sampling import FixedSizeSampler
 from inosgm.mechanism.tails import LinearTail
 from inosgm.methods.asc import AdaptiveShares, capped, first_counts, plan_asc, rounded
 from inosgm.methods.azb import ChosenGroup, plan_chosen_group
-from inosgm.planning.choices import Menu
+from inosgm.planning.choices import Choices
 from inosgm.training import Trainer
 from inosgm.training.group_losses import GroupLosses
 
@@ -56,7 +56,7 @@ def trainer(plan, steering, of_record=None, **options):
 
 def test_whatever_is_chosen_from_a_menu_no_budget_is_exceeded_by_an_independent_accountant(asc):
     """Constant choices and a random sequence of a few, composed by dp_accounting."""
-    rows = np.random.default_rng(0).choice(asc.choices.choices, 4, replace=False).repeat(asc.steps // 4)
+    rows = np.random.default_rng(0).choice(asc.choices.count, 4, replace=False).repeat(asc.steps // 4)
     losses = asc.side_releases[0]
     for group in range(3):
         worst = 0.0
@@ -104,7 +104,7 @@ class Greedy(AdaptiveShares):
 def test_steering_that_asks_for_more_stops_before_anything_is_drawn_or_charged(asc):
     ledger = Ledger(owners=owners({"a": 2.0, "b": 1.0, "c": 1.0}))
     made = trainer(asc, Greedy(asc, every=10, temperature=1.0), ledger=ledger)
-    with pytest.raises(ValueError, match="shares must be of the plan's menu"):
+    with pytest.raises(ValueError, match="choice must be one of the plan's"):
         made.step(*data(asc))
     assert not ledger.history()
 
@@ -197,7 +197,7 @@ def test_who_is_weak_pays_more_than_it_grants_and_says_so():
 
 def test_the_mechanism_of_each_choice_is_what_the_menu_says_and_attacks_do_not_refute_it(asc):
     """Confidence .95 for each of two audits; and a plan that is sampled four times as often as it says is refuted."""
-    with pytest.raises(ValueError, match="steering must be given for a plan with a menu"):
+    with pytest.raises(ValueError, match="steering must be given for a plan with choices"):
         trainer(asc, None)
     made = trainer(
         asc, AdaptiveShares(asc, every=10, temperature=1.0), tail=lambda plan: LinearTail(plan.tail_length(0.4))
@@ -228,7 +228,7 @@ def test_a_menu_is_part_of_a_plan_in_a_file(asc):
     assert again.choices == asc.choices
     assert again.side_releases == asc.side_releases
     with pytest.raises(ValueError, match="tables of one row per choice"):
-        Menu(sample_rates=[[0.1, 0.2]], sensitivities=[[1.0]])
+        Choices(sample_rates=[[0.1, 0.2]], sensitivities=[[1.0]])
 
 
 def test_released_means_lie_where_means_can_lie_however_small_a_group_is(asc):
