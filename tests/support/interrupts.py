@@ -17,6 +17,8 @@ WATCHED = tuple(
         "mechanism/tail_buffer.py",
         "mechanism/fixed_point.py",
         "ledger/ledger.py",
+        "ledger/accounts.py",
+        "ledger/rules.py",
         "ledger/journal.py",
         "ledger/charges.py",
         "ledger/cost.py",
