@@ -17,6 +17,7 @@ from inosgm.mechanism.inspection import Inspection
 from inosgm.mechanism.sampling import FixedSizeSampler
 from inosgm.methods.asc import AdaptiveShares, plan_asc
 from inosgm.methods.azb import plan_chosen_group
+from inosgm.planning.variants import GroupSampling
 from inosgm.training import Trainer
 from inosgm.training.group_losses import GroupLosses
 
@@ -35,7 +36,7 @@ class Rows(INOSGM):
 
 def plan_of(rates=(1.0, 1.0), sensitivities=(1.0, 1.0), noise_scale=2.0, steps=1, **more):
     numbers = {"sample_rates": rates, "sensitivities": sensitivities, "noise_scale": noise_scale, "steps": steps}
-    return Plan(**numbers, sizes=[40, 20], sampling="without_replacement", **more)
+    return Plan(**numbers, sizes=[40, 20], variant=GroupSampling(sampling="without_replacement"), **more)
 
 
 def group_owners():

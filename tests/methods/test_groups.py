@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from inosgm import Owners, Plan, certify
-from inosgm.accounting import PLD, RDP
+from inosgm.accounting import ACCOUNTANTS, PLD, RDP
 from inosgm.audit import audit_mechanism
 from inosgm.ledger.ledger import Ledger
 from inosgm.mechanism.inspection import Inspection
@@ -127,7 +127,7 @@ def test_a_run_that_is_steered_goes_on_bit_for_bit(kind, sampling, tmp_path):
         json.dumps(whole._steering.state()) == json.dumps(again._steering.state()) != json.dumps(part._steering.state())
     )
     ledger = Ledger(
-        tmp_path / "part" / "ledger", accountant=None if sampling == "poisson" else again._ledger._accountant
+        tmp_path / "part" / "ledger", accountant=None if sampling == "poisson" else ACCOUNTANTS[plan.accountant]
     )
     charged = [charge.steps for charge in ledger.history()]
     assert sum(charged) == 12 + 3
