@@ -74,7 +74,7 @@ def test_stages_that_cost_the_same_are_charged_each():
 def test_shares_that_no_plan_can_pay_for_are_refused():
     plan = Plan(sample_rates=[0.5, 0.5], sensitivities=[1, 1], sizes=[4, 4], noise_scale=1, steps=5)
     for rates, bounds in (([0.5, 0.5], [1, -50]), ([-0.5, 0.5], [1, 1]), ([0.5, 0.5], [1, 0]), ([0.5], [1])):
-        with pytest.raises(ValueError, match="shares must"):
+        with pytest.raises(ValueError, match="choice must"):
             plan.with_choice(rates, bounds)
     with pytest.raises(ValueError, match="choices must have one column per owner"):
         Plan(
