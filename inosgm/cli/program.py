@@ -10,6 +10,7 @@ import typer
 from typer.core import TyperGroup
 
 from inosgm import __version__
+from inosgm._internal.extras import missing_extra
 from inosgm.cli import audit as _cli_audit
 from inosgm.cli import certify as _cli_certify
 from inosgm.cli import compare as _cli_compare
@@ -120,7 +121,7 @@ def _plain(error: Exception) -> str:
         return "there was not enough memory; --debug says where"
     if isinstance(error, OSError) and error.errno and error.strerror == os.strerror(error.errno):
         return f"{error.filename or 'stdout, stderr or a file'}: {error.strerror[0].lower()}{error.strerror[1:]}"
-    return str(error)
+    return str((isinstance(error, ImportError) and missing_extra(error)) or error)
 
 
 def _version(wanted: bool) -> None:
