@@ -11,7 +11,7 @@ import ray
 from ray._private import services, utils, worker
 
 from inosgm._internal.scratch import scratch_directory
-from inosgm.cli.supervised import ESSENTIAL, RayGone, tell
+from inosgm.jobs.clusters import ESSENTIAL, RayGone, tell_supervisor
 
 REACH = 10.0
 """Seconds within which a given address must take a connection; Ray itself would try for many minutes."""
@@ -66,8 +66,8 @@ def _initialized(address: str | None) -> Callable[[], None]:
     with ExitStack() as undo:
         private = undo.enter_context(scratch_directory("ray"))
         undo.enter_context(_silent())
-        undo.callback(tell, ray=None)
-        tell(ray={"address": address, "spilled": private})
+        undo.callback(tell_supervisor, ray=None)
+        tell_supervisor(ray={"address": address, "spilled": private})
         with _replaced(utils, "set_sigterm_handler"):  # Ray's own would end the process, with 15 as its exit code
             ray.init(
                 address,
@@ -77,8 +77,8 @@ def _initialized(address: str | None) -> Callable[[], None]:
                 object_spilling_directory=private,  # of no effect on a Ray that others have started
             )
         undo.callback(ray.shutdown)
-        undo.callback(tell, ray=None)  # before it is stopped: what ends now is meant to
-        tell(ray=_about() | {"spilled": private})
+        undo.callback(tell_supervisor, ray=None)  # before it is stopped: what ends now is meant to
+        tell_supervisor(ray=_about() | {"spilled": private})
         return undo.pop_all().close
 
 

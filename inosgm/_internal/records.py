@@ -6,8 +6,13 @@ import array_api_compat
 import numpy as np
 
 
-def gather(data: Any, positions: np.ndarray) -> Any:
-    """Pick records by position: from an array, a table, a list of records, or a tuple or dict of columns."""
+def gather(data: Any, positions: np.ndarray | None) -> Any:
+    """Pick records by position: from an array, a table, a list of records, or a tuple or dict of columns.
+
+    None stands for all records, which are not copied.
+    """
+    if positions is None:
+        return data
     if isinstance(data, dict):
         return {name: gather(column, positions) for name, column in data.items()}
     if isinstance(data, tuple):

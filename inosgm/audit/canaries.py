@@ -3,16 +3,15 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar
 
 import array_api_compat
 import numpy as np
 
 from inosgm._internal.trees import tree_leaves
-from inosgm._internal.validate import Array
 from inosgm.audit.sum_attacks import OnData, climb
-from inosgm.mechanism.contributions import Contributions, Dense
-from inosgm.mechanism.mechanism import INOSGM
+from inosgm.mechanism.inspection import ORDER_SECRET, Inspection
 from inosgm.mechanism.record_filter import Filter
 
 LONG = 1e6
@@ -23,9 +22,6 @@ MOST = 2048
 
 EVALUATIONS = 500
 """How many pairs of batches of real records are tried."""
-
-KEY = 0
-"""The key of mechanisms about made-up records: a random order is the same with the canary and without."""
 
 LARGEST = 1 << 15
 """No made-up batch has more records."""
@@ -85,39 +81,13 @@ class Added(Canary):
     def _sums(self, step: int) -> tuple[float, float]:
         """Return the sums of a step, given what records have spent before."""
 
-    def _begin(self, mechanism: INOSGM, owners: np.ndarray) -> None:
+    def _begin(self, mechanism: Inspection, owners: np.ndarray) -> None:
         """Let nobody have spent anything."""
-        self._worlds = Filter.of(mechanism.plan, owners), Filter.of(mechanism.plan, owners)
+        self._worlds = mechanism.new_filter(owners), mechanism.new_filter(owners)
         self._passed = []
 
 
 C = TypeVar("C", bound=Canary)
-
-
-class _Tensors:
-    """Contributions whose sum has the form of gradients: a list of torch tensors."""
-
-    def __init__(self, rows: np.ndarray) -> None:
-        self._dense = Dense(rows)
-
-    def norms(self) -> Array:
-        return self._dense.norms()
-
-    def weighted_sum(self, weights: Array) -> list[Any]:
-        import torch
-
-        return [torch.from_numpy(self._dense.weighted_sum(weights))]
-
-
-def form_of_sums(mechanism: INOSGM, rows: np.ndarray) -> Contributions:
-    """Return rows as contributions whose sums have the form that the mechanism's own sums have."""
-    return Dense(rows) if not _descends(mechanism) else _Tensors(rows)
-
-
-def _descends(mechanism: INOSGM) -> bool:
-    from inosgm.training.gradient_mechanism import Descent
-
-    return isinstance(mechanism, Descent)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -133,40 +103,12 @@ class _Table:
         return np.delete(np.arange(self.owners.size), self.added)
 
 
-def _probe(mechanism: INOSGM, table: _Table, rows: np.ndarray) -> INOSGM:
-    """Return a mechanism of the same class, with the same tail, order, clipping and plan, about made-up records."""
-    kind = type(mechanism)
-
-    class Probe(kind):  # type: ignore[valid-type, misc]
-        def contributions(self, batch: np.ndarray) -> Contributions:
-            return form_of_sums(mechanism, rows[batch])
-
-        def scores(self, batch: np.ndarray) -> np.ndarray:
-            return np.asarray(table.scores[batch])
-
-        def _measured(self, data: np.ndarray, positions: np.ndarray, step: int) -> tuple[Contributions, Array]:
-            batch = data[positions]
-            return self.contributions(batch), self.scores(batch)
-
-    probe: INOSGM = object.__new__(Probe)
-    vars(probe).update(vars(mechanism), _owners=table.owners, _key=KEY)
-    return probe
-
-
-def _flat(total: Any) -> np.ndarray:
+def flat(total: Any) -> np.ndarray:
+    """Return all numbers of a sum as one float64 vector."""
     leaves = [
         leaf.detach().cpu().numpy() if array_api_compat.is_torch_array(leaf) else leaf for leaf in tree_leaves(total)
     ]
     return np.concatenate([np.asarray(leaf, dtype=np.float64).ravel() for leaf in leaves])
-
-
-def _total(mechanism: INOSGM, data: Any, rows: np.ndarray, step: int, records: Filter | None) -> np.ndarray:
-    """Return the sum of some records in a world where they have spent what a filter says."""
-    own, mechanism._filter = mechanism._filter, records
-    try:
-        return _flat(mechanism._sum(data, rows, step))
-    finally:
-        mechanism._filter = own
 
 
 class MadeUp(Added):
@@ -182,10 +124,10 @@ class MadeUp(Added):
         empty: Whether the added record contributes nothing itself.
     """
 
-    def __init__(self, name: str, mechanism: INOSGM, table: _Table, *, empty: bool = False) -> None:
+    def __init__(self, name: str, mechanism: Inspection, table: _Table, *, empty: bool = False) -> None:
         self.name, self._mechanism, self._table = name, mechanism, table
         self._begin(mechanism, table.owners)
-        lengths = LONG * (1 + mechanism._now.sensitivities[table.owners])
+        lengths = LONG * (1 + mechanism.plan.sensitivities[table.owners])
         lengths[table.added] *= not empty
         signs = np.ones(lengths.size)
         if lengths.size <= MOST:
@@ -202,9 +144,9 @@ class MadeUp(Added):
 
     def _totals(self, rows: np.ndarray, step: int) -> tuple[np.ndarray, np.ndarray]:
         everyone = np.arange(self._table.owners.size)
-        probe = _probe(self._mechanism, self._table, rows)
+        synthetic = partial(self._mechanism.synthetic_sum, rows, self._table.scores, self._table.owners, step=step)
         without, with_record = (
-            _total(probe, everyone, part, step, records)
+            flat(synthetic(part, records=records))
             for part, records in zip((self._table.others, everyone), self._worlds, strict=True)
         )
         return without, with_record
@@ -215,21 +157,18 @@ class Found(Added):
 
     name = "worst record of the data"
 
-    def __init__(self, mechanism: INOSGM, data: Any, place: int, seed: int) -> None:
+    def __init__(self, mechanism: Inspection, data: Any, place: int, seed: int) -> None:
         self._mechanism, self._data = mechanism, data
         _, evidence = climb(_OfOwner(mechanism, data, place), EVALUATIONS, np.random.default_rng(seed))
         self._rows = evidence["with_record"]["positions"]
         self._others = evidence["without_record"]["positions"]
-        self._begin(mechanism, mechanism._owners)
+        self._begin(mechanism, mechanism.owners)
         self.moves = float(np.subtract(*self.sums(0)[::-1]))
 
     def _sums(self, step: int) -> tuple[float, float]:
         """Return the sums without and with the record."""
-        with self._mechanism._without_chance():
-            without, with_record = (
-                _total(self._mechanism, self._data, rows, step, records)
-                for rows, records in zip((self._others, self._rows), self._worlds, strict=True)
-            )
+        batches = [self._others, self._rows]
+        without, with_record = map(flat, self._mechanism.sums(self._data, batches, step, self._worlds))
         length = float(np.linalg.norm(with_record - without))
         direction = (with_record - without) / (length or 1.0)
         start = float(without @ direction)
@@ -239,9 +178,9 @@ class Found(Added):
 class _OfOwner(OnData):
     """Batches of real records to which a record of one owner is added."""
 
-    def __init__(self, mechanism: INOSGM, data: Any, place: int) -> None:
+    def __init__(self, mechanism: Inspection, data: Any, place: int) -> None:
         super().__init__(mechanism, data)
-        self._own = np.flatnonzero(mechanism._owners == place)
+        self._own = np.flatnonzero(mechanism.owners == place)
 
     def start(self, generator: np.random.Generator) -> tuple[np.ndarray, int]:
         rows, _ = super().start(generator)
@@ -259,12 +198,7 @@ class _OfOwner(OnData):
                 return rows, added
 
 
-def made_up_canaries(mechanism: INOSGM, place: int) -> list[MadeUp]:
-    """Return the worst added canaries of each kind for an owner, given by its place in the plan; see `canaries_of`."""
-    return canaries_of(MadeUp, mechanism, place)
-
-
-def canaries_of(made: Callable[..., C], mechanism: INOSGM, place: int) -> list[C]:
+def canaries_of(made: Callable[..., C], mechanism: Inspection, place: int) -> list[C]:
     """Return the worst canaries of each kind for an owner, given by its place in the plan.
 
     Top-ranked: counts in full itself. Displacement: contributes nothing, ranks lowest, and moves all others. Tied: has
@@ -277,7 +211,7 @@ def canaries_of(made: Callable[..., C], mechanism: INOSGM, place: int) -> list[C
     ]
     for name, share in (("first", 0.0), ("middle", 0.5), ("last", 1.0)):
         found.append(_worst(made, f"tied, {name} id", mechanism, _tied(mechanism, place, share)))
-    sensitivities = mechanism._now.sensitivities
+    sensitivities = mechanism.plan.sensitivities
     largest = int(np.argmax(sensitivities))
     if sensitivities[largest] > sensitivities[place]:
         tables = [table for best in (False, True) for table in _ranked(mechanism, place, largest, best=best)]
@@ -285,18 +219,20 @@ def canaries_of(made: Callable[..., C], mechanism: INOSGM, place: int) -> list[C
     return found
 
 
-def _worst(made: Callable[..., C], name: str, mechanism: INOSGM, tables: Sequence[_Table], *, empty: bool = False) -> C:
+def _worst(
+    made: Callable[..., C], name: str, mechanism: Inspection, tables: Sequence[_Table], *, empty: bool = False
+) -> C:
     return max((made(name, mechanism, table, empty=empty) for table in tables), key=lambda canary: canary.moves)
 
 
-def _ranked(mechanism: INOSGM, place: int, around: int, *, best: bool) -> list[_Table]:
+def _ranked(mechanism: Inspection, place: int, around: int, *, best: bool) -> list[_Table]:
     """Return batches in which the added record ranks first or last, whatever the order goes by."""
     return [_placed(mechanism, place, around, size, best=best) for size in _sizes(mechanism, place, around)]
 
 
-def _placed(mechanism: INOSGM, place: int, around: int, size: int, *, best: bool) -> _Table:
+def _placed(mechanism: Inspection, place: int, around: int, size: int, *, best: bool) -> _Table:
     """Try scores and ids for the added record, and keep those with the rank that is looked for."""
-    order, cost = mechanism._order.at(0, KEY), mechanism._now.step_cost
+    order, cost = mechanism.order.at(0, ORDER_SECRET), mechanism.plan.step_cost
     ids = np.arange(size)
     tables: list[tuple[int, _Table]] = []
     by_id = order.ranking(np.zeros(size), ids, np.zeros(size))
@@ -311,8 +247,8 @@ def _placed(mechanism: INOSGM, place: int, around: int, size: int, *, best: bool
     return (min if best else max)(tables, key=lambda entry: entry[0])[1]
 
 
-def _tied(mechanism: INOSGM, place: int, share: float) -> list[_Table]:
-    largest = int(np.argmax(mechanism._now.sensitivities))
+def _tied(mechanism: Inspection, place: int, share: float) -> list[_Table]:
+    largest = int(np.argmax(mechanism.plan.sensitivities))
     return [
         _Table(owners=owners, scores=np.zeros(owners.size), added=added)
         for around in dict.fromkeys((place, largest))
@@ -327,8 +263,8 @@ def _among(place: int, around: int, sizes: Sequence[int], share: float) -> Itera
         yield owners, added
 
 
-def _sizes(mechanism: INOSGM, place: int, around: int) -> list[int]:
+def _sizes(mechanism: Inspection, place: int, around: int) -> list[int]:
     """Return sizes of batches: some small ones, and those that fill the tail and more."""
-    sensitivities = mechanism._now.sensitivities
-    fill = int(np.ceil((mechanism._tail.length + sensitivities[place]) / sensitivities[around])) + 2
+    sensitivities = mechanism.plan.sensitivities
+    fill = int(np.ceil((mechanism.tail.length + sensitivities[place]) / sensitivities[around])) + 2
     return sorted({*_SIZES, min(fill, LARGEST), min(fill + fill // 2, LARGEST)})

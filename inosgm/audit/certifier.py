@@ -11,10 +11,11 @@ from inosgm._internal.validate import Array
 from inosgm.audit.sum_attacks import Attack, Batch, MadeUp, OnData, RowSum, climb
 from inosgm.mechanism.clipping import Clipping, ClipToShare, PerSampleAdaptive, ScaleClipped
 from inosgm.mechanism.contributions import Dense
+from inosgm.mechanism.inspection import Inspection
 from inosgm.mechanism.mechanism import INOSGM, clipped_ordered_sum, realised_ordered_sum
 from inosgm.mechanism.orders import Ascending, Descending, Order, OwnerFirst, RandomOrder
 from inosgm.mechanism.record_filter import LEAST
-from inosgm.mechanism.streaming import OrderedSum, Streaming
+from inosgm.mechanism.streaming import OrderedSum
 from inosgm.mechanism.tails import BetaTail, HardTail, LinearTail, NoTail, StepTail, TableTail, Tail
 from inosgm.planning.planners import Plan
 
@@ -50,7 +51,7 @@ class Certificate:
         return self.ratio > 0 and not self.exceeds(tolerance)
 
 
-def certify(mechanism: INOSGM | Sum, data: Any = None, *, evaluations: int = 4000, seed: int = 0) -> Certificate:
+def certify(mechanism: Any, data: Any = None, *, evaluations: int = 4000, seed: int = 0) -> Certificate:
     """Search for the worst ratio of |change of the sum| to the added record's sensitivity.
 
     Random restarts over structured cases (aligned vectors, ties, a displaced low-ranked record, sensitivities from
@@ -81,10 +82,11 @@ def certify(mechanism: INOSGM | Sum, data: Any = None, *, evaluations: int = 400
     """
     budget = _validate.count("evaluations", evaluations, least=1)
     generator = np.random.default_rng(_validate.count("seed", seed))
-    if isinstance(mechanism, INOSGM):
-        lengths = None if mechanism._filter is None else _lengths_of(mechanism)
-        made_up = MadeUp(_sum_of(mechanism), [mechanism._tail.length or 1.0], stretch=3.0, paid=lengths)
-        attack: Attack[Any] = made_up if data is None else OnData(mechanism, data)
+    if isinstance(getattr(mechanism, "mechanism", mechanism), INOSGM):
+        inspection = Inspection(mechanism)
+        lengths = None if inspection.filter() is None else _lengths_of(inspection)
+        made_up = MadeUp(_sum_of(inspection), [inspection.tail.length or 1.0], stretch=3.0, paid=lengths)
+        attack: Attack[Any] = made_up if data is None else OnData(inspection, data)
     elif data is not None:
         raise ValueError("data goes with a mechanism; a function is attacked with made-up batches")
     elif callable(mechanism):
@@ -103,49 +105,52 @@ def _sum_by(function: Sum) -> RowSum:
     return total
 
 
-def _sum_of(mechanism: INOSGM) -> RowSum:
-    if isinstance(mechanism, Streaming):
+def _sum_of(mechanism: Inspection) -> RowSum:
+    if mechanism.streams:
         return _streamed_sum_of(mechanism)
+    individual = mechanism.filter() is not None
 
     def total(contributions: np.ndarray, batch: Batch, rows: np.ndarray) -> Array:
-        if mechanism._filter is not None:
+        if individual:
             return _realised(mechanism, contributions, batch, rows)[0]
         given = Dense(contributions), batch.scores[rows], batch.sensitivities[rows], rows
-        return clipped_ordered_sum(*given, **_ways(mechanism, batch, rows))
+        return clipped_ordered_sum(*given, **_weighting_options(mechanism, batch, rows))
 
     return total
 
 
-def _lengths_of(mechanism: INOSGM) -> RowSum:
+def _lengths_of(mechanism: Inspection) -> RowSum:
     def lengths(contributions: np.ndarray, batch: Batch, rows: np.ndarray) -> Array:
         return _realised(mechanism, contributions, batch, rows)[1]
 
     return lengths
 
 
-def _realised(mechanism: INOSGM, contributions: np.ndarray, batch: Batch, rows: np.ndarray) -> tuple[Any, np.ndarray]:
+def _realised(
+    mechanism: Inspection, contributions: np.ndarray, batch: Batch, rows: np.ndarray
+) -> tuple[Any, np.ndarray]:
     """Sum up records that may all contribute as much as the longest, and of which most contribute less."""
     bounds = np.full(rows.size, batch.sensitivities.max())
     given = Dense(contributions), batch.scores[rows], bounds, rows
-    return realised_ordered_sum(*given, least=LEAST * bounds, **_ways(mechanism, batch, rows))
+    return realised_ordered_sum(*given, least=LEAST * bounds, **_weighting_options(mechanism, batch, rows))
 
 
-def _ways(mechanism: INOSGM, batch: Batch, rows: np.ndarray) -> dict[str, Any]:
+def _weighting_options(mechanism: Inspection, batch: Batch, rows: np.ndarray) -> dict[str, Any]:
     """Return how a mechanism clips, orders and weighs."""
     return {
         "owners": batch.owners[rows],
-        "tail": mechanism._tail,
-        "order": mechanism._order,
-        "clipping": mechanism._clipping,
+        "tail": mechanism.tail,
+        "order": mechanism.order,
+        "clipping": mechanism.clipping,
     }
 
 
-def _streamed_sum_of(mechanism: Streaming) -> RowSum:
+def _streamed_sum_of(mechanism: Inspection) -> RowSum:
     """Sum up batches in two parts that are merged, single numbers as such."""
 
     def total(contributions: np.ndarray, batch: Batch, rows: np.ndarray) -> Array:
-        order = mechanism._order.at(0, 0)
-        parts = [OrderedSum(batch.sensitivities, mechanism._tail, order) for _ in range(2)]
+        order = mechanism.order.at(0, 0)
+        parts = [OrderedSum(batch.sensitivities, mechanism.tail, order) for _ in range(2)]
         values = contributions[:, 0] if contributions.shape[1] == 1 else contributions
         for part, chosen in zip(parts, (rows % 2 == 0, rows % 2 == 1), strict=True):
             part.update(values[chosen], batch.scores[rows[chosen]], rows[chosen], rows[chosen])

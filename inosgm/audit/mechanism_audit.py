@@ -9,10 +9,10 @@ import numpy as np
 from inosgm._internal import validate as _validate
 from inosgm.accounting.units import REPLACE_ONE
 from inosgm.audit.bounds import Bound, Counts, best_level, bound_by_counts, refuted_scale
-from inosgm.audit.canaries import Canary, Found, canaries_of, form_of_sums, made_up_canaries
+from inosgm.audit.canaries import Canary, Found, MadeUp, canaries_of
 from inosgm.audit.claims import Claim, claims_of
 from inosgm.audit.replaced import AmongItsLikes, FoundReplaced, Replaced
-from inosgm.mechanism.mechanism import INOSGM
+from inosgm.mechanism.inspection import Inspection
 from inosgm.mechanism.noise import streams
 from inosgm.owners import Label
 
@@ -112,7 +112,7 @@ class MechanismAudit:
 
 
 def audit_mechanism(
-    mechanism: INOSGM,
+    mechanism: Any,
     owner: Label,
     runs: int = 10_000,
     *,
@@ -151,7 +151,7 @@ def audit_mechanism(
     Raises:
         ValueError: for an owner without records, and for numbers that cannot be.
 
-    >>> from inosgm import Plan
+    >>> from inosgm import INOSGM, Plan
     >>> class Total(INOSGM):
     ...     def contributions(self, batch):
     ...         return batch
@@ -162,25 +162,25 @@ def audit_mechanism(
     >>> audit.contradicts, 3.5 < audit.epsilon < audit.claim.spent
     (False, True)
     """
-    _validate.instance("mechanism", mechanism, INOSGM, "make one, or a Trainer")
+    inspection = Inspection(mechanism)
     runs, seed = _validate.count("runs", runs, least=100), _validate.count("seed", seed)
     error = 1 - _validate.number("confidence", confidence, above=0, most=1)
-    plan = mechanism.plan if mechanism._now is mechanism._plan else mechanism._now
+    plan = inspection.promise
     if owner not in plan.labels:
         raise ValueError(f"owner must be a label of the plan ({_validate.some(plan.labels)}), got {owner!r}")
     place = plan.labels.index(owner)
-    if not (mechanism._owners == place).any():
+    if not (inspection.owners == place).any():
         raise ValueError(f"owner must have a record, whose coins can be tossed: {owner!r} has none")
     if not plan.sample_rates[place]:
         raise ValueError(f"owner must take part: the plan never draws records of {owner!r}")
     claim = claims_of(plan, delta)[place]
-    canaries = _canaries(mechanism, place, claim)
+    canaries = _canaries(inspection, place, claim)
     if data is not None:
         kind = FoundReplaced if claim.unit == REPLACE_ONE else Found
-        canaries.append(kind(mechanism, data, place, seed))
+        canaries.append(kind(inspection, data, place, seed))
     probed = _probed(claim.steps, seed)
     seen = [canary for canary in canaries if canary.most(probed) > LEAST_MOVE * plan.sensitivities[place]]
-    statistics = _statistics(mechanism, seen, place, claim, runs, seed, probed, progress)
+    statistics = _statistics(inspection, seen, place, claim, runs, seed, probed, progress)
     mixed = np.random.default_rng(seed).permutation(runs)  # held-out runs must be like the others, whatever is broken
     bounds = {
         canary: _bound(found[0, mixed], found[1, mixed], claim, error / len(seen))
@@ -195,16 +195,16 @@ def audit_mechanism(
     )
 
 
-def _canaries(mechanism: INOSGM, place: int, claim: Claim) -> list[Canary]:
+def _canaries(mechanism: Inspection, place: int, claim: Claim) -> list[Canary]:
     """Return the made-up canaries in the unit of a claim."""
     if claim.unit != REPLACE_ONE:
-        return [*made_up_canaries(mechanism, place)]
+        return [*canaries_of(MadeUp, mechanism, place)]
     top, *others = canaries_of(Replaced, mechanism, place)
     return [top, *([AmongItsLikes(top)] if claim.sample_rate < 1 else []), *others]
 
 
 def _statistics(
-    mechanism: INOSGM,
+    mechanism: Inspection,
     canaries: list[Canary],
     place: int,
     claim: Claim,
@@ -215,8 +215,8 @@ def _statistics(
 ) -> np.ndarray:
     """Return the log-likelihood ratios of all runs, by canary, world (left out or replaced, put in) and run."""
     found = np.zeros((len(canaries), 2, runs))
-    scale = mechanism.plan.noise_scale
-    own = np.flatnonzero(mechanism._owners == place)
+    scale = mechanism.promise.noise_scale
+    own = np.flatnonzero(mechanism.owners == place)
     every = _same_at_every_step(canaries, probed)
     for step in range(claim.steps):
         coins, noise = streams(seed, step)
@@ -225,7 +225,7 @@ def _statistics(
         for row, (out, *inside) in zip(found, sums, strict=True):
             down, up = ((total - out) / scale for total in inside)
             for world, total, coin in zip(row, inside, drawn, strict=True):
-                released = (_noisy(mechanism, np.where(coin, total, out), noise) - out) / scale
+                released = (mechanism.add_noise(np.where(coin, total, out), noise) - out) / scale
                 world += _log_ratio(released, up, claim.sample_rate)
                 if down:
                     world -= _log_ratio(released, down, claim.sample_rate)
@@ -249,7 +249,7 @@ def _same_at_every_step(canaries: list[Canary], probed: list[int]) -> list[tuple
 
 
 def _coins_of_worlds(
-    mechanism: INOSGM, own: np.ndarray, runs: int, generator: np.random.Generator, claim: Claim
+    mechanism: Inspection, own: np.ndarray, runs: int, generator: np.random.Generator, claim: Claim
 ) -> tuple[np.ndarray, np.ndarray]:
     """Say of all runs in both worlds whether the batch has drawn the canary. No coin is used twice.
 
@@ -258,25 +258,18 @@ def _coins_of_worlds(
     if claim.unit != REPLACE_ONE or claim.sample_rate == 1:
         drawn = _coins(mechanism, own, runs, generator)
         return drawn, drawn
-    tossed = [(mechanism._sampler.draw(generator) == record).any() for record in np.resize(own, 2 * runs)]
+    tossed = [(mechanism.draw(generator) == record).any() for record in np.resize(own, 2 * runs)]
     return np.array(tossed[:runs]), np.array(tossed[runs:])
 
 
-def _coins(mechanism: INOSGM, own: np.ndarray, runs: int, generator: np.random.Generator) -> np.ndarray:
+def _coins(mechanism: Inspection, own: np.ndarray, runs: int, generator: np.random.Generator) -> np.ndarray:
     """Toss the coins of an owner's records until every run has one."""
     tossed = []
     for _ in range(-(-runs // own.size)):
-        drawn = np.zeros(mechanism._owners.size, dtype=bool)
-        drawn[mechanism._sampler.draw(generator)] = True
+        drawn = np.zeros(mechanism.owners.size, dtype=bool)
+        drawn[mechanism.draw(generator)] = True
         tossed.append(drawn[own])
     return np.concatenate(tossed)[:runs]
-
-
-def _noisy(mechanism: INOSGM, totals: np.ndarray, noise: np.random.Generator) -> np.ndarray:
-    """Add the mechanism's noise to the sums of many runs, as to the coordinates of one sum."""
-    form = form_of_sums(mechanism, totals[None, :]).weighted_sum(np.ones(1))
-    noisy = mechanism._noisy(form, noise)
-    return np.asarray(noisy[0] if isinstance(noisy, list) else noisy, dtype=np.float64)
 
 
 def _log_ratio(released: np.ndarray, moved: float, rate: float) -> np.ndarray:

@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from inosgm.audit.canaries import EVALUATIONS, KEY, LONG, MOST, Canary, Found, _probe, _Table, _total
-from inosgm.mechanism.mechanism import INOSGM
+from inosgm.audit.canaries import EVALUATIONS, LONG, MOST, Canary, Found, _Table, flat
+from inosgm.mechanism.inspection import ORDER_SECRET, Inspection
 
 
 class Replaced(Canary):
@@ -22,11 +22,11 @@ class Replaced(Canary):
         empty: Whether the record of the first world contributes nothing itself.
     """
 
-    def __init__(self, name: str, mechanism: INOSGM, table: _Table, *, empty: bool = False) -> None:
+    def __init__(self, name: str, mechanism: Inspection, table: _Table, *, empty: bool = False) -> None:
         self.name, self._mechanism = name, mechanism
         self._tables = _opposite(mechanism, table), table
         size, added = table.owners.size, table.added
-        lengths = LONG * (1 + mechanism._now.sensitivities[table.owners])
+        lengths = LONG * (1 + mechanism.plan.sensitivities[table.owners])
         lengths = np.append(lengths, lengths[added])
         lengths[added] *= not empty
         signs = np.append(np.ones(size), -1.0)
@@ -51,9 +51,12 @@ class Replaced(Canary):
     def _totals(self, rows: tuple[np.ndarray, np.ndarray], step: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return the sums of the others, of all with the opposite, and of all with the record."""
         everyone = np.arange(self._tables[0].owners.size)
-        probes = [_probe(self._mechanism, *world) for world in zip(self._tables, rows, strict=True)]
-        down, up = (_total(probe, everyone, everyone, step, None) for probe in probes)
-        return _total(probes[0], everyone, self._tables[0].others, step, None), down, up
+
+        def total(world: int, positions: np.ndarray) -> np.ndarray:
+            table = self._tables[world]
+            return flat(self._mechanism.synthetic_sum(rows[world], table.scores, table.owners, positions, step=step))
+
+        return total(0, self._tables[0].others), total(0, everyone), total(1, everyone)
 
 
 class AmongItsLikes(Canary):
@@ -75,10 +78,10 @@ class AmongItsLikes(Canary):
 class FoundReplaced(Found):
     """The worst record that a search finds, and of the owner's other records the one that differs most from it."""
 
-    def __init__(self, mechanism: INOSGM, data: Any, place: int, seed: int) -> None:
+    def __init__(self, mechanism: Inspection, data: Any, place: int, seed: int) -> None:
         super().__init__(mechanism, data, place, seed)
         (self._added,) = np.setdiff1d(self._rows, self._others)
-        own = np.setdiff1d(np.flatnonzero(mechanism._owners == place), [self._added])
+        own = np.setdiff1d(np.flatnonzero(mechanism.owners == place), [self._added])
         some = np.random.default_rng(seed).permutation(own)[: EVALUATIONS // 5].tolist()
         self._instead = max(some, key=self._distance, default=None)
         _, down, up = self.worlds(0)
@@ -99,14 +102,14 @@ class FoundReplaced(Found):
         two = [self._added] if instead is None else [self._added, instead]
         others = np.setdiff1d(self._rows, two)
         batches = others, np.union1d(others, two[1:]), np.union1d(others, two[:1])
-        with self._mechanism._without_chance():
-            return [_total(self._mechanism, self._data, rows.astype(np.int64), step, None) for rows in batches]
+        sums = self._mechanism.sums(self._data, [rows.astype(np.int64) for rows in batches], step)
+        return [flat(total) for total in sums]
 
 
-def _opposite(mechanism: INOSGM, table: _Table) -> _Table:
+def _opposite(mechanism: Inspection, table: _Table) -> _Table:
     """Return the records with another score for the one that is replaced, so that it ranks as high as it can."""
-    order, ids = mechanism._order.at(0, KEY), np.arange(table.owners.size)
-    cost = mechanism._now.step_cost[table.owners]
+    order, ids = mechanism.order.at(0, ORDER_SECRET), np.arange(table.owners.size)
+    cost = mechanism.plan.step_cost[table.owners]
     tables = []
     for score in (-1.0, float(ids.size)):
         scores = table.scores.copy()

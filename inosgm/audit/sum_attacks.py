@@ -10,7 +10,7 @@ import numpy as np
 from inosgm._internal.records import gather, records_in
 from inosgm._internal.trees import tree_leaves
 from inosgm._internal.validate import Array
-from inosgm.mechanism.mechanism import INOSGM
+from inosgm.mechanism.inspection import Inspection
 
 State = TypeVar("State")
 
@@ -227,14 +227,13 @@ def _sensitivities(generator: np.random.Generator, n: int) -> tuple[np.ndarray, 
 class OnData:
     """Batches of real records through a mechanism's own contributions and scores."""
 
-    def __init__(self, mechanism: INOSGM, data: Any) -> None:
+    def __init__(self, mechanism: Inspection, data: Any) -> None:
         self._mechanism, self._data, self._size = mechanism, data, records_in(data)
-        if self._size != mechanism._owners.size or not self._size:
-            raise ValueError(
-                f"data must hold one record per owner entry: got {self._size} for {mechanism._owners.size}"
-            )
-        sensitivities = mechanism._now.sensitivities[mechanism._owners]
-        self._filling = min(mechanism._tail.length / float(sensitivities.mean()), _MOST)
+        if self._size != mechanism.owners.size or not self._size:
+            raise ValueError(f"data must hold one record per owner entry: got {self._size} for {mechanism.owners.size}")
+        sensitivities = mechanism.plan.sensitivities[mechanism.owners]
+        self._records = mechanism.filter()
+        self._filling = min(mechanism.tail.length / float(sensitivities.mean()), _MOST)
 
     def start(self, generator: np.random.Generator) -> tuple[np.ndarray, int]:
         """Return a random pair to start from."""
@@ -262,12 +261,12 @@ class OnData:
     def ratio(self, state: tuple[np.ndarray, int]) -> float:
         """Return the change of the sum, relative to the claimed sensitivity."""
         rows, added = state
-        bound = self._mechanism._now.sensitivities[self._mechanism._owners[added]]
-        with self._mechanism._without_chance():
-            others = tree_leaves(self._mechanism._sum(self._data, rows[rows != added], step=0))
-            sums = [tree_leaves(self._mechanism._sum(self._data, rows, step=0)), others]
-            if self._mechanism._filter is not None:  # it pays by what it gives, and must not move more than that
-                bound = self._mechanism._filter.asked(added)
+        batches = [rows[rows != added], rows]
+        sums = map(tree_leaves, self._mechanism.sums(self._data, batches, filters=[self._records] * 2))
+        if self._records is None:
+            bound = self._mechanism.plan.sensitivities[self._mechanism.owners[added]]
+        else:  # it pays by what it gives, and must not move more than that
+            bound = self._records.asked(added)
         moved = float(np.sqrt(sum(np.sum((_float64(a) - _float64(b)) ** 2) for a, b in zip(*sums, strict=True))))
         ratio = moved / bound if bound else (np.inf if moved else 0.0)
         return np.inf if np.isnan(ratio) else ratio

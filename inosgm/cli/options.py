@@ -142,6 +142,6 @@ def executor_of(processes: int | None, address: str | None, **ray: Any) -> "Exec
         refuse("goes with --address", **ray)
         return SerialExecutor() if processes is None else ProcessExecutor(processes)
     refuse("does not go with --address, which has workers of its own", processes=processes)
-    from ray_jobs import RayExecutor
+    from inosgm.jobs.clusters import ray_executor
 
-    return RayExecutor(address=address, **{name: value for name, value in ray.items() if value is not None})
+    return ray_executor(address=address, **ray)

@@ -19,18 +19,18 @@ from inosgm.cli import jobs as _cli_jobs
 from inosgm.cli import ledger as _cli_ledger
 from inosgm.cli import plan as _cli_plan
 from inosgm.cli import report as _cli_report
-from inosgm.cli import run as _cli_run
 from inosgm.cli import stats as _cli_stats
 from inosgm.cli import sweep as _cli_sweep
 from inosgm.cli import training as _cli_training
 from inosgm.cli.options import discard
-from inosgm.cli.supervised import RAY_GONE, RayGone, resuming, supervised
+from inosgm.cli.supervised import RAY_GONE, resuming, supervised
+from inosgm.jobs.clusters import RayGone
 
 DEBUG = "INOSGM_DEBUG"
 """The variable that makes every command show tracebacks, as `--debug` does."""
 
-ON_RAY = ("demo", "run")
-"""Commands that may use Ray without an option that says so."""
+ON_RAY = "demo"
+"""The command that uses Ray without an option that says so."""
 
 CODES = """\b
 Exit codes:
@@ -58,7 +58,7 @@ def program(commands: typer.Typer = app) -> None:
     """Run a command line as a program of its own: one that may use Ray is watched, because Ray may end it."""
     _hold_standard_streams()
     words = sys.argv[1:]
-    if commands is not app or any(word.startswith("--address") or word in ON_RAY for word in words):
+    if commands is not app or any(word.startswith("--address") or word == ON_RAY for word in words):
         supervised(lambda: main(commands))
     else:
         main(commands)
@@ -159,7 +159,6 @@ CONTENTS: dict[str, dict[str, tuple[Any, str]]] = {
     "Begin": {
         "demo": (_cli_demo.demo, "See what the library does, on real data."),
         "doctor": (_cli_doctor.doctor, "What is installed, found and reachable here."),
-        "run": (_cli_run.run, "Commands that are written in a YAML file."),
     },
 }
 """What there is, by panel: a command or a group of them, and what it is for in a line."""

@@ -200,9 +200,9 @@ def workers(processes: int | None, address: str | None, **ray: Any) -> "Executor
     if address is None:
         return executor_of(processes, None, **ray)
     refuse("does not go with --address, which has workers of its own", processes=processes)
-    from ray_jobs import RayDataExecutor
+    from inosgm.jobs.clusters import ray_executor
 
-    return RayDataExecutor(address, **{name: value for name, value in ray.items() if value is not None})
+    return ray_executor(of_tables=True, address=address, **ray)
 
 
 def _command(name: str, question: Question, executor: Callable[..., "Executor"], kept: Kept) -> Callable[..., None]:

@@ -19,6 +19,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from inosgm.jobs.clusters import supervised_through, tell_supervisor
+
 RAY_GONE = 4
 """The exit code of a command whose Ray died, or did not start, or whose process that worked with it was killed."""
 
@@ -26,15 +28,6 @@ SHOW_CURSOR = "\x1b[?25h\n"
 """Ends what a progress bar, which was not asked, has left on a terminal."""
 
 PASSED_ON = ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT")
-ESSENTIAL = ("gcs_server", "raylet")
-"""Processes of a Ray that was started here without which it is of no use, by the names that Ray gives them."""
-
-_lines: list[int] = []
-"""The line to the process that watches this one, if there is one."""
-
-
-class RayGone(RuntimeError):
-    """A Ray that died, or did not start: what was done is in the store, and the same call resumes."""
 
 
 def supervised(work: Callable[[], None]) -> None:
@@ -52,7 +45,7 @@ def supervised(work: Callable[[], None]) -> None:
         os.close(writer)
         _Watch(worker, reader).until_the_end()
     os.close(reader)
-    _lines.append(writer)
+    supervised_through(writer)
     _end_with(parent)
     os.setpgid(0, 0)  # signals to a group, such as Ctrl-C, come through the process that watches, once
     signal.signal(signal.SIGTTOU, signal.SIG_IGN)  # or else `stty tostop` stops what another group of the terminal says
@@ -64,14 +57,7 @@ def supervised(work: Callable[[], None]) -> None:
         code = end.code if isinstance(end.code, int) else 0 if end.code is None else 1
         raise
     finally:
-        tell(code=code)
-
-
-def tell(**facts: Any) -> None:
-    """Tell the process that watches this one, if there is one: about Ray (`ray`), or how this one ends (`code`)."""
-    for line in _lines:
-        with suppress(OSError):
-            os.write(line, json.dumps(facts).encode() + b"\n")
+        tell_supervisor(code=code)
 
 
 def resuming(why: str) -> str:

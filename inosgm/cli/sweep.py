@@ -153,9 +153,10 @@ def _run(made: "SweepStudy", metric: "Metric", place: str, executor: "Executor",
 
 
 def _asha(first: int | None, keep: float | None) -> "Asha":
-    from ray_jobs.tuning import Asha
+    from inosgm.jobs.clusters import ray_module
 
-    return Asha(first=first, keep=3.0 if keep is None else keep)
+    asha: Asha = ray_module("ray_jobs.tuning:Asha")(first=first, keep=3.0 if keep is None else keep)
+    return asha
 
 
 def _here(store: str | None, name: str) -> str:

@@ -2,10 +2,10 @@
 
 import secrets
 import threading
-from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from abc import ABC
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, final
 
 import array_api_compat
@@ -20,7 +20,7 @@ from inosgm.accounting.units import ADD_REMOVE
 from inosgm.ledger.cost import BindingLedger, Cost, LedgerHook, UndoingLedger
 from inosgm.ledger.refusals import BudgetExceeded
 from inosgm.mechanism.clipping import Clipping, ScaleClipped
-from inosgm.mechanism.contributions import Contributions, as_contributions
+from inosgm.mechanism.contributions import Contributions, Dense, as_contributions
 from inosgm.mechanism.hashed_sampling import Sampler
 from inosgm.mechanism.noise import add_gaussian, name_of_noise, streams
 from inosgm.mechanism.orders import Descending, Order
@@ -29,7 +29,7 @@ from inosgm.mechanism.sampling import FixedSizeSampler, PoissonSampler
 from inosgm.mechanism.tails import NoTail, Tail
 from inosgm.mechanism.weights import checked_scores, weigh
 from inosgm.owners import Owners, _index_labels
-from inosgm.planning.planners import Plan
+from inosgm.planning.plan import Plan
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -44,10 +44,42 @@ class Release:
     cost: Cost
 
 
+Measured = tuple[Contributions, Array]
+"""Contributions and scores of a batch, one of each per record."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class DrawnBatch:
+    """The records of one sum, and what the sum depends on besides the tail, order and clipping of the mechanism.
+
+    Attributes:
+        data: All records.
+        positions: Which of them are in the batch, ascending.
+        owners: The position in the plan of each drawn record's owner.
+        step: The step of the plan.
+        measure: Returns contributions and scores, as `INOSGM.measure` does.
+        records: The filter that bounds records if they pay for themselves.
+        order_secret: What a random order is drawn with.
+    """
+
+    data: Any
+    positions: np.ndarray
+    owners: np.ndarray
+    step: int
+    measure: Callable[[Any, np.ndarray, np.ndarray, int], Measured]
+    records: Filter | None
+    order_secret: int
+
+    def measured(self) -> Measured:
+        """Return the contributions and scores of the batch."""
+        return self.measure(self.data, self.positions, self.owners, self.step)
+
+
 class INOSGM(Uncopied, ABC):
     """The Individualized Noisy Ordered Sampled Gaussian Mechanism: weighted noisy sums with per-owner privacy.
 
-    A subclass says what a record contributes and how important it is, with two methods; `release` does the rest.
+    A subclass defines what a record contributes and how important it is, with `contributions` and `scores`; `release`
+    does the rest. A subclass that needs more than the records of the batch overrides `measure` instead.
 
     **Guarantee.** The releases of one mechanism are, for any record of owner n added to or removed from the data,
     a composition of sampled Gaussian mechanisms with the plan's sample rate q_n and noise multiplier
@@ -106,6 +138,10 @@ class INOSGM(Uncopied, ABC):
         charge_steps: int = 1,
         note: str = "",
     ) -> None:
+        kind = type(self)
+        missing = kind.contributions is INOSGM.contributions or kind.scores is INOSGM.scores
+        if missing and kind.measure is INOSGM.measure:
+            raise TypeError(f"{kind.__name__} is abstract: define `contributions` and `scores`, or `measure`")
         _validate.instance("plan", plan, Plan, "make one with Plan(sample_rates=..., ...)")
         _validate.instance("tail", tail, Tail, "take one such as LinearTail(plan.tail_length(0.4)), or TableTail.of")
         _validate.instance("order", order, Order, "take one such as Descending()")
@@ -117,9 +153,8 @@ class INOSGM(Uncopied, ABC):
         self._ledger, self._note = ledger, note
         self._charge_steps = _validate.count("charge_steps", charge_steps, least=1)
         self._lock = threading.Lock()
-        self._follow(plan, None if key is None else _validate.count("key", key))
+        self._start_plan(plan, None if key is None else _validate.count("key", key))
         self._probed: Any = None
-        self._known_order: int | None = None
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -128,8 +163,8 @@ class INOSGM(Uncopied, ABC):
                 f"{cls.__name__} must not override release: it is the one place where values become private"
             )
 
-    def _follow(self, plan: Plan, key: int | None, released: int = 0) -> None:
-        """Follow a plan from one of its steps on, with coins and noise of a key."""
+    def _start_plan(self, plan: Plan, key: int | None, released: int = 0) -> None:
+        """Follow a plan from one of its steps on, with the coins and noise of a key."""
         with self._lock:  # no release in another thread is charged by one plan and drawn by another
             self._plan, self._key, self._count = plan, key, StepCount(released)
             self._filter = Filter.of(plan, self._owners)
@@ -139,12 +174,11 @@ class INOSGM(Uncopied, ABC):
                 )
             job = secrets.token_hex(16) if key is None else name_of_noise(key)
             self._cost = plan.cost(job=job, note=self._note, repeatable=key is not None)
-            self._turn(plan)
+            self._apply_choice(plan)
 
-    def _turn(self, now: Plan) -> None:
-        """Make the next steps with the shares of a plan that `turned` has returned: what was released chooses among
-        what is paid for."""
-        self._now, self._sampler = now, self._sampler_of(now)
+    def _apply_choice(self, plan: Plan) -> None:
+        """Make the next steps with the rates and sensitivities that released values chose from the plan's menu."""
+        self._current_plan, self._sampler = plan, self._sampler_of(plan)
 
     def _sampler_of(self, plan: Plan) -> Sampler:
         """Return what draws the batches of a plan."""
@@ -153,16 +187,36 @@ class INOSGM(Uncopied, ABC):
             return FixedSizeSampler(counts.astype(np.int64), self._owners)
         return PoissonSampler(plan.sample_rates, self._owners)
 
-    @abstractmethod
     def contributions(self, batch: Any) -> Array | Contributions:
         """Return what each record of the batch adds to the sum: an array of one row per record, or Contributions.
 
         The batch holds the sampled records in the form of the data, and may hold none at all.
         """
+        raise NotImplementedError
 
-    @abstractmethod
     def scores(self, batch: Any) -> Array:
         """Return how important each record of the batch is: one number per record."""
+        raise NotImplementedError
+
+    def measure(self, data: Any, positions: np.ndarray | None, owners: np.ndarray, step: int) -> Measured:
+        """Return the contributions and scores of a batch; by default those of `contributions` and `scores`.
+
+        Override this hook where a batch is more than its records: gradients are computed in micro-batches that are
+        fetched one after another, statistics scale a record by its owner's sensitivity. The rules of the class apply:
+        the contribution and the score of a record depend on that record, on public values and on released ones only.
+        What it returns is clipped, ordered, weighted, summed and made private by `release`.
+
+        Args:
+            data: All records, in the form that `release` was given.
+            positions: Which of them are in the batch, ascending, maybe none; None stands for all records of the data.
+            owners: The position in the plan of the owner of each record of the batch.
+            step: The step of the plan that is made.
+
+        Returns:
+            Contributions and scores, one of each for every record of the batch.
+        """
+        batch = gather(data, positions)
+        return as_contributions(self.contributions(batch)), self.scores(batch)
 
     @property
     def plan(self) -> Plan:
@@ -205,7 +259,7 @@ class INOSGM(Uncopied, ABC):
             self._require_here()
             count.released = step + 1  # whatever happens from here on, no other value is made of this step
             coins, noise = streams(self._key, step)
-            total = self._sum(data, self._sampler.draw(coins), step)
+            total = self._sum(self._batch(data, self._sampler.draw(coins), step))
             require_floating(total)
             self._require_here()  # contributions may have forked
             if self._filter is not None:
@@ -274,47 +328,49 @@ class INOSGM(Uncopied, ABC):
     def _probe(self, data: Any) -> None:
         """Try data of a new form, before anything is drawn or charged."""
         try:
-            require_floating(self._sum(data, np.empty(0, dtype=np.int64), self._released))
+            require_floating(self._sum(self._batch(data, np.empty(0, dtype=np.int64), self._released)))
         except Exception as error:  # whatever the subclass raises
             error.add_note("(raised for a batch of no records, which contributions and scores must take)")
             raise
 
-    @np.errstate(all="ignore")  # a warning of numpy would tell everybody about a record
-    def _sum(self, data: Any, positions: np.ndarray, step: int) -> Any:
-        """Return the clipped, weighted sum of the records at the positions; not private."""
-        if self._filter is not None:
-            return self._filtered_sum(self._filter, data, positions, step)
-        contributions, scores = self._measured(data, positions, step)
-        return clipped_ordered_sum(
-            contributions,
-            scores,
-            self._now.sensitivities[self._owners[positions]],
-            positions,
-            **self._ways(positions, step),
+    def _batch(self, data: Any, positions: np.ndarray, step: int) -> DrawnBatch:
+        """Return the batch of some records of this mechanism, with a random order that nobody else knows."""
+        secret = secrets.randbits(128) if self._key is None else self._key
+        return DrawnBatch(
+            data=data,
+            positions=positions,
+            owners=self._owners[positions],
+            step=step,
+            measure=self.measure,
+            records=self._filter,
+            order_secret=secret,
         )
 
-    def _filtered_sum(self, records: Filter, data: Any, positions: np.ndarray, step: int) -> Any:
+    @np.errstate(all="ignore")  # a warning of numpy would tell everybody about a record
+    def _sum(self, batch: DrawnBatch) -> Any:
+        """Return the clipped, weighted sum of a batch; not private."""
+        if batch.records is not None:
+            return self._filtered_sum(batch.records, batch)
+        bounds = self._current_plan.sensitivities[batch.owners]
+        return clipped_ordered_sum(*batch.measured(), bounds, batch.positions, **self._weighting_options(batch))
+
+    def _filtered_sum(self, records: Filter, batch: DrawnBatch) -> Any:
         """Return the sum of the records that have not left, and ask the filter for what they contribute."""
         bounds = records.bounds()
-        positions = positions[bounds[positions] > 0]
-        contributions, scores = self._measured(data, positions, step)
-        total, lengths = realised_ordered_sum(
-            contributions,
-            scores,
-            bounds[positions],
-            positions,
-            least=records.least[positions],
-            **self._ways(positions, step),
-        )
+        staying = bounds[batch.positions] > 0
+        positions = batch.positions[staying]
+        batch = replace(batch, positions=positions, owners=batch.owners[staying])
+        options, least = self._weighting_options(batch), records.least[positions]
+        total, lengths = realised_ordered_sum(*batch.measured(), bounds[positions], positions, least=least, **options)
         records.ask(positions, lengths)
         return total
 
-    def _ways(self, positions: np.ndarray, step: int) -> dict[str, Any]:
-        """Return how records are clipped, ordered and weighed."""
+    def _weighting_options(self, batch: DrawnBatch) -> dict[str, Any]:
+        """Return how the records of a batch are clipped, ordered and weighted."""
         return {
-            "owners": self._now.step_cost[self._owners[positions]],
+            "owners": self._current_plan.step_cost[batch.owners],
             "tail": self._tail,
-            "order": self._order.at(step, self._order_secret()),
+            "order": self._order.at(batch.step, batch.order_secret),
             "clipping": self._clipping,
         }
 
@@ -322,29 +378,18 @@ class INOSGM(Uncopied, ABC):
         """Return the sum with the noise of the plan on every coordinate."""
         return add_gaussian(total, self._plan.noise_scale, noise)
 
-    def _order_secret(self) -> int:
-        """Return what a random order is drawn with: a secret, unless nothing is released."""
-        if self._known_order is not None:
-            return self._known_order
-        return secrets.randbits(128) if self._key is None else self._key
+    def _form_of_sums(self, rows: np.ndarray) -> Contributions:
+        """Return rows of synthetic records as contributions whose sum has the form of this mechanism's own sums."""
+        return Dense(rows)
 
     @contextmanager
-    def _without_chance(self) -> Iterator[None]:
-        """Let sums be functions of the batch, for comparing two of them: one random order for both.
+    def _comparing(self) -> Iterator[None]:
+        """Let `measure` be a function of the batch, so that the sums of two batches can be compared.
 
-        Nothing is released meanwhile, and coins and noise know nothing of it.
+        Nothing is released meanwhile, and coins and noise are left alone.
         """
         with self._lock:
-            try:
-                self._known_order = 0
-                yield
-            finally:
-                self._known_order = None
-
-    def _measured(self, data: Any, positions: np.ndarray, step: int) -> tuple[Contributions, Array]:
-        """Return the contributions and the scores of the records at the positions."""
-        batch = gather(data, positions)
-        return as_contributions(self.contributions(batch)), self.scores(batch)
+            yield
 
 
 def clipped_ordered_sum(

@@ -6,7 +6,7 @@ import secrets
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Self
+from typing import Any, NoReturn, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -14,15 +14,14 @@ from numpy.typing import ArrayLike
 from inosgm._internal import validate as _validate
 from inosgm._internal.keys import Purpose
 from inosgm._internal.once import CoinClaim
-from inosgm._internal.records import gather
 from inosgm._internal.trees import require_floating, tree_digest
 from inosgm._internal.validate import Array
 from inosgm.ledger.cost import CoinLedger, LedgerHook
 from inosgm.mechanism import sum_file as _sum_file
-from inosgm.mechanism.contributions import Cells, Contributions, Dense, as_contributions
+from inosgm.mechanism.contributions import Cells, Contributions, Dense
 from inosgm.mechanism.fixed_point import BLOCK, Grid, WholeSum, split
 from inosgm.mechanism.hashed_sampling import HashedSampler, Sampler, limits_of, secret_of, tossed
-from inosgm.mechanism.mechanism import INOSGM, Release, require_sizes
+from inosgm.mechanism.mechanism import INOSGM, DrawnBatch, Release, require_sizes
 from inosgm.mechanism.noise import streams
 from inosgm.mechanism.orders import Descending, Order
 from inosgm.mechanism.tail_buffer import Kept, Records, spelled
@@ -524,7 +523,7 @@ class Streaming(INOSGM):
             ids: The position of each record in the whole data, or that of the first if they are consecutive.
         """
         places = _whole("owners", owners)
-        contributions, scores = self._of_owners(batch, places)
+        contributions, scores = self.measure(batch, None, places, self._released)
         rows, cells = _rows_of(contributions)
         part.update(rows, scores, places, ids, cells=cells)
 
@@ -562,29 +561,19 @@ class Streaming(INOSGM):
             )
 
     @np.errstate(all="ignore")
-    def _sum(self, data: Any, positions: np.ndarray, step: int) -> np.ndarray:
-        if isinstance(data, OrderedSum):
-            return data.exact()
-        contributions, scores = self._measured(data, positions, step)
+    def _sum(self, batch: DrawnBatch) -> np.ndarray:
+        if isinstance(batch.data, OrderedSum):
+            return batch.data.exact()
+        contributions, scores = batch.measured()
         rows, cells = _rows_of(contributions)
         _, values = checked_scores(scores)
-        if values.size != len(rows) or values.size != positions.size:
+        if values.size != len(rows) or values.size != batch.positions.size:
             raise ValueError("contributions and scores must pair up: one of each for every record of a batch")
-        found = OrderedSum(
-            self._plan,
-            self._tail,
-            self._order.at(step, self._order_secret()),
-            cells=contributions.count if isinstance(contributions, Cells) else 1,
-        )
-        found.add(rows, np.asarray(values), self._owners[positions], positions, cells)
+        order = self._order.at(batch.step, batch.order_secret)
+        count = contributions.count if isinstance(contributions, Cells) else 1
+        found = OrderedSum(self._plan, self._tail, order, cells=count)
+        found.add(rows, np.asarray(values), batch.owners, batch.positions, cells)
         return found.exact()
-
-    def _measured(self, data: Any, positions: np.ndarray, step: int) -> tuple[Contributions, Array]:
-        return self._of_owners(gather(data, positions), self._owners[positions])
-
-    def _of_owners(self, batch: Any, owners: np.ndarray) -> tuple[Contributions, Array]:
-        """Return contributions and scores of a batch, whose records belong to these owners."""
-        return as_contributions(self.contributions(batch)), self.scores(batch)
 
 
 class _Adopted(Streaming):
@@ -602,16 +591,14 @@ class _Adopted(Streaming):
         """What the coins are claimed for: a job, and with a key the sum that its noise is added to."""
         return self._cost.job, "" if self._key is None else tree_digest(self._total, self._key)
 
-    def contributions(self, batch: Any) -> Array:
-        """Say that there are no records."""
+    def measure(self, data: Any, positions: np.ndarray | None, owners: np.ndarray, step: int) -> NoReturn:
+        """Raise: the sum was made before, and has no records left to measure."""
         raise NotImplementedError
 
-    scores = contributions
-
     def _require_own(self, data: OrderedSum) -> None:
-        """Every sum with the plan is."""
+        """Accept the sum that this mechanism was made for."""
 
-    def _sum(self, data: Any, positions: np.ndarray, step: int) -> np.ndarray:
+    def _sum(self, batch: DrawnBatch) -> np.ndarray:
         return self._total
 
 

@@ -10,8 +10,9 @@ import numpy as np
 from inosgm._internal.records import records_in
 from inosgm._internal.validate import Array
 from inosgm.ledger.cost import LedgerHook
-from inosgm.mechanism.contributions import Cells, Contributions, Dense, as_contributions
+from inosgm.mechanism.contributions import Cells, Contributions, Dense
 from inosgm.mechanism.fixed_point import Grid
+from inosgm.mechanism.mechanism import Measured
 from inosgm.mechanism.orders import Descending, Order
 from inosgm.mechanism.streaming import Streaming
 from inosgm.mechanism.tails import NoTail, Tail
@@ -221,9 +222,9 @@ class Statistic(Streaming):
             details=details,
         )
 
-    def _of_owners(self, batch: Any, owners: np.ndarray) -> tuple[Contributions, Array]:
-        contributions = as_contributions(self.contributions(batch))
-        scale = self.sensitivities[owners]
+    def measure(self, data: Any, positions: np.ndarray | None, owners: np.ndarray, step: int) -> Measured:
+        """Return contributions in units of the sum, a record scaled by its owner's sensitivity, and scores."""
+        contributions, scores = super().measure(data, positions, owners, step)
         if isinstance(contributions, Cells):
             rows, cells = contributions.rows, contributions.cells
         elif isinstance(contributions, Dense):
@@ -232,7 +233,7 @@ class Statistic(Streaming):
             raise TypeError(f"contributions must be rows or Cells, got {type(contributions).__name__}")
         if len(rows) != owners.size:
             raise ValueError("contributions must be one for every record of a batch")
-        rows = rows * scale.reshape(-1, *[1] * (rows.ndim - 1))
+        rows = rows * self.sensitivities[owners].reshape(-1, *[1] * (rows.ndim - 1))
         if self._by_owner:
             cells = owners * self._bins + cells
-        return (Dense(rows) if self._cells == 1 else Cells(rows, cells, self._cells)), self.scores(batch)
+        return (Dense(rows) if self._cells == 1 else Cells(rows, cells, self._cells)), scores

@@ -16,8 +16,8 @@ from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
 from inosgm._internal import validate as _validate
 from inosgm._internal.validate import Array
-from inosgm.mechanism.contributions import Contributions
-from inosgm.mechanism.mechanism import INOSGM, Release
+from inosgm.mechanism.contributions import Contributions, Dense
+from inosgm.mechanism.mechanism import INOSGM, Measured, Release
 from inosgm.mechanism.noise import choices, key_beside
 from inosgm.mechanism.tails import NoTail, Tail
 from inosgm.owners import Owners
@@ -45,14 +45,21 @@ from inosgm.training.gradients.tally import Tally
 from inosgm.training.gradients.writing import outputs_in_evaluation, refuse_writing
 from inosgm.training.group_losses import GroupLosses
 from inosgm.training.losses import per_record
-from inosgm.training.microbatches import LogicalBatch, Part, parts_of
+from inosgm.training.microbatches import LogicalBatch, Microbatch, parts_of
 from inosgm.training.predictions import as_numpy, evaluating
 from inosgm.training.randomness import seed_of_batch, seed_of_part
 from inosgm.training.scores import Score, refuse_mixing_scores
 from inosgm.training.targets import require_classes
 
 
-class Descent(INOSGM):
+class _AsTensors(Dense):
+    """Rows whose weighted sum has the form of gradients: a list of tensors."""
+
+    def weighted_sum(self, weights: Array) -> list[Tensor]:
+        return [torch.from_numpy(super().weighted_sum(weights))]
+
+
+class GradientMechanism(INOSGM):
     """Releases noisy sums of gradients, and lets an optimizer use them; `Trainer` says what the arguments mean."""
 
     def __init__(
@@ -116,14 +123,6 @@ class Descent(INOSGM):
         """How gradients are computed; chosen when data is first seen."""
         return self._engine
 
-    def contributions(self, batch: Any) -> Contributions:
-        """Return the gradients of a batch of inputs and targets."""
-        return self._measured(batch, np.arange(len(batch[1])), self._released)[0]
-
-    def scores(self, batch: Any) -> Array:
-        """Return the losses of a batch, or what `score` makes of them."""
-        return self._measured(batch, np.arange(len(batch[1])), self._released)[1]
-
     def step(self, *data: Any) -> Release:
         """Release the noisy sum of the gradients of one batch, and let the optimizer use it.
 
@@ -145,23 +144,23 @@ class Descent(INOSGM):
                 self._steer(records, self._steering)
             release = self.release(records)
             for parameter, total in zip(self._ready(records).parameters, release.value, strict=True):
-                parameter.grad = (total / self._now.expected_batch).to(parameter.dtype)
+                parameter.grad = (total / self._current_plan.expected_batch).to(parameter.dtype)
             self.optimizer.step()
             self.optimizer.zero_grad(set_to_none=True)
             if self.schedule is not None:
                 self.schedule.step()
         return release
 
-    def _follow(self, plan: Plan, key: int | None, released: int = 0) -> None:
-        super()._follow(plan, key, released)
+    def _start_plan(self, plan: Plan, key: int | None, released: int = 0) -> None:
+        super()._start_plan(plan, key, released)
         self._losses, self._heard = None, 0
         if self._asked_charge_steps is None:
             self._charge_steps = _twentieth(plan)
 
-    def _turn(self, now: Plan) -> None:
-        super()._turn(now)
+    def _apply_choice(self, plan: Plan) -> None:
+        super()._apply_choice(plan)
         if self._tail_for is not None:
-            self._tail = self._tail_for(now)
+            self._tail = self._tail_for(plan)
 
     def _steer(self, data: Any, steering: Steering) -> None:
         """Choose the shares of the next step, after a release of losses if one is due."""
@@ -176,9 +175,12 @@ class Descent(INOSGM):
             steering.learn(self._losses.means(self._losses.release(data).value), coins)
             self._heard = step
         rates, bounds = steering.shares(self._plan, coins)
-        if not (np.array_equal(rates, self._now.sample_rates) and np.array_equal(bounds, self._now.sensitivities)):
+        if not (
+            np.array_equal(rates, self._current_plan.sample_rates)
+            and np.array_equal(bounds, self._current_plan.sensitivities)
+        ):
             with self._lock:  # never between the coins and the sensitivities of a release in another thread
-                self._turn(self._plan.turned(rates, bounds))
+                self._apply_choice(self._plan.turned(rates, bounds))
 
     def _group_losses(self, released: int) -> GroupLosses:
         """Return what releases losses, after so many releases."""
@@ -201,7 +203,10 @@ class Descent(INOSGM):
                 found.append(as_numpy(self._loss(apply(self.model, inputs), targets)).astype(np.float64))
         return np.concatenate(found)
 
-    def _measured(self, data: Any, positions: np.ndarray, step: int) -> tuple[Contributions, Array]:
+    def measure(self, data: Any, positions: np.ndarray | None, owners: np.ndarray, step: int) -> Measured:
+        """Return the gradients of a batch, run in micro-batches, and its losses or what `score` makes of them."""
+        if positions is None:
+            positions = np.arange(len(owners))
         batch = self._logical(data, positions, step)
         if batch.drew:  # a model that drew nothing, or other numbers, when it was tried: choose the engine anew
             self._engine = None
@@ -219,7 +224,7 @@ class Descent(INOSGM):
         shared = seed_of_batch(key, step) if self._chance is Chance.SHARED else None
         pick = self._pick_whole if self._most is None else self._pick
         parts = [
-            Part(partial(self._fetched, data, some, like, pick), seed_of_part(key, step, number), shared)
+            Microbatch(partial(self._fetched, data, some, like, pick), seed_of_part(key, step, number), shared)
             for number, some in enumerate(parts_of(positions, self._most))
         ]
         # Parts of less than a full one are alone in their batch, or have the same model as the full one before.
@@ -233,15 +238,18 @@ class Descent(INOSGM):
             return self._key
         return 0 if self._still is not None else int(np.random.SeedSequence().generate_state(1)[0])
 
+    def _form_of_sums(self, rows: np.ndarray) -> Contributions:
+        return _AsTensors(rows)
+
     @contextmanager
-    def _without_chance(self) -> Iterator[None]:
+    def _comparing(self) -> Iterator[None]:
         """Also hold random numbers of the model fixed where all records share them, and leave out dropout elsewhere.
 
         Shared numbers are the same in two batches if they are drawn once per batch, and a comparison of the batches
         sees whether they are. Of dropout by record, a record has another mask in another batch. Which numbers a model
         draws is known when the engine is chosen, so `_hold_still` does the rest.
         """
-        with super()._without_chance(), ExitStack() as self._still:
+        with super()._comparing(), ExitStack() as self._still:
             try:
                 yield
             finally:

@@ -5,10 +5,9 @@ from typing import Any
 
 import numpy as np
 
-from inosgm._internal.validate import Array
 from inosgm.ledger.cost import LedgerHook
-from inosgm.mechanism.contributions import Cells, Contributions
-from inosgm.mechanism.mechanism import INOSGM
+from inosgm.mechanism.contributions import Cells
+from inosgm.mechanism.mechanism import INOSGM, Measured
 from inosgm.owners import labels_at
 from inosgm.planning.plan import Plan
 
@@ -45,15 +44,7 @@ class GroupLosses(INOSGM):
         self._losses_of, self._half = losses_of, float(plan.sensitivities[0])
         labels = labels_at(plan.labels, owners)
         super().__init__(plan, labels, key=key, ledger=ledger, charge_steps=plan.steps, note=note)
-        self._follow(plan, self._key, released)
-
-    def contributions(self, batch: Any) -> Contributions:
-        """Not used: what a record adds depends on whose it is."""
-        raise NotImplementedError
-
-    def scores(self, batch: Any) -> Array:
-        """Not used: there is no order."""
-        raise NotImplementedError
+        self._start_plan(plan, self._key, released)
 
     def means(self, value: np.ndarray) -> np.ndarray:
         """Return the noisy mean loss of every owner's records from a released value, cut to where means can lie.
@@ -64,7 +55,9 @@ class GroupLosses(INOSGM):
         expected = self._plan.sample_rates * np.maximum(self._plan.sizes, 1)
         return np.asarray(np.clip(value / expected + self._half, 0, 2 * self._half))
 
-    def _measured(self, data: Any, positions: np.ndarray, step: int) -> tuple[Contributions, Array]:
+    def measure(self, data: Any, positions: np.ndarray | None, owners: np.ndarray, step: int) -> Measured:
+        """Return the moved loss of each record as a contribution to the sum of its owner; there is no order."""
+        assert positions is not None
         losses = self._losses_of(data, positions)
         cut = np.clip(np.nan_to_num(losses, nan=2 * self._half), 0, 2 * self._half) - self._half
-        return Cells(cut, self._owners[positions], self._plan.sizes.size), np.zeros(positions.size)
+        return Cells(cut, owners, self._plan.sizes.size), np.zeros(positions.size)

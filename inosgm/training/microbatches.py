@@ -20,7 +20,7 @@ from inosgm.training.scores import Score, scored
 
 
 @dataclass(frozen=True)
-class Part:
+class Microbatch:
     """One physical batch.
 
     Attributes:
@@ -76,7 +76,7 @@ class LogicalBatch:
     def __init__(
         self,
         engine: Engine,
-        parts: Sequence[Part],
+        parts: Sequence[Microbatch],
         score: Score | None,
         snapshot: Snapshot,
         *,
@@ -91,7 +91,7 @@ class LogicalBatch:
         # an empty batch has no parts, and no model runs
         none = torch.zeros(0, dtype=torch.float64, device=self._device)
         with snapshot:
-            norms, scores = zip((none, none), *(self._measured(part) for part in parts), strict=True)
+            norms, scores = zip((none, none), *(self._measure(part) for part in parts), strict=True)
         self._sizes = [int(some.shape[0]) for some in norms[1:]]
         kinds = {parameter.dtype: parameter for parameter in engine.parameters}
         self._stretch = max(map(stretch, kinds.values()))
@@ -130,7 +130,7 @@ class LogicalBatch:
             self._snapshot.require_unwritten()
         return total
 
-    def _run(self, part: Part, gradients: Callable[[Any, Any], Gradients]) -> tuple[Gradients, Any]:
+    def _run(self, part: Microbatch, gradients: Callable[[Any, Any], Gradients]) -> tuple[Gradients, Any]:
         """Return the gradients of one part, with the same random numbers every time, and its targets."""
         with seeded(part.seed, self._device):
             inputs, targets = part.fetch()
@@ -139,7 +139,7 @@ class LogicalBatch:
         with seeded(part.shared, self._device):
             return gradients(inputs, targets), targets
 
-    def _measured(self, part: Part) -> tuple[Tensor, Tensor]:
+    def _measure(self, part: Microbatch) -> tuple[Tensor, Tensor]:
         """Return norms and scores of one part, and keep its book-keeping if it is the only one."""
         counted = self._tally is not None and part is self._parts[0]
         gradients, targets = self._run(

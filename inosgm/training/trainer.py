@@ -30,7 +30,7 @@ from inosgm.planning.steering import Steering
 from inosgm.training.batches import as_data
 from inosgm.training.curve import LearningCurve
 from inosgm.training.diagnostics import Diagnostics, diagnose
-from inosgm.training.gradient_mechanism import Descent
+from inosgm.training.gradient_mechanism import GradientMechanism
 from inosgm.training.gradients import Engine
 from inosgm.training.metrics import Evaluation
 from inosgm.training.predictions import evaluated, evaluating
@@ -40,7 +40,7 @@ from inosgm.training.runlog import RunLog
 from inosgm.training.scores import Score
 
 
-class Trainer(Descent):
+class Trainer(GradientMechanism):
     """Trains a model by INO-SGD: contributions are gradients, scores are losses, the optimizer comes after the noise.
 
     `tail=NoTail()` gives IDP-SGD, a plan of `plan_uniform` gives DP-SGD: three methods, one code path. The optimizer
@@ -381,7 +381,7 @@ class Trainer(Descent):
                 raise ValueError(f"a run begins with the first step, and this trainer has made {self.steps_done}")
             self._secret = place.key() if self._secret is None else self._secret
             place.save_stages(self._course.plans)
-            self._follow(self._plan, self._secret)
+            self._start_plan(self._plan, self._secret)
             return
         if any(place.plan(stage) != plan for stage, plan in enumerate(self._course.plans)):
             raise ValueError(f"{place.path} holds a run with another plan: choose another directory, or `revise` that")
@@ -421,7 +421,7 @@ class Trainer(Descent):
         self._curve = LearningCurve.from_json(checkpoint.curve)
         if self._steering is not None:
             self._steering.restore(json.loads(checkpoint.steering))
-        self._follow(plan, key, released)
+        self._start_plan(plan, key, released)
         if self._filter is not None and released < plan.steps:
             if checkpoint.private is None:
                 raise ValueError(f"{place.path} does not hold what its records have spent: begin a new run")
@@ -573,14 +573,14 @@ class Trainer(Descent):
         self._first, self._revision = self._first + self._plan.steps, self._revision + 1
         turn_model(self.model, self._revision)
         key = None if self._secret is None else key_of_revision(self._secret, self._revision)
-        self._follow(self._course.plans[self._revision], key)
+        self._start_plan(self._course.plans[self._revision], key)
 
     def _switch(self, plan: Plan, owners: Owners, revision: int, made: int) -> None:
         """Follow a revised plan after some steps of the one before."""
         if isinstance(self._ledger, Ledger):
             self._ledger.grant(owners)
         self._first, self._revision = self._first + made, revision
-        self._follow(plan, None if self._secret is None else key_of_revision(self._secret, revision))
+        self._start_plan(plan, None if self._secret is None else key_of_revision(self._secret, revision))
 
 
 def _grants(plan: Plan, owners: Owners) -> bool:

@@ -22,8 +22,9 @@ from inosgm import (
     importance_weights,
 )
 from inosgm.audit import canaries, mechanism_audit
-from inosgm.audit.canaries import Found, made_up_canaries
+from inosgm.audit.canaries import Found, MadeUp, canaries_of
 from inosgm.audit.mechanism_audit import audit_mechanism
+from inosgm.mechanism.inspection import Inspection
 from inosgm.mechanism.noise import streams
 from inosgm.mechanism.sampling import PoissonSampler
 from inosgm.training import Trainer
@@ -52,8 +53,8 @@ class HalfTheNoise(Rows):
 
 
 class TwiceTheRate(Rows):
-    def _follow(self, plan, key, released=0):
-        super()._follow(plan, key, released)
+    def _start_plan(self, plan, key, released=0):
+        super()._start_plan(plan, key, released)
         self._sampler = PoissonSampler(2 * plan.sample_rates, self._owners)
 
 
@@ -66,9 +67,9 @@ class AnotherPlan(Rows):
 class Weighted(Rows):
     """Sums that are weighted in its own way."""
 
-    def _sum(self, data, positions, step):
-        contributions, scores = self._measured(data, positions, step)
-        sensitivities = self._plan.sensitivities[self._owners[positions]]
+    def _sum(self, batch):
+        contributions, scores = batch.measured()
+        sensitivities = self.plan.sensitivities[batch.owners]
         rho = self.weights(np.asarray(scores), sensitivities)
         return contributions.weighted_sum(self._clipping.factors(contributions.norms(), sensitivities, rho))
 
@@ -98,22 +99,22 @@ class RealisedLength(Weighted):
 
 
 class Unclipped(Rows):
-    def _sum(self, data, positions, step):
-        return self._measured(data, positions, step)[0].weighted_sum(np.ones(len(positions)))
+    def _sum(self, batch):
+        return batch.measured()[0].weighted_sum(np.ones(len(batch.positions)))
 
 
 class LouderLater(Rows):
     """Keeps its promise at the first step only."""
 
-    def _sum(self, data, positions, step):
-        return super()._sum(data, positions, step) * (10.0 if step else 1.0)
+    def _sum(self, batch):
+        return super()._sum(batch) * (10.0 if batch.step else 1.0)
 
 
 class SilentFirst(Rows):
     """Says nothing at the first step, and too much later."""
 
-    def _sum(self, data, positions, step):
-        return super()._sum(data, positions, step) * (10.0 if step else 0.0)
+    def _sum(self, batch):
+        return super()._sum(batch) * (10.0 if batch.step else 0.0)
 
 
 class QuietEnd(Rows):
@@ -144,7 +145,7 @@ class TestRealOnes:
     def test_canaries_reach_what_is_promised_in_every_order(self, order):
         mechanism = Rows(plan_of(sensitivities=(0.5, 1.0)), OWNERS, tail=TAIL, order=order)
         for place, promised in enumerate((0.5, 1.0)):
-            moves = {canary.name: canary.moves for canary in made_up_canaries(mechanism, place)}
+            moves = {canary.name: canary.moves for canary in canaries_of(MadeUp, Inspection(mechanism), place)}
             assert moves["top-ranked"] == pytest.approx(promised)
             # what the record itself would have in the tail, if it contributed: W(C) of C
             assert moves["displacement"] == pytest.approx(promised - float(TAIL.W(promised)))
@@ -182,8 +183,10 @@ class TestRealOnes:
         """Each of 30 audits with one canary errs with 5 % at most; more than 6 have a probability of 0.1 % at most."""
         mechanism = Rows(plan_of(rates=(rate, rate), steps=steps), OWNERS, tail=TAIL)
         claim = mechanism_audit.claims_of(mechanism.plan)[0]
-        top = made_up_canaries(mechanism, 0)[:1]
-        ((without, with_record),) = mechanism_audit._statistics(mechanism, top, 0, claim, 30 * 500, 5, [0], None)
+        top = canaries_of(MadeUp, Inspection(mechanism), 0)[:1]
+        ((without, with_record),) = mechanism_audit._statistics(
+            Inspection(mechanism), top, 0, claim, 30 * 500, 5, [0], None
+        )
         audits = zip(np.split(without, 30), np.split(with_record, 30), strict=True)
         assert sum(mechanism_audit._bound(*worlds, claim, 0.05).contradicts for worlds in audits) <= 6
 
@@ -292,8 +295,9 @@ def test_an_audit_goes_the_way_of_a_release():
     data = np.random.default_rng(0).normal(size=(120, 1))
     mechanism = Rows(plan_of(rates=(0.5, 0.5)), OWNERS, tail=TAIL, key=3)
     coins, noise = streams(3, 0)
-    total = mechanism._sum(data, mechanism._sampler.draw(coins), 0)
-    assert mechanism.release(data).value == mechanism._noisy(total, noise)
+    inspection = Inspection(mechanism)
+    (total,) = inspection.sums(data, [inspection.draw(coins)])
+    assert mechanism.release(data).value == inspection.add_noise(total, noise)
 
 
 def test_what_is_said():

@@ -13,6 +13,7 @@ from inosgm.audit.canaries import canaries_of
 from inosgm.audit.claims import claims_of
 from inosgm.audit.replaced import FoundReplaced, Replaced
 from inosgm.audit.tradeoff import sampled_gaussian_power
+from inosgm.mechanism.inspection import Inspection
 from inosgm.mechanism.sampling import FixedSizeSampler
 from inosgm.methods.asc import plan_asc, plan_chosen_group
 from inosgm.methods.steering import AdaptiveShares
@@ -59,16 +60,18 @@ def test_the_power_of_one_step_is_that_of_its_curve():
 def test_a_record_and_its_opposite_are_twice_the_sensitivity_apart(order):
     mechanism = Rows(plan_of(sensitivities=(0.5, 1.0)), OWNERS, tail=TAIL, order=order)
     for place, promised in enumerate((0.5, 1.0)):
-        moves = {canary.name: canary.moves for canary in canaries_of(Replaced, mechanism, place)}
+        moves = {canary.name: canary.moves for canary in canaries_of(Replaced, Inspection(mechanism), place)}
         assert moves["top-ranked"] == pytest.approx(2 * promised)
         assert max(moves.values()) == pytest.approx(2 * promised)
     still = Rows(plan_of(), OWNERS, tail=NoTail(), order=order)
-    assert {round(canary.moves, 9) for canary in canaries_of(Replaced, still, 0)} == {1.0, 2.0}
+    assert {round(canary.moves, 9) for canary in canaries_of(Replaced, Inspection(still), 0)} == {1.0, 2.0}
 
 
 def test_last_and_empty_against_first_and_opposite_moves_both():
     """The record displaces all others but for its own part of the tail, W(C), and its opposite counts in full."""
-    (found,) = [c for c in canaries_of(Replaced, Rows(plan_of(), OWNERS, tail=TAIL), 0) if c.name == "displacement"]
+    (found,) = [
+        c for c in canaries_of(Replaced, Inspection(Rows(plan_of(), OWNERS, tail=TAIL)), 0) if c.name == "displacement"
+    ]
     assert found.moves == pytest.approx(2 - float(TAIL.W(1.0)))
 
 
@@ -86,9 +89,9 @@ def test_refuted_no_more_often_than_stated():
     """Each of 5 audits of a canary errs with 5 % at most; more than 2 have a probability of 0.12 % at most."""
     mechanism = Rows(plan_of(rates=(0.3, 0.3), noise_scale=1.2, steps=2), OWNERS, tail=TAIL)
     claim = claims_of(mechanism.plan)[0]
-    both = mechanism_audit._canaries(mechanism, 0, claim)[:2]
+    both = mechanism_audit._canaries(Inspection(mechanism), 0, claim)[:2]
     assert both[1].name == "top-ranked, others alike"
-    for found in mechanism_audit._statistics(mechanism, both, 0, claim, 5 * 200, 5, [0], None):
+    for found in mechanism_audit._statistics(Inspection(mechanism), both, 0, claim, 5 * 200, 5, [0], None):
         audits = np.split(found, 5, axis=1)
         assert sum(mechanism_audit._bound(*worlds, claim, 0.05).contradicts for worlds in audits) <= 2
 
@@ -113,8 +116,8 @@ def test_what_is_chosen_from_a_menu_keeps_its_promise(asc):
     """Two audits, and menus hold rates that are no whole numbers of records: these are rounded down."""
     made = trainer(asc)
     for row in (2, asc.menu.choices - 1):
-        made._turn(asc.turned(asc.menu.sample_rates[row], asc.menu.sensitivities[row]))
-        full = made._now.sample_rates[1] == 1
+        made._apply_choice(asc.turned(asc.menu.sample_rates[row], asc.menu.sensitivities[row]))
+        full = Inspection(made).plan.sample_rates[1] == 1
         audit = audit_mechanism(made, "b", runs=20_000 if full else 400, confidence=0.999)
         assert not audit.contradicts
         assert max(one.moves for one in audit.rows) == pytest.approx(2 * audit.promised, rel=1e-5)
@@ -128,7 +131,7 @@ def test_a_chosen_group_keeps_its_promise():
     plan = plan_chosen_group(group_owners(), **asked, sampling="without_replacement")
     made = Rows(plan, group_owners(), tail=LinearTail(plan.tail_length(0.4)))
     for chosen, label in enumerate(plan.labels):
-        made._turn(plan.turned(np.where(np.arange(2) == chosen, plan.sample_rates, 0.0), plan.sensitivities))
+        made._apply_choice(plan.turned(np.where(np.arange(2) == chosen, plan.sample_rates, 0.0), plan.sensitivities))
         assert not audit_mechanism(made, label, **SURE).contradicts
 
 
@@ -147,13 +150,13 @@ class RoundedUp(Rows):
 
 def test_fractions_of_a_record_are_not_drawn():
     mechanism = Rows(plan_of(rates=(0.99 / 40, 1.9 / 20)), OWNERS)
-    assert mechanism._sampler.draw(np.random.default_rng(0)).size == 1
+    assert Inspection(mechanism).draw(np.random.default_rng(0)).size == 1
     assert Rows(plan_of(rates=(0.01, 0.01)), OWNERS).release(np.ones((60, 1))).value.shape == (1,)  # of an empty batch
 
 
 class Unclipped(Rows):
-    def _sum(self, data, positions, step):
-        return self._measured(data, positions, step)[0].weighted_sum(np.ones(len(positions)))
+    def _sum(self, batch):
+        return batch.measured()[0].weighted_sum(np.ones(len(batch.positions)))
 
 
 @pytest.mark.parametrize(

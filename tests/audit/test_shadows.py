@@ -23,7 +23,8 @@ from inosgm.experiments.seeds import Study, train_seeds
 from inosgm.experiments.source import read
 from inosgm.jobs import ProcessExecutor, SerialExecutor, Stopped, Store
 from inosgm.jobs.purpose import AUDIT, holds
-from inosgm.training.gradient_mechanism import Descent
+from inosgm.mechanism.inspection import Inspection
+from inosgm.training.gradient_mechanism import GradientMechanism
 
 
 class MemoryAttempt:
@@ -130,7 +131,7 @@ def test_a_shadow_model_knows_its_members_only():
     x, _ = design.records(0)
     np.testing.assert_array_equal(x, design.pool.dataset.x[design.members(0)])
     trainer = design.trainer(0, design.learner(0))
-    assert trainer._owners.size == len(x) != design.plan.sizes.sum()
+    assert Inspection(trainer).owners.size == len(x) != design.plan.sizes.sum()
     assert design.key(0) != design.key(1)
     assert design.trainer(1, design.learner(1))._cost.job != trainer._cost.job
 
@@ -180,8 +181,8 @@ def test_more_shadow_models_later_are_only_those_that_are_missing(tmp_path, monk
     made = one_by_one()
     first = trained(tmp_path / "store", 2, made=made)
     begun = []
-    original = Descent.step
-    monkeypatch.setattr(Descent, "step", lambda self, *data: (begun.append(self), original(self, *data))[1])
+    original = GradientMechanism.step
+    monkeypatch.setattr(GradientMechanism, "step", lambda self, *data: (begun.append(self), original(self, *data))[1])
     more = trained(tmp_path / "store", 3, made=made)
     assert len(set(map(id, begun))) == 1
     np.testing.assert_array_equal(more.shadows.scores[:2], first.shadows.scores)

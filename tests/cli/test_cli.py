@@ -1,4 +1,4 @@
-"""The command line as a whole: its contents, its options, how it ends, and commands written in YAML."""
+"""The command line as a whole: its contents, its options, and how it ends."""
 
 import json
 import os
@@ -12,9 +12,9 @@ from training_config import TEXT
 from typer.testing import CliRunner
 
 from inosgm._internal.imports import imported
-from inosgm.cli import checks as doctor
+from inosgm.cli import doctor
 from inosgm.cli import options as _cli_options
-from inosgm.cli.checks import State, examine
+from inosgm.cli.doctor import State, examine
 from inosgm.cli.options import Voice
 from inosgm.cli.program import CONTENTS, DEBUG, app, main
 from inosgm.experiments.standings import Metric
@@ -64,7 +64,7 @@ def test_the_same_option_has_the_same_words_everywhere():
                 said.setdefault(name, {}).setdefault(parameter.help, []).append(path)
     assert set(said) == shared
     assert {name: list(texts) for name, texts in said.items() if len(texts) > 1} == {}
-    silent = {("demo",), ("run",)}
+    silent = {("demo",)}
     for path, command in commands():
         assert path in silent or {"--json", "--quiet"} <= {name for one in command.params for name in one.opts}, path
 
@@ -126,8 +126,7 @@ def test_mistakes_end_in_a_line_and_debug_shows_where(here, monkeypatch, program
     said = "error: . is a directory without a ledger of its own: name the file\n"
     assert program("ledger", "show", ".") == (2, "", said)
     (here / "picture.yaml").write_bytes(b"\x89PNG\xff")
-    for command in ("train", "run"):
-        assert program(command, "picture.yaml") == (2, "", "error: picture.yaml: must be YAML, text in UTF-8\n")
+    assert program("train", "picture.yaml") == (2, "", "error: picture.yaml: must be YAML, text in UTF-8\n")
     monkeypatch.setattr(sys, "argv", ["inosgm", "--debug", "train", "none.yaml"])
     with pytest.raises(FileNotFoundError):
         main()
@@ -167,74 +166,6 @@ def test_shells_complete_keys_and_are_told_how(monkeypatch):
         assert "_INOSGM_COMPLETE=complete_" + shell in result.stdout
 
 
-WRITTEN = """
-plan: {owners: owners.csv, steps: 10, expected_batch: 50, json: true}
-train: {file: run.yaml, run: there, set: {plan.steps: 4, tail: {kind: none}, "optimizer.options": {}}, quiet: true}
-jobs: {status: {store: runs/run-sweep}}
-stats:
-  covariance: {table: t.csv, columns: [a, b], bounds: [[-1, 1], [0, 2]], owners: o.csv, delta: 1e-5, quiet: true}
-"""
-
-
-def test_a_file_runs_commands_in_the_order_written(here):
-    (here / "t.csv").write_text("a,b\n-1,1\n0,2\n")
-    (here / "o.csv").write_text("owner,epsilon,records\nx,1,2\n")
-    sweep = "sweep: {file: run.yaml, grid: {optimizer.lr: [0.5, 1], tail: [{kind: none}]}, seeds: 1, quiet: true}\n"
-    (here / "all.yaml").write_text(sweep + WRITTEN)
-    told = invoke("run", "all.yaml")
-    assert [line.split()[2] for line in told.stderr.splitlines() if line.startswith("$ inosgm ")] == [
-        *("sweep", "plan", "train", "jobs", "stats")
-    ]
-    assert '"sample_rates"' in told.stdout
-    assert "after 4 steps" in told.stdout
-    assert "2 jobs: 2 done" in told.stdout
-    assert re.search(r"^ +a +b\n", told.stdout, re.MULTILINE)
-    (here / "twice.yaml").write_text(
-        "- evaluate: {file: there, json: true}\n- certify: {evaluations: 2, quiet: true}\n- evaluate: {file: none}\n"
-    )
-    told = invoke("run", "twice.yaml", "--quiet", code=1)
-    assert isinstance(told.exception, FileNotFoundError)
-    assert json.loads(told.stdout.splitlines()[0])["steps"] == 4
-
-
-def test_a_question_that_other_commands_follow_needs_a_store(here):
-    """Fails on 09c50e1: if a later command failed, running the file again paid for the question again."""
-    question = "covariance: {table: t.csv, columns: [a, b], bounds: [[-1, 1], [0, 2]], owners: o.csv, delta: 1e-5}"
-    for text, missing in (
-        (f"stats: {{{question}}}\nevaluate: {{file: none}}\n", True),
-        (f"stats: {{{question[:-1]}, store: kept}}}}\nevaluate: {{file: none}}\n", False),
-        (f"stats: {{{question}}}\n", False),
-    ):
-        (here / "all.yaml").write_text(text)
-        error = str(invoke("run", "all.yaml", code=1).exception)
-        assert error.startswith("all.yaml: stats.covariance.store: missing: if a later command fails") == missing
-
-
-def test_a_file_with_mistakes_runs_nothing_and_lists_them(here):
-    (here / "bad.yaml").write_text(
-        "plan: {owners: owners.csv, steps: ten, expected_batch: [1, 2]}\n"
-        "trian: {file: run.yaml}\n"
-        "sweep: {quiet: 1, sedes: 3, attempts: 0, store: {a: 1}}\n"
-        "jobs: {summary: 5, stat: {}}\n"
-        "stats: {sum: {table: t, column: a, columns: b}}\n"
-        "run: {file: bad.yaml}\n"
-    )
-    lines = str(invoke("run", "bad.yaml", code=1).exception).splitlines()
-    assert lines[0] == "bad.yaml has 14 problems:"
-    assert [line.split(":")[0].strip() for line in lines[1:]] == [
-        *("plan.steps", "plan.expected_batch", "trian", "sweep.quiet", "sweep.sedes", "sweep.attempts", "sweep.store"),
-        *("sweep.file", "jobs.summary", "jobs.stat", "stats.sum.columns", "stats.sum.bounds", "stats.sum.owners"),
-        "run",
-    ]
-    assert "trian: unknown command; did you mean train?" in lines[3]
-    assert "sweep.sedes: unknown option; did you mean seeds?" in lines[5]
-    assert "sweep.file: missing" in lines[8]
-    assert not (here / "plan.json").exists()
-    for text, said in (("5", "must be the name of a command"), ("", "must be the name of a command"), ("[", "line")):
-        (here / "bad.yaml").write_text(text)
-        assert said in str(invoke("run", "bad.yaml", code=1).exception)
-
-
 def test_the_doctor_names_what_is_missing(here, monkeypatch):
     monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:1")
     (here / "data/cardiotocography").mkdir(parents=True)
@@ -255,7 +186,7 @@ def test_the_doctor_names_what_is_missing(here, monkeypatch):
     told = invoke("doctor", code=1).stdout
     assert "numpy" in told
     assert "99 or newer is needed" in told
-    assert told.endswith("2 to be mended: numpy, none-such\n")
+    assert told.endswith("2 to be fixed: numpy, none-such\n")
 
 
 def test_code_of_the_current_directory_is_run_only_where_a_configuration_names_it(program, tmp_path, monkeypatch):
@@ -267,12 +198,3 @@ def test_code_of_the_current_directory_is_run_only_where_a_configuration_names_i
     assert imported("named_by_me:network")() == 7
     assert sys.path[-1] == os.getcwd()  # after everything that is installed
     sys.modules.pop("named_by_me")
-
-
-def test_a_key_in_a_file_of_commands_is_not_told(program, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "all.yaml").write_text("train: {file: absent.yaml, set: {key: 987654321}}")
-    code, out, err = program("run", "all.yaml")
-    assert code == 2
-    assert "--set=key=..." in err
-    assert "987654321" not in out + err

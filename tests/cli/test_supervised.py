@@ -18,7 +18,8 @@ from inosgm.cli.supervised import RAY_GONE, resuming, without_key
 START = '''
 import os, select, signal, subprocess, sys, time
 from pathlib import Path
-from inosgm.cli.supervised import supervised, tell
+from inosgm.cli.supervised import supervised
+from inosgm.jobs.clusters import tell_supervisor as tell
 
 def waits():
     """Start a process that ends with this one, as those of a Ray do."""

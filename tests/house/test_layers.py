@@ -55,9 +55,6 @@ KNOWN_UPWARD = {
     ("inosgm._internal.labels", "owners"): "house",
     ("inosgm.audit.report", "reports"): "house",
     ("inosgm.experiments.summary", "reports"): "house",
-    ("inosgm.cli.checks", "ray_jobs"): "cli",
-    ("inosgm.cli.options", "ray_jobs"): "cli",
-    ("inosgm.cli.stats", "ray_jobs"): "cli",
     ("inosgm.cli.sweep", "ray_jobs"): "studies",
 }
 KNOWN_CYCLES = {

@@ -11,6 +11,7 @@ from inosgm.experiments.task import TrainingTask, spec_of
 from inosgm.jobs import Stopped
 from inosgm.jobs.work import Paid
 from inosgm.ledger.refusals import JobMismatch
+from inosgm.mechanism.inspection import Inspection
 from inosgm.mechanism.mechanism import INOSGM
 from inosgm.methods.asc import plan_asc
 from inosgm.methods.baselines import plan_in_turn
@@ -48,7 +49,7 @@ def fixed_size(rate, size):
 @pytest.mark.parametrize(("rate", "size", "drawn"), [(0.006, 100, 0), (0.36, 10, 3), (3 / 7, 7, 3), (29 / 49, 49, 29)])
 def test_a_batch_without_replacement_never_holds_more_than_its_rate(rate, size, drawn):
     mechanism = Total(fixed_size(rate, size), [0] * size)
-    assert mechanism._sampler.draw(np.random.default_rng(0)).size == drawn
+    assert Inspection(mechanism).draw(np.random.default_rng(0)).size == drawn
 
 
 def test_whole_numbers_of_records_survive_rounding():

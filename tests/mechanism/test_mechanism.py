@@ -412,6 +412,5 @@ def test_what_looks_at_a_mechanism_leaves_its_noise_alone():
     for thread in looking:
         thread.join()
     assert mechanism._key is None
-    assert mechanism._known_order is None
     known = Rows(plan(steps=40), OWNERS, tail=HardTail(3.0), order=RandomOrder(0), key=0)
     assert not any(np.array_equal(value, known.release(DATA).value) for value in values)

@@ -30,6 +30,7 @@ from inosgm import (
 from inosgm.mechanism import sum_file as _sum_file
 from inosgm.mechanism.fixed_point import BITS, Grid
 from inosgm.mechanism.hashed_sampling import HashedSampler, limits_of, siphash, tossed
+from inosgm.mechanism.inspection import Inspection
 from inosgm.mechanism.noise import streams
 from inosgm.mechanism.streaming import OrderedSum, Streaming
 
@@ -401,7 +402,7 @@ def test_the_sampler_draws_what_parts_toss():
     drawn = HashedSampler(plan.sample_rates, owners).draw(np.random.default_rng(0))
     assert np.all(np.diff(drawn) > 0)
     part = mechanism.part(np.ones(300), owners, 0)
-    assert part.exact() == pytest.approx(mechanism._sampler.draw(streams(9, 0)[0]).size)
+    assert part.exact() == pytest.approx(Inspection(mechanism).draw(streams(9, 0)[0]).size)
 
 
 def test_what_weights_cut_off_must_not_exceed_a_sensitivity_of_few_units():

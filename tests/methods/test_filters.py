@@ -28,6 +28,7 @@ from inosgm.accounting import PLD, RDP, Segment
 from inosgm.audit.bounds import Counts, bound_by_counts
 from inosgm.audit.claims import Claim
 from inosgm.audit.mechanism_audit import audit_mechanism
+from inosgm.mechanism.inspection import Inspection
 from inosgm.mechanism.mechanism import clipped_ordered_sum, realised_ordered_sum
 from inosgm.mechanism.record_filter import LEAST, Filter
 from inosgm.mechanism.streaming import Streaming
@@ -117,15 +118,17 @@ def worlds(rows, added, allowance, tail, steps, **more):
     )
     every = np.arange(len(rows))
     with_record, without = (Rows(plan, np.zeros(len(rows), int), tail=tail, key=1, **more) for _ in range(2))
+    filters = [Inspection(mechanism).filter() for mechanism in (with_record, without)]
     for step in range(steps):
-        sums = with_record._sum(rows, every, step), without._sum(rows, np.delete(every, added), step)
-        pays = with_record._filter.asked(added)
-        for mechanism in (with_record, without):
-            mechanism._filter.settle()
+        (more,) = Inspection(with_record).sums(rows, [every], step, [filters[0]])
+        (less,) = Inspection(without).sums(rows, [np.delete(every, added)], step, [filters[1]])
+        sums, pays = (more, less), filters[0].asked(added)
+        for records in filters:
+            records.settle()
         yield float(np.linalg.norm(sums[0] - sums[1])), pays
     others = np.delete(every, added)
-    assert np.array_equal(with_record._filter.spent[others], without._filter.spent[others])
-    assert (with_record._filter.spent <= allowance).all()
+    assert np.array_equal(filters[0].spent[others], filters[1].spent[others])
+    assert (filters[0].spent <= allowance).all()
 
 
 numbers = st.one_of(st.sampled_from([0.0, 1.0, -1.0, 1e-9, 5.0]), st.floats(-2, 2))
@@ -156,7 +159,7 @@ def test_the_share_of_its_norm_does_not_bound_what_a_record_moves():
             return np.eye(3)[: len(batch)] if len(batch) == 3 else np.zeros((len(batch), 3))
 
     plan = Plan(sample_rates=[1], sensitivities=[1], sizes=[3], noise_scale=1, steps=1, allowance=[1.5])
-    weights = Watched(plan, [0, 0, 0], tail=HardTail(1.0))._sum(rows, np.arange(3), 0)
+    (weights,) = Inspection(Watched(plan, [0, 0, 0], tail=HardTail(1.0))).sums(rows, [np.arange(3)])
     assert weights[0] == 0  # rho l
     assert moved == pytest.approx(1.0)
     assert pays == 1.0
@@ -176,7 +179,7 @@ def test_the_certifier_measures_by_what_a_record_pays(tail, more):
     mechanism = Rows(made(), OWNERS, tail=tail, **more)
     for data in (rows, None):
         assert 0.9 < certify(mechanism, data, evaluations=200).ratio <= 1 + 1e-6
-    assert (mechanism._filter.spent == 0).all()
+    assert (Inspection(mechanism).filter().spent == 0).all()
 
 
 def test_the_certifier_sees_a_record_that_pays_by_its_share(monkeypatch):
@@ -210,11 +213,11 @@ def test_records_leave_one_by_one_and_pay_to_the_end():
     there = []
     for _ in range(plan.steps):
         mechanism.release(rows)
-        there.append(int((mechanism._filter.bounds() > 0).sum()))
+        there.append(int((Inspection(mechanism).filter().bounds() > 0).sum()))
     assert there == sorted(there, reverse=True)
     assert there[0] > there[-1] > 0
-    allowance, spent = plan.allowance[mechanism._owners], mechanism._filter.spent
-    left = mechanism._filter.bounds() == 0
+    allowance, spent = plan.allowance[Inspection(mechanism).owners], Inspection(mechanism).filter().spent
+    left = Inspection(mechanism).filter().bounds() == 0
     assert (spent <= allowance).all()
     assert (spent[left] >= 0.999 * allowance[left]).all()
     assert spent[~left] == pytest.approx(plan.steps * (np.minimum(rows[~left, 0], 1) / plan.noise_scale) ** 2)
@@ -225,7 +228,7 @@ def test_broken_records_pay_the_least_and_are_left_out():
     plan = Plan(sample_rates=[1], sensitivities=[1], sizes=[4], noise_scale=1e-6, steps=2, allowance=[1e13])
     mechanism = Rows(plan, [0] * 4, tail=LinearTail(0.25))
     assert mechanism.release(rows).value[0] == pytest.approx(0.375, abs=1e-4)  # W(0.5) of a linear tail of 0.25
-    assert np.sqrt(mechanism._filter.spent) * 1e-6 == pytest.approx([LEAST, LEAST, LEAST, 0.5])
+    assert np.sqrt(Inspection(mechanism).filter().spent) * 1e-6 == pytest.approx([LEAST, LEAST, LEAST, 0.5])
 
 
 def test_everything_is_paid_before_the_first_release(tmp_path):

@@ -15,6 +15,7 @@ from inosgm import Owners, Plan, certify
 from inosgm.accounting import PLD, RDP
 from inosgm.audit import audit_mechanism
 from inosgm.ledger.ledger import Ledger
+from inosgm.mechanism.inspection import Inspection
 from inosgm.mechanism.sampling import FixedSizeSampler
 from inosgm.mechanism.tails import LinearTail
 from inosgm.methods.asc import first_counts, plan_asc, plan_chosen_group
@@ -202,7 +203,7 @@ def test_the_mechanism_of_each_choice_is_what_the_menu_says_and_attacks_do_not_r
         asc, AdaptiveShares(asc, every=10, temperature=1.0), tail=lambda plan: LinearTail(plan.tail_length(0.4))
     )
     for row in (0, asc.menu.choices - 1):
-        made._turn(asc.turned(asc.menu.sample_rates[row], asc.menu.sensitivities[row]))
+        made._apply_choice(asc.turned(asc.menu.sample_rates[row], asc.menu.sensitivities[row]))
         assert not audit_mechanism(made, "c", runs=400).contradicts
     assert certify(made, evaluations=300).holds()
     lie = Plan(
@@ -239,7 +240,7 @@ def test_released_means_lie_where_means_can_lie_however_small_a_group_is(asc):
     assert found.min() >= 0
     assert found.max() <= 1
     assert np.ptp(found[:, 2]) > np.ptp(found[:, 0]) > 0
-    exact = made.means(made._sum(values, np.arange(values.size), 0))
+    exact = made.means(*Inspection(made).sums(values, [np.arange(values.size)]))
     assert exact == pytest.approx([0.25] * 3)
 
 

@@ -25,6 +25,7 @@ from inosgm.experiments import parts
 from inosgm.experiments.config import TrainingConfig
 from inosgm.experiments.task import TrainingTask, spec_of
 from inosgm.jobs import Store
+from inosgm.mechanism.inspection import Inspection
 from inosgm.methods.ipate import NoisyVotes, Teachers, ids_of, lessons, upsampled_teachers, weighted_teachers
 
 TESTS = Path(__file__).parents[1] / "support"
@@ -96,7 +97,7 @@ def exact(teachers, taught, vote):
     votes = np.array([vote(frozenset(some)) for some in taught])
     mechanism = NoisyVotes(teachers, CLASSES)
     everyone = np.arange(teachers.count)
-    return mechanism._sum((everyone, votes), everyone, 0).reshape(teachers.queries, CLASSES)
+    return Inspection(mechanism).sums((everyone, votes), [everyone])[0].reshape(teachers.queries, CLASSES)
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -172,7 +173,9 @@ class ChangedVotes(Canary):
         votes = np.zeros((teachers.count, teachers.queries), dtype=np.int64)
         changed = votes.copy()
         changed[teachers.first[place] : teachers.first[place] + teachers.copies[place]] = 1
-        without, with_record = (mechanism._sum((everyone, some), everyone, 0) for some in (votes, changed))
+        without, with_record = (
+            Inspection(mechanism).sums((everyone, some), [everyone])[0] for some in (votes, changed)
+        )
         self.moves = float(np.linalg.norm(with_record - without))
         start = float(without @ (with_record - without)) / self.moves
         self._sums = start, start, start + self.moves
@@ -183,9 +186,9 @@ class ChangedVotes(Canary):
 
 def contradicts(mechanism, owner, runs=20_000, seed=0):
     """Attack the noise of a mechanism with a record whose teachers change all their votes; 99.9 % confidence."""
-    place, anybody = OWNERS.labels.index(owner), int(mechanism._owners[0])  # all are in all batches
+    place, anybody = OWNERS.labels.index(owner), int(Inspection(mechanism).owners[0])  # all are in all batches
     claim, canary = claims_of(mechanism.plan)[place], ChangedVotes(mechanism, place)
-    (worlds,) = mechanism_audit._statistics(mechanism, [canary], anybody, claim, runs, seed, [0], None)
+    (worlds,) = mechanism_audit._statistics(Inspection(mechanism), [canary], anybody, claim, runs, seed, [0], None)
     return mechanism_audit._bound(*worlds, claim, 1e-3).contradicts
 
 
@@ -204,7 +207,7 @@ def test_the_mechanism_audit_finds_nothing_but_what_is_broken(form):
         assert not contradicts(NoisyVotes(teachers, CLASSES), owner)
         assert contradicts(NoisyVotes(broken, CLASSES), owner)
     mechanism = NoisyVotes(teachers, CLASSES)
-    owner = mechanism.plan.labels[mechanism._owners[0]]
+    owner = mechanism.plan.labels[Inspection(mechanism).owners[0]]
     votes = (np.arange(12), np.tile([0, 1, 2, 0], (12, 1)))
     assert not audit_mechanism(mechanism, owner, runs=2000, data=votes).contradicts
 

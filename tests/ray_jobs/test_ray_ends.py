@@ -13,9 +13,10 @@ import pytest
 from patience import wait_until
 from ray._private import services
 
-from inosgm.cli.checks import State, examine
-from inosgm.cli.supervised import RAY_GONE, RayGone
+from inosgm.cli.doctor import State, examine
+from inosgm.cli.supervised import RAY_GONE
 from inosgm.jobs import Store
+from inosgm.jobs.clusters import RayGone
 from ray_jobs import connection
 
 TEXT = """
@@ -38,12 +39,12 @@ def hold_attempts(module):
     module.attempt = hold
 
 def say_when_connected(module):
-    tell = module.tell
+    tell = module.tell_supervisor
     def told(**facts):
         tell(**facts)
         if "processes" in (facts.get("ray") or {}):
             open("connected", "w").close()
-    module.tell = told
+    module.tell_supervisor = told
 
 def terminate_while_ray_starts(module):
     from ray._private.node import Node

@@ -9,6 +9,7 @@ from sklearn.decomposition import PCA as SklearnPCA
 
 from inosgm import BetaTail, BudgetExceeded, Ledger, LinearTail, Owners, Plan, certify
 from inosgm.audit import audit_mechanism
+from inosgm.mechanism.inspection import Inspection
 from inosgm.statistics import (
     PCA,
     PROCEDURES,
@@ -314,7 +315,7 @@ def test_a_lie_about_the_loss_cannot_move_others_beyond_the_sensitivity(lie):
     losses = np.random.default_rng(1).exponential(size=30)
     updates[0], losses[0] = 0.0, lie
     server = FederatedAverage(plan_of(30), owners_of(30), clip_norm=1.0, fraction=0.6)
-    with_client, without = (server._sum((updates, losses), np.arange(first, 30), 0) for first in (0, 1))
+    with_client, without = (Inspection(server).sums((updates, losses), [np.arange(first, 30)])[0] for first in (0, 1))
     assert np.linalg.norm(with_client - without) <= 1.0 + 1e-9
 
 

@@ -9,6 +9,7 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from inosgm import Plan, audit_mechanism, certify
+from inosgm.mechanism.inspection import Inspection
 from inosgm.training import BookKeeping, Functional, OneByOne, Trainer
 from inosgm.training.gradients import engine_for, layers, per_record, precision
 from inosgm.training.gradients.per_record import Rows
@@ -56,7 +57,7 @@ def worst_move(made, data, sizes):
     """Return the most that the sum moves when a record is added to a batch of one of some sizes."""
     worst, before = 0.0, None
     for size in sizes:
-        total = torch.cat([part.double().flatten() for part in made._sum(data, np.arange(size), 0)])
+        total = torch.cat([part.double().flatten() for part in Inspection(made).sums(data, [np.arange(size)])[0]])
         worst = worst if before is None else max(worst, float((total - before).norm()))
         before = total
     return worst
@@ -220,10 +221,11 @@ def test_norms_allow_for_products_that_torch_may_round(restored, engine, name):
     """Each of the two factors of a product is longer by one rounding at most: (1 + u)^2."""
     x, y = similar(5)
     made = trainer(5, engine=engine, layer=nn.Linear(8, 8))
-    plain = made.contributions((x, y)).norms()
+    plain = made.measure((x, y), None, y, 0)[0].norms()
     torch.set_float32_matmul_precision(name)
     assert (
-        made.contributions((x, y)).norms() >= plain * (1 - 1e-6) * (1 + PRECISIONS[name]) ** 2 / (1 + 2.0**-24) ** 2
+        made.measure((x, y), None, y, 0)[0].norms()
+        >= plain * (1 - 1e-6) * (1 + PRECISIONS[name]) ** 2 / (1 + 2.0**-24) ** 2
     ).all()
 
 
@@ -234,11 +236,11 @@ def test_precisions_may_be_set_by_backend():
     """`torch.get_float32_matmul_precision` raises once a backend has a setting of its own."""
     x, y = similar(5)
     made = trainer(5, layer=nn.Linear(8, 8))
-    plain = made.contributions((x, y)).norms()
+    plain = made.measure((x, y), None, y, 0)[0].norms()
     for operation in (torch.backends.mkldnn.matmul, torch.backends.mkldnn.conv):
         before, operation.fp32_precision = operation.fp32_precision, "bf16"
         try:
-            found = made.contributions((x, y)).norms()
+            found = made.measure((x, y), None, y, 0)[0].norms()
         finally:
             operation.fp32_precision = before
         if operation is torch.backends.mkldnn.matmul:
@@ -247,11 +249,11 @@ def test_precisions_may_be_set_by_backend():
 
 def test_oneDNN_may_be_told_by_the_environment(monkeypatch):
     x, y = similar(5)
-    plain = trainer(5).contributions((x, y)).norms()
+    plain = trainer(5).measure((x, y), None, y, 0)[0].norms()
     monkeypatch.setenv("ONEDNN_DEFAULT_FPMATH_MODE", "BF16")
     precision._of_environment.cache_clear()  # which a process reads once
     try:
-        assert (trainer(5).contributions((x, y)).norms() >= plain * (1 + 2.0**-8)).all()
+        assert (trainer(5).measure((x, y), None, y, 0)[0].norms() >= plain * (1 + 2.0**-8)).all()
     finally:
         monkeypatch.undo()
         precision._of_environment.cache_clear()
@@ -303,7 +305,7 @@ def test_a_weight_that_float32_holds_only_roughly(engine, most):
     made = Trainer(Plan(**sizes), model, first_output, optimizer, **options)
     data = torch.tensor([[4e36], [1.0], [0.0]]), torch.zeros(3, dtype=torch.long)
     for positions, longest in (([0], 5e-9), ([0, 1], 1e-8), ([0, 1, 2], 1e-8)):
-        total = made._sum(data, np.array(positions), 0)[0]
+        total = Inspection(made).sums(data, [np.array(positions)])[0][0]
         assert abs(float(total)) <= longest * (1 + 1e-6)
 
 

@@ -383,7 +383,7 @@ def test_engines_that_draw_for_every_record_give_every_record_a_number_of_its_ow
     """The norm of a gradient is the number that was drawn for its record, from an interval of length 0.5 at least."""
     random.seed(0)
     made = trainer(mask, 43, most=16, engine=OneByOne if mask is of_python else None)
-    norms = made.contributions(records_of(np.ones(43))).norms()
+    norms = made.measure(records_of(np.ones(43)), None, np.ones(43), 0)[0].norms()
     assert isinstance(made.engine, engine)
     assert all(part.std() > 0.1 for part in np.split(norms, [16, 32]))
 
