@@ -10,7 +10,13 @@ from inosgm.statistics.histograms import private_group_counts
 
 
 def release_class_shares(
-    y: Any, owners: Owners, budget_share: float = 0.02, *, classes: int | None = None, ledger: Any = None, **options: Any
+    y: Any,
+    owners: Owners,
+    budget_share: float = 0.02,
+    *,
+    classes: int | None = None,
+    ledger: Any = None,
+    **options: Any,
 ) -> np.ndarray:
     """Return private class shares, one row per owner that sums to 1, for `LogitAdjustment`.
 
@@ -18,8 +24,8 @@ def release_class_shares(
     pass them to `LogitAdjustment` directly and pay nothing.
 
     **Guarantee.** One histogram per owner in one release (`private_group_counts`, stratified), which costs every owner
-    at most `budget_share` of its epsilon. With a ledger, the release is charged there first; a plan made afterwards from
-    `ledger.remaining()` spends only the rest. Negative noisy counts become 0 before rows are normalised: this is
+    at most `budget_share` of its epsilon. With a ledger, the release is charged there first, and a plan for the rest of
+    the budget fits beside it. Negative noisy counts become 0 before rows are normalised: this is
     post-processing. Noisy shares cost accuracy of the correction, never privacy.
 
     Args:
@@ -48,7 +54,14 @@ def release_class_shares(
     if labels.size and labels.max() >= classes:
         raise ValueError(f"y must hold classes 0 to {classes - 1}: give the number of classes of the model")
     estimate = private_group_counts(
-        labels, owners, categories=range(classes), other=None, stratified=True, share=budget_share, ledger=ledger, **options
+        labels,
+        owners,
+        categories=range(classes),
+        other=None,
+        stratified=True,
+        share=budget_share,
+        ledger=ledger,
+        **options,
     )
     assert estimate.by_owner is not None  # a stratified estimate has one
     counts = np.clip([np.asarray(estimate.by_owner[label].value) for label in owners.labels], 0, None)

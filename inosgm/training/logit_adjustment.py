@@ -24,8 +24,8 @@ ROWS_SUM_TO_ONE = 1e-6
 class LogitAdjustment:
     """A correction of logits by the class prior that a plan implies.
 
-    Owner n fills m_n = sample_rate_n * size_n * sensitivity_n of an expected batch. The prior of class c is proportional
-    to the sum of m_n * class_shares[n, c] over all owners, and `offsets` is strength * log(prior).
+    Owner n fills m_n = sample_rate_n * size_n * sensitivity_n of an expected batch. The prior of class c is
+    proportional to the sum of m_n * class_shares[n, c] over all owners, and `offsets` is strength * log(prior).
 
     Use `loss` while training, `adjust` on the logits of a trained model, or both: the two strengths are independent
     numbers, so make one object for each. With `loss` alone and strength 1, the model's own logits estimate what a
@@ -115,7 +115,8 @@ class AdjustedModel(nn.Module):
     def forward(self, *inputs: Any, **named: Any) -> Tensor:
         """Return adjusted logits."""
         logits: Tensor = self.model(*inputs, **named)
-        return logits - _aligned(self.offsets, logits)
+        offsets: Tensor = _aligned(self.offsets, logits)
+        return logits - offsets
 
 
 def _aligned(offsets: Any, logits: Any) -> Any:
@@ -152,5 +153,7 @@ def _checked(class_shares: ArrayLike, owners: int) -> np.ndarray:
             f"shape {shares.shape}"
         )
     if not (shares >= 0).all() or not (abs(shares.sum(axis=1) - 1) <= ROWS_SUM_TO_ONE).all():
-        raise ValueError("class_shares must be numbers of at least 0 that sum to 1 in every row: divide each row by its sum")
+        raise ValueError(
+            "class_shares must be numbers of at least 0 that sum to 1 in every row: divide each row by its sum"
+        )
     return shares

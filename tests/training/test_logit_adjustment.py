@@ -1,4 +1,4 @@
-"""Logit adjustment: the prior of a plan, the loss that contains it, predictions without it, and that it costs nothing."""
+"""Logit adjustment: the prior of a plan, the loss at shifted logits, adjusted predictions, and no other cost."""
 
 import io
 
@@ -132,20 +132,19 @@ def test_every_engine_trains_with_it_and_agrees_with_the_plain_loss_shifted(engi
         nn.init.zeros_(model.weight)
         nn.init.zeros_(model.bias)
         trainer = Trainer(
-            model,
-            torch.optim.SGD(model.parameters(), lr=0.5),
-            loss,
             made,
-            (x, torch.from_numpy(y)),
-            owners,
+            model,
+            loss,
+            torch.optim.SGD(model.parameters(), lr=0.5),
+            owners=owners,
             tail=LinearTail(made.tail_length(0.5)),
             engine=used,
             key=7,
         )
-        trainer.fit(progress=False)
+        trainer.fit(x, torch.from_numpy(y), progress=False)
         return model.weight.detach().clone(), trainer.spent()
 
-    weight, spent = trained(nn.Linear(4, 3), adjustment.loss(nn.CrossEntropyLoss()), engine())
-    expected, cost = trained(Shifted(4, 3), nn.CrossEntropyLoss(), OneByOne())
+    weight, spent = trained(nn.Linear(4, 3), adjustment.loss(nn.CrossEntropyLoss()), engine)
+    expected, cost = trained(Shifted(4, 3), nn.CrossEntropyLoss(), OneByOne)
     torch.testing.assert_close(weight, expected, atol=1e-6, rtol=1e-5)
     np.testing.assert_array_equal(list(spent.values()), list(cost.values()))
