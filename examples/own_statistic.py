@@ -9,8 +9,9 @@ from sklearn.datasets import load_breast_cancer
 
 from inosgm import HardTail, Ledger, Owners, certify, plan_scale
 from inosgm.statistics import Statistic
+from inosgm.statistics.answering import ask
 from inosgm.statistics.bounds import Bounds
-from inosgm.statistics.queries import ask, single
+from inosgm.statistics.queries import single
 
 
 class LargestTypical(Statistic):

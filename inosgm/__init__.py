@@ -65,16 +65,16 @@ if TYPE_CHECKING:
     from inosgm.mechanism.tails import Tail as Tail
     from inosgm.mechanism.weights import importance_weights as importance_weights
     from inosgm.mechanism.weights import ordered_sum as ordered_sum
+    from inosgm.methods.asc import AdaptiveShares as AdaptiveShares
     from inosgm.methods.asc import plan_asc as plan_asc
-    from inosgm.methods.asc import plan_chosen_group as plan_chosen_group
+    from inosgm.methods.azb import ChosenGroup as ChosenGroup
+    from inosgm.methods.azb import plan_chosen_group as plan_chosen_group
     from inosgm.methods.baselines import plan_in_turn as plan_in_turn
     from inosgm.methods.baselines import plan_left_out as plan_left_out
     from inosgm.methods.baselines import plan_lowered as plan_lowered
     from inosgm.methods.baselines import plan_undersampled as plan_undersampled
     from inosgm.methods.individual import plan_individual as plan_individual
     from inosgm.methods.pdp_sgd import plan_thresholds as plan_thresholds
-    from inosgm.methods.steering import AdaptiveShares as AdaptiveShares
-    from inosgm.methods.steering import ChosenGroup as ChosenGroup
     from inosgm.owners import Owners as Owners
     from inosgm.planning import AlreadySpent as AlreadySpent
     from inosgm.planning import Plan as Plan
@@ -120,7 +120,8 @@ _NAMES_OF = {
     "ledger.cost": ["Cost"],
     "planning.sequence": ["Course"],
     "methods.individual": ["plan_individual"],
-    "methods.asc": ["plan_asc", "plan_chosen_group"],
+    "methods.asc": ["AdaptiveShares", "plan_asc"],
+    "methods.azb": ["ChosenGroup", "plan_chosen_group"],
     "jobs": ["Interrupted", "JobSpec", "ProcessExecutor", "SerialExecutor", "Store", "StoreDamaged"],
     "ledger": ["BudgetExceeded", "Charge", "JobMismatch", "Ledger", "LedgerDamaged"],
     "mechanism": ["INOSGM", "Release"],
@@ -155,7 +156,6 @@ _NAMES_OF = {
         "private_variance",
         "run_statistic",
     ],
-    "methods.steering": ["AdaptiveShares", "ChosenGroup"],
     "planning.steering": ["Steering"],
     "mechanism.streaming": ["OrderedSum", "Streaming"],
     "mechanism.tails": ["BetaTail", "HardTail", "LinearTail", "NoTail", "StepTail", "TableTail", "Tail"],

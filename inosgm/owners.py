@@ -13,8 +13,7 @@ import array_api_compat
 import numpy as np
 
 from inosgm._internal import validate as _validate
-
-Label = str | int
+from inosgm._internal.labels import Label as Label
 
 
 @dataclass(frozen=True, init=False, eq=False, repr=False)

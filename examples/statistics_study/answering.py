@@ -18,7 +18,8 @@ from examples.statistics_study.ways import (
 )
 from inosgm import Owners, Plan, plan_scale, plan_uniform
 from inosgm.statistics import PROCEDURES, Estimate
-from inosgm.statistics.queries import Procedure, ask, keys_for, plans_for
+from inosgm.statistics.answering import ask, keys_for, plans_for
+from inosgm.statistics.queries import Procedure
 
 OURS: dict[str, Callable[..., Any]] = {
     INDIVIDUAL: plan_scale,

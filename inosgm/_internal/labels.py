@@ -5,7 +5,9 @@ from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 
 from inosgm._internal import validate as _validate
-from inosgm.owners import Label
+
+Label = str | int
+"""What an owner is called."""
 
 
 def recognised(labels: Iterable[Label], known: Sequence[Label]) -> dict[Label, Label]:

@@ -2,17 +2,15 @@
 
 import io
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from inosgm.audit.findings import Findings
 from inosgm.owners import Label
 
-if TYPE_CHECKING:
-    from inosgm.audit.report import Audit
 
-
-def numbers(audit: "Audit") -> bytes:
+def numbers(audit: Findings) -> bytes:
     """Return a row for each attack and owner (null: everyone): how well the attack does."""
     claims = {claim.owner: claim for claim in audit.claims}
     rows = [
@@ -42,7 +40,7 @@ def numbers(audit: "Audit") -> bytes:
     return _written({name: [row[name] for row in rows] for name in rows[0]}, audit)
 
 
-def curves(audit: "Audit") -> bytes:
+def curves(audit: Findings) -> bytes:
     """Return a row for each attack, owner (null: everyone) and false positive rate."""
     found = [(attack, label, one) for attack in audit.attacks for label, one in audit.successes(attack)]
     lengths = [len(one.fpr) for _, _, one in found]
@@ -61,7 +59,7 @@ def curves(audit: "Audit") -> bytes:
     )
 
 
-def bounds(audit: "Audit") -> bytes:
+def bounds(audit: Findings) -> bytes:
     """Return a row for each owner and lower bound on its epsilon."""
     rows = [
         {
@@ -83,7 +81,7 @@ def bounds(audit: "Audit") -> bytes:
     return _written({name: [row[name] for row in rows] for name in rows[0]}, audit)
 
 
-def differences(audit: "Audit") -> bytes:
+def differences(audit: Findings) -> bytes:
     """Return a row for each pair of owners and each target: Student's t-test between what is said about members."""
     found = [(one, place) for one in audit.differences for place in range(one.targets.size)]
     numbers = {"target": "targets", "t": "t", "p": "p", "degrees": "degrees"}
@@ -102,7 +100,7 @@ def _name(label: Label | None) -> str | None:
     return None if label is None else str(label)
 
 
-def _written(data: Mapping[str, Any], audit: "Audit") -> bytes:
+def _written(data: Mapping[str, Any], audit: Findings) -> bytes:
     """Return columns as a Parquet file whose schema says how many shadow models there were, and that it is secret."""
     import pyarrow as pa
     from pyarrow import parquet

@@ -2,19 +2,16 @@
 
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from inosgm._internal.text import MOST, columns
 from inosgm.audit._secret import WARNING
-from inosgm.audit.roc import LOOKED_AT
+from inosgm.audit.bounds import Bound
+from inosgm.audit.findings import Findings, Verdict
+from inosgm.audit.roc import LOOKED_AT, Success
 from inosgm.owners import Label
-
-if TYPE_CHECKING:
-    from inosgm.audit.bounds import Bound
-    from inosgm.audit.report import Audit, Verdict
-    from inosgm.audit.roc import Success
 
 BOUNDS = ("mechanism", "one run", "many runs")
 """Where lower bounds come from, in the order in which they are shown."""
@@ -23,7 +20,7 @@ MOST_ATTACKED = 6
 """Up to how many owners the comparison of attacks has a column for each."""
 
 
-def table(audit: "Audit") -> str:
+def table(audit: Findings) -> str:
     """Return what is known about epsilons, and what attacks achieve, a row for each owner.
 
     Of very many owners those are shown on whom the attack does best, and all that are contradicted.
@@ -59,7 +56,7 @@ def table(audit: "Audit") -> str:
     return "\n".join([*lines, *_by_attack(audit), *_differences(audit), "", WARNING])
 
 
-def to_dict(audit: "Audit") -> dict[str, Any]:
+def to_dict(audit: Findings) -> dict[str, Any]:
     """Return everything but the curves."""
     found = {name: dict(audit.successes(name)) for name in audit.attacks}
     sure = audit.sure()
@@ -89,13 +86,13 @@ def to_dict(audit: "Audit") -> dict[str, Any]:
     }
 
 
-def _title(audit: "Audit") -> str:
+def _title(audit: Findings) -> str:
     members, others = audit.sure()
     share = f": the true class gets p > 1/2 in {members:.1%} of members, {others:.1%} of others".replace("%", " %")
     return audit.about + (share if max(members, others) > 0 and not audit.canaries else "")
 
 
-def _targets(audit: "Audit") -> str:
+def _targets(audit: Findings) -> str:
     """Say who is attacked."""
     if audit.targets is None:
         return "each shadow model in turn"
@@ -104,20 +101,20 @@ def _targets(audit: "Audit") -> str:
     return f"shadow model {audit.targets[0]}" if len(audit.targets) == 1 else named
 
 
-def _delta(audit: "Audit") -> str:
+def _delta(audit: Findings) -> str:
     """Say where epsilons are looked at, if that is one delta for all."""
     deltas = {claim.delta for claim in audit.claims}
     return f" at delta {deltas.pop():g}" if len(deltas) == 1 else ""
 
 
-def _not_looked_at(audit: "Audit") -> list[str]:
+def _not_looked_at(audit: Findings) -> list[str]:
     promised = any(math.isfinite(claim.spent) for claim in audit.claims)
     return ["(the mechanism was not looked at, or not with this confidence: --runs)"] * (
         promised and not audit.mechanisms
     )
 
 
-def _unknown(audit: "Audit") -> list[str]:
+def _unknown(audit: Findings) -> list[str]:
     """Say of how many points the first attack says nothing, and why."""
     name, (_, everyone) = audit.attacks[0], audit.successes()[-1]
     share = everyone.unknown / max(everyone.members + everyone.others, 1)
@@ -127,16 +124,16 @@ def _unknown(audit: "Audit") -> list[str]:
     return [f"({100 * share:.3g} % of points have no statistic: {why})"] * (share > 0)
 
 
-def _promise(one: "Verdict") -> list[str]:
+def _promise(one: Verdict) -> list[str]:
     return ["-" if epsilon is None else f"{epsilon:.4g}" for epsilon in (one.claim.granted, one.claim.spent)]
 
 
-def _area(found: "Success | None") -> float:
+def _area(found: Success | None) -> float:
     """Return the area under a curve, -1 if there is none."""
     return -1.0 if found is None or math.isnan(found.auc) else found.auc
 
 
-def _success(found: "Success | None") -> list[str]:
+def _success(found: Success | None) -> list[str]:
     records = "0" if found is None else str(found.records)
     if found is None or math.isnan(found.auc):
         return [records, "-", *["-"] * len(LOOKED_AT)]
@@ -144,7 +141,7 @@ def _success(found: "Success | None") -> list[str]:
     return [records, f"{found.auc:.3f} ({found.auc_low:.3f} to {found.auc_high:.3f})", *rates]
 
 
-def _bounds(one: "Verdict") -> list[str]:
+def _bounds(one: Verdict) -> list[str]:
     shown = [f"{one.bounds[name].epsilon:.3f}" if name in one.bounds else "-" for name in BOUNDS]
     promised = "not contradicted" if math.isfinite(one.claim.spent) else "nothing promised"
     seen = one.mechanism
@@ -152,7 +149,7 @@ def _bounds(one: "Verdict") -> list[str]:
     return [*shown, sensitivity, "CONTRADICTED" if one.contradicted else promised]
 
 
-def _by_attack(audit: "Audit") -> list[str]:
+def _by_attack(audit: Findings) -> list[str]:
     """Return the areas under the curves of all attacks, if there are several."""
     if len(audit.attacks) == 1:
         return []
@@ -166,7 +163,7 @@ def _by_attack(audit: "Audit") -> list[str]:
     return ["", *columns(header, rows)]
 
 
-def _differences(audit: "Audit") -> list[str]:
+def _differences(audit: Findings) -> list[str]:
     """Return what t-tests say about pairs of owners, if they say anything."""
     rows = []
     for one in audit.differences:
@@ -185,15 +182,15 @@ def _percent(cases: np.ndarray) -> str:
     return f"{100 * cases.mean():.3g} %"
 
 
-def _shown(found: "Success | None") -> str:
+def _shown(found: Success | None) -> str:
     return "-" if _area(found) < 0 or found is None else f"{found.auc:.3f}"
 
 
-def _by_name(found: Mapping[str, Mapping[Label | None, "Success"]], label: Label | None) -> dict[str, Any]:
+def _by_name(found: Mapping[str, Mapping[Label | None, Success]], label: Label | None) -> dict[str, Any]:
     return {name: _numbers(by_owner[label]) for name, by_owner in found.items() if label in by_owner}
 
 
-def _numbers(found: "Success") -> dict[str, Any]:
+def _numbers(found: Success) -> dict[str, Any]:
     return {
         "members": found.members,
         "others": found.others,
@@ -204,7 +201,7 @@ def _numbers(found: "Success") -> dict[str, Any]:
     }
 
 
-def _bound(bound: "Bound") -> dict[str, Any]:
+def _bound(bound: Bound) -> dict[str, Any]:
     return {
         "epsilon": _number(bound.epsilon),
         "confidence": bound.confidence,

@@ -12,12 +12,12 @@ from inosgm.experiments import parts
 from inosgm.experiments.attempts import PAUSE, threads
 from inosgm.experiments.building import FEW, PRECISIONS
 from inosgm.experiments.config import TrainingConfig
-from inosgm.experiments.plans import teachers_of
 from inosgm.experiments.source import Source
 from inosgm.experiments.training import Evaluated
 from inosgm.jobs import Attempt, JobSpec, Result
 from inosgm.methods.ipate import NoisyVotes, Teachers, ids_of, lessons
 from inosgm.methods.ipate.learning import Learning, learn
+from inosgm.methods.ipate.teachers import teachers_of
 from inosgm.owners import Owners
 from inosgm.training.curve import LearningCurve
 from inosgm.training.gradients import fix_in_place

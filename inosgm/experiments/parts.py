@@ -22,8 +22,7 @@ from inosgm.datasets.settings import SETTINGS, Prepared, split
 from inosgm.experiments.config import ClassOwners, FileOwners, SettingOwners, SplitOwners, TrainingConfig
 from inosgm.experiments.source import Source
 from inosgm.ledger.ledger import Ledger
-from inosgm.methods.averaged import Averaged
-from inosgm.methods.pdp_sgd import member_weights
+from inosgm.methods.adapdp import Averaged, member_weights
 from inosgm.owners import Owners, labels_at
 from inosgm.planning.sequence import Course
 from inosgm.training import models

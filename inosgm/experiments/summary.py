@@ -9,6 +9,7 @@ from typing import Any, BinaryIO, Self
 import numpy as np
 from scipy.special import stdtrit
 
+from inosgm._internal.plugins import plugin
 from inosgm._internal.text import MOST, columns
 from inosgm.experiments.task import KIND
 from inosgm.jobs import JobSpec, Store
@@ -221,9 +222,7 @@ class Summary:
         Args:
             file: Its name, whose ending says the format, or a file that is open for writing, which becomes SVG.
         """
-        from inosgm.reports.seed_plot import draw
-
-        draw(self, file)
+        plugin("draw a summary of seeds")(self, file)
 
 
 def runs_of(store: Store) -> dict[str, JobSpec]:

@@ -9,7 +9,7 @@ from inosgm.experiments.attempts import PAUSE, AttemptRun, threads
 from inosgm.experiments.building import Training, assembled, require_diagnosable
 from inosgm.experiments.code import code_version, require_code
 from inosgm.experiments.config import TrainingConfig
-from inosgm.experiments.directory import located
+from inosgm.experiments.directory import with_absolute_paths
 from inosgm.experiments.ipate import TEACHER, School
 from inosgm.experiments.source import Source
 from inosgm.experiments.training import fitted
@@ -39,7 +39,7 @@ def spec_of(config: TrainingConfig, index: int, *, data_fingerprint: str) -> Job
 
 def described(config: TrainingConfig) -> dict[str, Any]:
     """Return what a job says about its configuration."""
-    whole = located(config)
+    whole = with_absolute_paths(config)
     whole = whole.model_copy(update={"data": whole.data.model_copy(update={"root": None})})
     return whole.model_dump(exclude={"key", "run", "ledger"})
 

@@ -12,12 +12,12 @@ from inosgm._internal import labels as _labels
 from inosgm.experiments import directory, parts
 from inosgm.experiments.building import Training, assembled, build
 from inosgm.experiments.config import TrainingConfig
-from inosgm.experiments.config.learning import BASE
 from inosgm.experiments.expense import BROKEN
 from inosgm.experiments.source import Source, read
 from inosgm.experiments.tables import owner_table
 from inosgm.owners import Owners, labels_at
 from inosgm.planning.plan import Plan
+from inosgm.planning.planners import PLANNERS
 from inosgm.planning.sequence import Course
 from inosgm.training.curve import LearningCurve
 from inosgm.training.metrics import Evaluation
@@ -199,7 +199,7 @@ def revise(
         ValueError: for owners that the run does not have, or a run that has not begun.
         AlreadySpent: when the run would have to go back and may not, or not so far.
     """
-    if config.plan.method not in BASE:
+    if config.plan.method not in PLANNERS:
         raise ValueError(f"plan.method: a run of {config.plan.method} cannot be revised: begin a new one")
     checkpoint, plan = _latest(config)
     made, begun = checkpoint.step - checkpoint.first, RunFiles(str(config.run)).revising()

@@ -24,7 +24,7 @@ from inosgm.jobs._seals import StoreDamaged, checksum, pack, seal, unpack, unsea
 from inosgm.jobs._states import ENDINGS, JobState, states_of
 from inosgm.jobs.spec import JobSpec
 from inosgm.jobs.task import Result
-from inosgm.ledger.charges import Table
+from inosgm.ledger.charges import CostTable
 from inosgm.ledger.cost import Cost
 from inosgm.ledger.refusals import JobMismatch
 from inosgm.mechanism.noise import name_of_noise
@@ -263,7 +263,7 @@ class Store:
 
     def _write_cost(self, cost: Cost) -> str:
         """Write down what a step costs, unless that has been done, and return what stands for it."""
-        table = Table.of(cost, np.arange(len(cost.labels)))
+        table = CostTable.of(cost, np.arange(len(cost.labels)))
         state = blake2b(json.dumps(cost.labels).encode(), digest_size=16)
         state.update(table.digest().encode() + (cost.unit.encode() if cost.unit != ADD_REMOVE else b""))
         digest = state.hexdigest()
@@ -284,7 +284,7 @@ class Store:
 
     def _charged(self, job: str, entry: dict[str, Any]) -> Cost:
         known = self._sealed(f"costs/{entry['cost']}.json")
-        table = Table.from_row(known)
+        table = CostTable.from_row(known)
         return Cost(
             labels=tuple(known["labels"]),
             sample_rates=table.sample_rates[table.group],

@@ -1,10 +1,11 @@
-"""What every owner has spent, written down before anything is released."""
+"""The ledger: the budget that every owner has spent, recorded before anything is released."""
 
 from typing import TYPE_CHECKING
 
 from inosgm._internal.lazy import lazy_names
 
 if TYPE_CHECKING:
+    from inosgm.ledger.accounts import HistoryAccountant as HistoryAccountant
     from inosgm.ledger.charges import Charge as Charge
     from inosgm.ledger.cost import BindingLedger as BindingLedger
     from inosgm.ledger.cost import CoinLedger as CoinLedger
@@ -12,16 +13,16 @@ if TYPE_CHECKING:
     from inosgm.ledger.cost import LedgerHook as LedgerHook
     from inosgm.ledger.cost import UndoingLedger as UndoingLedger
     from inosgm.ledger.journal import LedgerDamaged as LedgerDamaged
-    from inosgm.ledger.ledger import HistoryAccountant as HistoryAccountant
     from inosgm.ledger.ledger import Ledger as Ledger
     from inosgm.ledger.refusals import BudgetExceeded as BudgetExceeded
     from inosgm.ledger.refusals import JobMismatch as JobMismatch
 
 _NAMES_OF = {
+    "accounts": ["HistoryAccountant"],
     "charges": ["Charge"],
     "cost": ["BindingLedger", "CoinLedger", "Cost", "LedgerHook", "UndoingLedger"],
     "journal": ["LedgerDamaged"],
-    "ledger": ["HistoryAccountant", "Ledger"],
+    "ledger": ["Ledger"],
     "refusals": ["BudgetExceeded", "JobMismatch"],
 }
 

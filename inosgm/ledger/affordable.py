@@ -1,4 +1,4 @@
-"""Whether a ledger can pay for work that has not begun."""
+"""The check that a ledger can pay for jobs before the first of them starts."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -9,22 +9,22 @@ from inosgm.ledger.ledger import Ledger
 from inosgm.ledger.refusals import BudgetExceeded
 
 Costs = tuple[Cost, ...]
-"""What one job costs: one cost for every stage, and for what it releases beside."""
+"""The costs of one job: one for every stage, and one for each side release."""
 
 
 def require_affordable(ledger: LedgerHook | None, jobs: Sequence[Costs]) -> None:
     """Raise unless a ledger can pay for all jobs; nothing is charged.
 
-    Steps that the ledger was charged for before are not counted again. It knows them by the name of the cost's job, or,
-    where a store has charged them, by their order under the name of the job as fingerprint.
+    Steps that were charged before are not counted again. They are recognised by the name of the cost's job, or, if a
+    store has charged them, by their order under the name of the job as fingerprint.
 
     Args:
-        ledger: The ledger that will be charged. One that is no `Ledger` cannot be tried out, and refuses later.
+        ledger: The ledger that will be charged. A hook that is no `Ledger` cannot be rehearsed, and refuses later.
         jobs: The costs of each job.
 
     Raises:
-        BudgetExceeded: naming an owner; of several jobs, with a note that says how many of them it can pay for.
-        ValueError: for costs in another unit than that of the ledger.
+        BudgetExceeded: if an owner cannot pay; for several jobs, a note says how many of them the ledger can pay for.
+        ValueError: if costs are in another unit than the ledger.
     """
     if not isinstance(ledger, Ledger):
         return
@@ -44,7 +44,7 @@ def require_affordable(ledger: LedgerHook | None, jobs: Sequence[Costs]) -> None
         try:
             for kind, (costs, many) in enumerate(count_equal(unpaid[:count]).items()):
                 every = (cost.at(0, cost.steps * many) for cost in costs)
-                trial.charge(*(replace(cost, job=f"{kind}/{place}") for place, cost in enumerate(every)))
+                trial.charge(*(replace(cost, job=f"{kind}/{stage}") for stage, cost in enumerate(every)))
         except BudgetExceeded as error:
             return error
         return None
@@ -65,7 +65,7 @@ def require_affordable(ledger: LedgerHook | None, jobs: Sequence[Costs]) -> None
 
 
 def count_equal(jobs: Iterable[Costs]) -> dict[Costs, int]:
-    """Count the jobs that cost the same, whatever they are called."""
+    """Return the number of jobs by their costs; the names of jobs do not matter."""
     first: dict[object, Costs] = {}
     counts: dict[Costs, int] = {}
     for costs in jobs:

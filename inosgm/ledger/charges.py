@@ -1,4 +1,4 @@
-"""What was charged: stretches of steps, and who pays which rate and multiplier."""
+"""Charges: which steps of a job are paid for, and the rate and multiplier that each owner pays."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 
 
 Step = tuple[float, float] | tuple[tuple[float, ...], tuple[float, ...]]
-"""What a step costs an owner: a sample rate and a noise multiplier, or those of the owner's menu."""
+"""The cost of a step to an owner: a sample rate and a noise multiplier, or those of the owner's menu."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Charge:
-    """One row of the history: which steps of which job were paid for, and when.
+    """One row of the history: the steps of a job that were paid for, and the time.
 
-    `spans` holds half-open stretches of step numbers; `cost` identifies the per-owner rates and multipliers.
+    `spans` holds half-open intervals of step numbers; `cost` identifies the per-owner rates and multipliers.
     """
 
     job: str
@@ -34,12 +34,12 @@ class Charge:
 
     @property
     def steps(self) -> int:
-        """How many steps the charge pays for."""
+        """Number of steps that the charge pays for."""
         return length(self.spans)
 
 
 @dataclass(frozen=True, eq=False)
-class Table:
+class CostTable:
     """The distinct (rate, multiplier) pairs, or menus of them, of a cost, and which each owner pays (-1: none).
 
     Rates and multipliers have one entry per pair, or one row per menu.
@@ -51,12 +51,12 @@ class Table:
 
     @classmethod
     def of(cls, cost: Cost, position: np.ndarray) -> Self:
-        """Group a cost: the same for equal costs, in whatever order their owners come."""
+        """Return the table of a cost; it does not depend on the order of the owners."""
         shape, owners = cost.sample_rates.shape[1:], len(cost.labels)
         pairs = np.concatenate([cost.sample_rates.reshape(owners, -1), cost.noise_multipliers.reshape(owners, -1)], 1)
         order = np.lexsort(pairs.T)
         starts = np.concatenate([[True], np.any(np.diff(pairs[order], axis=0) != 0, axis=1)])
-        group = np.full(int(position.max()) + 1, -1)  # owners who join the ledger later do not change it
+        group = np.full(int(position.max()) + 1, -1)  # as short as possible: owners that join later do not change it
         group[position[order]] = np.cumsum(starts) - 1
         rates, multipliers = np.split(pairs[order[starts]], 2, axis=1)
         return cls(rates.reshape(-1, *shape), multipliers.reshape(-1, *shape), group)
@@ -79,7 +79,7 @@ class Table:
         }
 
     def digest(self) -> str:
-        """Return a digest of the numbers, by which equal tables are found."""
+        """Return a digest of the numbers, equal for equal tables."""
         state = blake2b(digest_size=16)
         if self.sample_rates.ndim > 1:
             state.update(f"menus of {self.sample_rates.shape[1]}".encode())
@@ -88,8 +88,8 @@ class Table:
         return state.hexdigest()
 
     def segment(self, steps: int, owners: int, where: list[int]) -> "Segment":
-        """Return the cost of some steps, for the owners at these positions; a rate of 0 for who does not pay."""
-        from inosgm.accounting import Segment  # scipy takes its time, and who only writes costs down needs none of it
+        """Return the cost of some steps for the owners at these positions; owners that do not pay have a rate of 0."""
+        from inosgm.accounting import Segment  # scipy is slow to import, and charging a cost does not need it
 
         group, idle = self.groups(owners)[where], (1, *self.sample_rates.shape[1:])
         rates = np.concatenate([self.sample_rates, np.zeros(idle)])
@@ -97,9 +97,10 @@ class Table:
         return Segment(rates[group], multipliers[group], np.full(len(where), steps))
 
     def step(self, group: int) -> Step:
-        """Return what a step costs the owners of a group: a rate and a multiplier, or those of their menu.
+        """Return the cost of a step to the owners of a group: a rate and a multiplier, or those of their menu.
 
-        What costs nothing, or is there twice, is left out of a menu; one that has one entry left is that entry.
+        Repeated entries, and entries that cost nothing, are left out of a menu. A menu with one entry left is that
+        entry.
         """
         rates, multipliers = self.sample_rates[group].tolist(), self.noise_multipliers[group].tolist()
         if self.sample_rates.ndim == 1:
@@ -115,16 +116,16 @@ class Table:
 
 
 @dataclass(frozen=True, eq=False)
-class Job:
-    """What a job was charged with.
+class ChargedJob:
+    """The charges of a job.
 
     Attributes:
-        cost: The digest of what a step costs.
+        cost: The digest of the cost of a step.
         fingerprint: Stands for data, configuration and code.
         spans: The steps that are paid, in order.
-        charged: The steps that were ever charged, in order: those that were undone are among them.
-        sums: By step, the sum that its noise was added to.
-        coins: By step, the coins that were tossed before the charge.
+        charged: The steps that were ever charged, including undone ones, in order.
+        sums: By step, a digest of the sum that its noise was added to.
+        coins: By step, a digest of the coins that were tossed before the charge.
     """
 
     cost: str
@@ -136,19 +137,19 @@ class Job:
 
 
 def uncovered(start: int, stop: int, spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Return the parts of [start, stop) outside of the disjoint, sorted spans."""
-    parts = []
+    """Return the intervals of [start, stop) outside of the disjoint, sorted spans."""
+    gaps = []
     for begin, end in spans:
         if begin >= stop:
             break
         if start < begin:
-            parts.append((start, begin))
+            gaps.append((start, begin))
         start = max(start, end)
-    return [*parts, (start, stop)] if start < stop else parts
+    return [*gaps, (start, stop)] if start < stop else gaps
 
 
 def merged(spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Return what spans cover as disjoint spans in order, with neighbours joined."""
+    """Return the union of spans as disjoint spans in order, with adjacent ones joined."""
     joined: list[tuple[int, int]] = []
     for start, stop in sorted(spans):
         if joined and joined[-1][1] >= start:
@@ -159,5 +160,5 @@ def merged(spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
 
 
 def length(spans: Iterable[tuple[int, int]]) -> int:
-    """Return how many steps spans hold."""
+    """Return the number of steps in spans."""
     return sum(stop - start for start, stop in spans)

@@ -1,4 +1,4 @@
-"""Costs: what a job asks of each owner, and who is told."""
+"""The cost of steps to each owner, and the interface of ledgers that are charged with it."""
 
 import secrets
 from copy import copy
@@ -13,10 +13,10 @@ from inosgm.accounting.units import ADD_REMOVE, UNITS
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Cost:
-    """What steps of a job cost whom: each step costs each owner one sampled Gaussian of its own.
+    """The cost of steps of a job: each step costs each owner one sampled Gaussian mechanism of its own.
 
-    Where released values choose how a step is made, each owner has a menu of sampled Gaussians, one of which it may be:
-    a step then costs the dominating pair of the owner's menu. Entries that are there twice change nothing.
+    If released values choose how a step is made, each owner has a menu of sampled Gaussians. A step then costs the pair
+    that dominates the owner's menu. Repeated entries change nothing.
 
     Args:
         labels: The owners that pay.
@@ -24,19 +24,19 @@ class Cost:
             all 0.
         noise_multipliers: Noise scale / sensitivity of each of them, in the same shape.
         step: The number of the first step, from 0.
-        steps: How many steps.
-        job: Names the job; a step of a job is paid once, however often it is charged. A new id if not given.
-        repeatable: Whether a retry of a step repeats its noise, because a key or whoever named the job decides it. A
-            step of a job that is not repeatable is charged once: a ledger refuses it a second time, since that would be
-            another value. If not given, true for a job that is named.
-        coins: Names the coins that decided who is in the batch, where they were tossed before the charge: a digest of
-            their secret. A ledger lets one step of one job use them. Empty where the step tosses its own.
+        steps: The number of steps.
+        job: The name of the job; a step of a job is paid once, however often it is charged. A new id if not given.
+        repeatable: Whether a retry of a step repeats its noise, because a key or the caller who named the job ensures
+            it. A step of a job that is not repeatable is charged once: a ledger refuses it a second time, since that
+            would be another value. If not given, true for a job that is named.
+        coins: A digest of the secret of the coins that sampled the batch, if they were tossed before the charge. A
+            ledger lets one step of one job use them. Empty if the step tosses its own.
         fingerprint: Stands for data, configuration and code, if the caller knows them; one job has one.
-        note: For people.
-        unit: What is promised about, one of `inosgm.accounting.units.UNITS`: "add/remove" or "replace-one".
+        note: A text for people.
+        unit: The unit of privacy, one of `inosgm.accounting.units.UNITS`: "add/remove" or "replace-one".
 
     Raises:
-        ValueError: naming the first number that cannot be.
+        ValueError: if a number is out of range; the message names the first one.
 
     >>> Cost(labels=("a", "b"), sample_rates=[0.1, 0.2], noise_multipliers=[2, 1], steps=100).steps
     100
@@ -94,18 +94,18 @@ class Cost:
         if self.coins and steps > 1:
             raise ValueError(f"coins must be used for one step, got {steps} steps: every step needs coins of its own")
         arrays = {"sample_rates": rates, "noise_multipliers": multipliers}
-        found = {"labels": labels, **arrays, "step": step, "steps": steps, "job": str(self.job)}
-        for name, value in {**found, "repeatable": repeatable}.items():
+        fields = {"labels": labels, **arrays, "step": step, "steps": steps, "job": str(self.job)}
+        for name, value in {**fields, "repeatable": repeatable}.items():
             object.__setattr__(self, name, value)
 
     def same_step(self, other: "Cost") -> bool:
-        """Say whether a step of another cost costs the same owners the same."""
+        """Return whether a step of another cost costs the same owners the same."""
         return (self.labels, self.unit) == (other.labels, other.unit) and all(
             np.array_equal(getattr(self, name), getattr(other, name)) for name in ("sample_rates", "noise_multipliers")
         )
 
     def at(self, step: int, steps: int) -> "Cost":
-        """Return the same cost for other steps of the job, without checking a million owners again."""
+        """Return the same cost for other steps of the job, without validating a million owners again."""
         return self._with(step=_validate.count("step", step), steps=_validate.count("steps", steps, least=1))
 
     def of_new_job(self) -> "Cost":
@@ -113,7 +113,7 @@ class Cost:
         return self._with(job=secrets.token_hex(16), repeatable=False)
 
     def with_coins(self, coins: str) -> "Cost":
-        """Return the same cost for a step whose coins were tossed before."""
+        """Return the same cost for a step whose coins were tossed before the charge."""
         return self._with(coins=coins)
 
     def _with(self, **changes: Any) -> "Cost":
@@ -124,11 +124,11 @@ class Cost:
 
 
 class _NewId(str):
-    """The id of a job that nobody named, until the cost is made."""
+    """The generated id of a job without a name, until the cost is validated."""
 
 
 def _numbers(name: str, values: Any) -> np.ndarray:
-    """Return one number per owner, or one menu per owner; a menu of one entry is that number."""
+    """Return one number per owner, or one menu per owner; menus of one entry become numbers."""
     array = _validate.numeric(name, values)
     if array.ndim != 2:
         return _validate.vector(name, array)
@@ -139,7 +139,7 @@ def _numbers(name: str, values: Any) -> np.ndarray:
 
 
 class LedgerHook(Protocol):
-    """Whatever writes costs down; it hears of a cost before the value it pays for exists."""
+    """A recorder of costs, called before the value that a cost pays for exists."""
 
     def charge(self, cost: Cost, /) -> None:
         """Record the cost, or raise: then nothing is drawn, released or counted."""
@@ -147,10 +147,10 @@ class LedgerHook(Protocol):
 
 @runtime_checkable
 class BindingLedger(LedgerHook, Protocol):
-    """A ledger that also remembers on what the noise of a key was used."""
+    """A ledger that also remembers the sum to which the noise of a key was added."""
 
     def bind(self, job: str, step: int, digest: str) -> None:
-        """Record what the noise of a step is added to, or raise if it was added to something else before."""
+        """Record the sum to which the noise of a step is added, or raise if it was added to another sum before."""
 
 
 @runtime_checkable
@@ -158,7 +158,7 @@ class UndoingLedger(LedgerHook, Protocol):
     """A ledger whose charges can be taken back."""
 
     def is_charged(self, job: str, step: int) -> bool:
-        """Say whether a step is paid for: it was charged, and not undone since."""
+        """Return whether a step is paid for: it was charged, and not undone since."""
 
 
 @runtime_checkable
@@ -167,7 +167,7 @@ class CoinLedger(LedgerHook, Protocol):
 
     @property
     def durable(self) -> bool:
-        """Whether other processes see, now and later, what it was charged for."""
+        """Whether other processes see its charges, now and later."""
 
     def job_with_coins(self, coins: str) -> str | None:
         """Return the job that was charged with these coins; None if no job was."""

@@ -1,18 +1,18 @@
-"""An append-only file of chained rows: durable, shared by processes, and honest about damage.
+"""An append-only file of chained rows: durable, shared by processes, with every kind of damage detected or documented.
 
-Every row is one line of JSON that carries the checksum of the row before it ("previous") and, last, its own.
-A row is written in two acts, each made durable with fsync before the next: its bytes, then the newline that
-ends it. So a last line without a newline was never acknowledged to anybody, whatever is in it, and a defect
-in a line that has its newline is damage. The rules on reading:
+Every row is one line of JSON that holds the checksum of the row before it ("previous") and, last, its own. A row is
+written in two acts, each made durable with fsync before the next: its bytes, then the newline that ends it. So a last
+line without a newline was never acknowledged, whatever it holds, and a defect in a line with its newline is damage. The
+rules for reading:
 
-* a line that ends in a newline and does not fit its checksum, or the row before it: damage, an error;
-* a last line without newline that is a whole row: it counts (the writer died before the second act);
-* a last line without newline that is a whole row and something more: damage, no writer leaves that;
-* any other last line without newline: torn. It counts for nothing; before the next row is written its bytes
-  are kept in a file beside the journal and a row says so.
+* A line with a newline that does not match its checksum, or the row before it, is damage: an error.
+* A last line without newline that is a whole row counts (the writer died before the second act).
+* A last line without newline that is a whole row and something more is damage: no writer leaves that.
+* Any other last line without newline is torn. It counts for nothing; before the next row is written, its bytes are kept
+  in a file beside the journal and a row says so.
 
-What the file alone cannot tell: whole rows cut off its end, a last row cut in the middle (it looks torn; its
-bytes are kept), or a chain that somebody has computed anew. Compare a head noted elsewhere to notice these.
+The file alone cannot show whole rows cut off its end, a last row cut in the middle (it looks torn; its bytes are kept),
+or a chain that was computed again. A head that was noted elsewhere reveals these.
 """
 
 import errno
@@ -34,19 +34,19 @@ from inosgm._internal.once import Uncopied, this_process
 
 Row = dict[str, Any]
 
-_START = "0" * 64
+_START = "0" * 64  # stands for the checksum before the first row
 _SEAL = re.compile(rb',"checksum":"([0-9a-f]{64})"\}')
 
 
 class LedgerDamaged(ValueError):
-    """A ledger that is not what was written: edited, cut, or mixed up. It is never repaired by itself."""
+    """A ledger file that was edited, cut or mixed up. It is never repaired automatically."""
 
 
 class Journal(Protocol):
-    """Rows in order, seen and extended by one holder of the lock at a time.
+    """Rows in order, read and extended by one holder of the lock at a time.
 
-    `with journal.turn, file:`, where `file` is what `open` has returned, ends both without a line of Python: Ctrl-C may
-    come whenever a function is entered, also one that would let go of a lock.
+    `with journal.turn, file:`, where `file` was returned by `open`, releases both without running a line of Python:
+    Ctrl-C may interrupt any Python function on entry, including one that would release a lock.
     """
 
     heads: list[str]
@@ -56,10 +56,10 @@ class Journal(Protocol):
 
     @property
     def torn(self) -> int:
-        """How many bytes at the end are no whole row, and count for nothing."""
+        """Number of bytes at the end that are no whole row, and count for nothing."""
 
     def open(self, *, write: bool) -> tuple[io.IOBase, list[Row]]:
-        """Take the lock, within `turn`; return what holds it until it is closed, and the rows not returned before.
+        """Take the lock, within `turn`; return the file that holds it until it is closed, and the new rows.
 
         Raises:
             RuntimeError: if this thread holds it already.
@@ -73,23 +73,23 @@ class Journal(Protocol):
 
 
 class _Held:
-    """The file that holds the lock of a journal, for as long as somebody else keeps it."""
+    """A weak reference to the file that holds the lock of a journal."""
 
     def __init__(self) -> None:
         self._file: Callable[[], io.IOBase | None] = lambda: None
 
     def note(self, file: io.IOBase) -> io.IOBase:
-        """Note which one it is, and return it."""
+        """Remember the file, and return it."""
         self._file = weakref.ref(file)
         return file
 
     def get(self) -> io.IOBase | None:
-        """Return it, if it is open."""
+        """Return the file if it is open."""
         file = self._file()
         return None if file is None or file.closed else file
 
     def require_none(self) -> None:
-        """Raise if there is one: the thread whose turn it is would see, and write, what is about to change."""
+        """Raise if a file is open: the thread that holds `turn` would use a state that is about to change."""
         if self.get() is not None:
             raise RuntimeError(
                 "the ledger was asked from within itself, by an accountant, a signal handler or a finalizer that ran "
@@ -108,18 +108,18 @@ class MemoryJournal(Uncopied):
         self._held = _Held()
 
     def open(self, *, write: bool) -> tuple[io.IOBase, list[Row]]:
-        """Return a file of nothing: there is nothing new to read."""
+        """Return an empty file and no rows: nobody else writes to memory."""
         if this_process() != self._process:
             raise RuntimeError("a ledger in memory cannot be shared by processes that fork: give it a path")
         self._held.require_none()
         return self._held.note(io.BytesIO()), []
 
     def mend(self) -> list[Row]:
-        """Return nothing: memory does not tear."""
+        """Return no rows: memory does not tear."""
         return []
 
     def append(self, row: Mapping[str, Any]) -> Row:
-        """Chain the row as a file would."""
+        """Chain the row as a file journal does."""
         chained, _, checksum = _seal(row, self.heads)
         self.heads.append(checksum)
         return chained
@@ -128,7 +128,7 @@ class MemoryJournal(Uncopied):
 class FileJournal(Uncopied):
     """A journal in a file, locked with flock (on NFS: Linux, with the lock service running).
 
-    The lock belongs to a process: one that forks off while it is held neither keeps it nor writes under it.
+    The lock belongs to a process: a child that is forked while it is held neither keeps it nor writes under it.
     """
 
     def __init__(self, path: str) -> None:
@@ -139,19 +139,19 @@ class FileJournal(Uncopied):
         self._ended = True  # whether the last of them has its newline
         self._known = 0, 0, True  # rows, bytes and newline as of the last act that was not interrupted
         self._torn = b""
-        self._named = False  # whether the name of the file is known to be durable
+        self._named = False  # whether the directory entry of the file is known to be durable
         self._held = _Held()
-        self._process = this_process()  # of whoever has last taken the lock
+        self._process = this_process()  # the process that has last taken the lock
         _journals.add(self)
 
     @property
     def torn(self) -> int:
-        """How many bytes at the end are no whole row, and count for nothing."""
+        """Number of bytes at the end that are no whole row, and count for nothing."""
         return len(self._torn)
 
     @classmethod
     def create(cls, path: str, row: Mapping[str, Any]) -> None:
-        """Make the file with its first row, at once or not at all; leave a file that is there already."""
+        """Create the file with its first row, atomically; leave an existing file as it is."""
         draft = f"{path}.new-{secrets.token_hex(8)}"
         _, line, _ = _seal(row, [])
         try:
@@ -169,7 +169,7 @@ class FileJournal(Uncopied):
         sync_directory(path)
 
     def open(self, *, write: bool) -> tuple[io.IOBase, list[Row]]:
-        """Return the file, which holds the file lock, shared or alone, and the rows that are new since last time."""
+        """Return the file, which holds the lock (exclusive to write, else shared), and the new rows."""
         try:
             import fcntl
         except ImportError:
@@ -184,7 +184,7 @@ class FileJournal(Uncopied):
             rows = self._read(file.fileno())
             self._known = len(self.heads), self._seen, self._ended
             return file, rows
-        except BaseException as error:  # all or nothing: rows that nobody was given must not count as seen
+        except BaseException as error:  # all or nothing: rows that were not returned must not count as seen
             file.close()
             self._go_back()
             if isinstance(error, OSError):
@@ -192,12 +192,12 @@ class FileJournal(Uncopied):
             raise
 
     def _go_back(self) -> None:
-        """Forget what an act that was interrupted has read or written: it is read again."""
+        """Forget the reads and writes of an interrupted act: they are read again."""
         rows, self._seen, self._ended = self._known
         del self.heads[rows:]
 
     def _forked(self) -> None:
-        """Forget the lock of the process that this one has forked off from; it stays with that process."""
+        """Forget the lock of the parent process, in a forked child; it stays with the parent."""
         self.turn = threading.RLock()
         file = self._held.get()
         if file is not None:
@@ -205,7 +205,7 @@ class FileJournal(Uncopied):
 
     @property
     def _descriptor(self) -> int:
-        """The file, for whoever holds the lock."""
+        """The file, for the holder of the lock."""
         file = self._held.get()
         if file is None or this_process() != self._process:
             raise RuntimeError(
@@ -215,7 +215,7 @@ class FileJournal(Uncopied):
         return file.fileno()
 
     def mend(self) -> list[Row]:
-        """Keep the bytes of a torn row, never acknowledged, beside the journal, and say so in a row."""
+        """Move the bytes of a torn row, which was never acknowledged, to a file beside the journal; record it."""
         if not self._torn:
             return []
         with self._explained():
@@ -234,7 +234,7 @@ class FileJournal(Uncopied):
         return [self.append({"kind": "torn", "bytes": size, "kept": os.path.basename(kept)})]
 
     def append(self, row: Mapping[str, Any]) -> Row:
-        """Write the row, make it durable, and only then end it.
+        """Write the row, make it durable, and only then write its newline.
 
         Raises:
             OSError: when the row could not be made durable, such as on a full disk.
@@ -245,7 +245,7 @@ class FileJournal(Uncopied):
         start = b"" if self._ended else b"\n"
         end = self._seen + len(start) + len(line)
         with self._explained():
-            if not self._named:  # whoever made the file may have died before it did this
+            if not self._named:  # the process that created the file may have died before it synced the directory
                 sync_directory(self._path)
                 self._named = True
             try:
@@ -254,7 +254,7 @@ class FileJournal(Uncopied):
                 _write(file, b"\n", end)
                 os.fsync(file)
             except OSError:
-                # If this fails too, the next reader finds a torn row, or a whole one that counts.
+                # If this fails as well, the next reader finds a torn row, or a whole one that counts.
                 with suppress(OSError):
                     os.ftruncate(file, self._seen)
                     os.fsync(file)
@@ -276,9 +276,9 @@ class FileJournal(Uncopied):
             ) from error
 
     def _read(self, file: int) -> list[Row]:
-        """Return the rows after those seen before, checked one by one."""
+        """Return the rows after those seen before; each is checked."""
         size = os.fstat(file).st_size
-        back = 67 if self.heads else 0  # the end of the last row seen: its checksum
+        back = 67 if self.heads else 0  # the end of the last row seen: 64 digits of its checksum, '"}' and a newline
         data = _read_all(file, max(self._seen - back, 0), size)
         known, data = data[:back], data[back:]
         if size < self._seen or (self.heads and self.heads[-1].encode() not in known):
@@ -297,7 +297,7 @@ class FileJournal(Uncopied):
             raise self._damage(len(self.heads) + 1, "does not end where a row ends")
         try:
             rows += [self._unsealed(tail, ended=False)] if tail else []
-        except ValueError:  # also a row whose pages reached the disk in another order before the power went
+        except ValueError:  # also a row whose pages reached the disk out of order before a power failure
             self._torn = tail
         if not self.heads:
             raise LedgerDamaged(
@@ -339,7 +339,7 @@ if hasattr(os, "register_at_fork"):
 def _seal(row: Mapping[str, Any], heads: list[str]) -> tuple[Row, bytes, str]:
     """Return the row chained to the last head, its line, and its checksum."""
     now = {"time": datetime.now(UTC).isoformat(timespec="seconds")}
-    # one row per step: how long a step takes depends on the batch that was drawn
+    # "bind" rows carry no time: there is one per step, and the duration of a step depends on the sampled batch.
     timed = {} if row.get("kind") == "bind" else now
     chained = {"row": len(heads) + 1, **row, **timed, "previous": (heads[-1:] or [_START])[0]}
     body = json.dumps(chained, separators=(",", ":"), allow_nan=False).encode()
@@ -348,8 +348,8 @@ def _seal(row: Mapping[str, Any], heads: list[str]) -> tuple[Row, bytes, str]:
 
 
 def _unseal(line: bytes, number: int, previous: str) -> Row:
-    """Return the row of a line, or raise ValueError saying what does not fit."""
-    seal = _SEAL.fullmatch(line[-79:])
+    """Return the row of a line; raise ValueError with the defect if it does not fit."""
+    seal = _SEAL.fullmatch(line[-79:])  # ',"checksum":"', 64 digits and '"}'
     body = line[:-79] + b"}"
     if seal is None or blake2b(body, digest_size=32).hexdigest().encode() != seal[1]:
         raise ValueError("does not match its checksum")
@@ -360,7 +360,7 @@ def _unseal(line: bytes, number: int, previous: str) -> Row:
 
 
 def _write(file: int, data: bytes, at: int) -> None:
-    """Write all bytes at a place, or raise."""
+    """Write all bytes at an offset, or raise."""
     view = memoryview(data)
     while view:
         written = os.pwrite(file, view, at)
@@ -370,9 +370,9 @@ def _write(file: int, data: bytes, at: int) -> None:
 
 
 def _read_all(file: int, begin: int, end: int) -> bytes:
-    """Read the bytes between two places."""
-    parts = []
-    while begin < end and (part := os.pread(file, end - begin, begin)):
-        parts.append(part)
-        begin += len(part)
-    return b"".join(parts)
+    """Read the bytes between two offsets."""
+    blocks = []
+    while begin < end and (block := os.pread(file, end - begin, begin)):
+        blocks.append(block)
+        begin += len(block)
+    return b"".join(blocks)

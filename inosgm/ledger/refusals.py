@@ -1,4 +1,4 @@
-"""Why a ledger refuses a charge."""
+"""The exceptions by which a ledger refuses a charge."""
 
 from inosgm.owners import Label
 
@@ -7,12 +7,12 @@ class BudgetExceeded(Exception):
     """A charge that an owner's budget does not cover; nothing was charged and nothing may be released.
 
     Attributes:
-        owner: The owner for whom it is worst.
+        owner: The owner whose budget would be exceeded by the largest factor.
         granted: The epsilon that it grants.
         spent: The epsilon that it has spent.
         total: The epsilon that it would have spent.
-        owners: How many owners cannot pay.
-        advice: What to do; whoever knows what was asked may say it better.
+        owners: The number of owners that cannot pay.
+        advice: The remedy; a caller that knows what was asked may set a more specific one.
     """
 
     def __init__(self, owner: Label, granted: float, spent: float, total: float, owners: int = 1) -> None:
@@ -22,12 +22,12 @@ class BudgetExceeded(Exception):
 
     @property
     def left(self) -> float:
-        """What the owner has left."""
+        """The epsilon that the owner has left."""
         return max(self.granted - self.spent, 0.0)
 
     @property
     def asked(self) -> float:
-        """What the charge would have added."""
+        """The epsilon that the charge would have added."""
         return self.total - self.spent
 
     def __str__(self) -> str:

@@ -1,4 +1,4 @@
-"""A ledger as a page for people."""
+"""The lines of `Ledger.report`."""
 
 from collections.abc import Sequence
 
@@ -13,7 +13,7 @@ from inosgm.owners import Label
 def owner_lines(
     labels: Sequence[Label], granted: np.ndarray, spent: np.ndarray, delta: np.ndarray, rows: int
 ) -> list[str]:
-    """Show the owners that are nearest to their limit."""
+    """Return a table of the owners that are nearest to their limit."""
     lines = [f"{'owner':<24} {'granted':>10} {'spent':>10} {'left':>10} {'delta':>10}"]
     for i in np.argsort(-spent / granted, kind="stable")[:rows].tolist():
         left = max(granted[i] - spent[i], 0.0)
@@ -24,12 +24,12 @@ def owner_lines(
 
 
 def unit_lines(unit: str) -> list[str]:
-    """Say what epsilons are about, where it is not the usual."""
+    """Return a line about the unit, unless it is add/remove."""
     return [f"unit {unit}: epsilons are {UNITS[unit]}", ""] * (unit != ADD_REMOVE)
 
 
 def charge_lines(charges: Sequence[Charge], rows: int) -> list[str]:
-    """Show the latest charges."""
+    """Return a table of the latest charges."""
     lines = [f"{'charged':<26} {'steps':>8} {'job':<18} note"]
     lines += ["nothing yet"] * (not charges)
     lines += [f"... {len(charges) - rows} earlier charges"] * (len(charges) > rows)
@@ -39,12 +39,12 @@ def charge_lines(charges: Sequence[Charge], rows: int) -> list[str]:
 
 
 def undone_lines(undone: Sequence[Row], rows: int) -> list[str]:
-    """Show the latest steps that were taken back."""
+    """Return a line for each of the latest undone steps."""
     return [f"{row['time']:<26} {-row['steps']:>8} {row['job']:<18.18} undone" for row in undone[-rows:]]
 
 
 def torn_lines(set_aside: Sequence[Row], pending: int) -> list[str]:
-    """Say what writers that were killed have left behind."""
+    """Return a line for each incomplete row that a killed writer left."""
     lines = [
         f"row {row['row']}: a torn row of {row['bytes']} bytes was set aside in {row['kept']}" for row in set_aside
     ]

@@ -1,12 +1,16 @@
-"""Plans for groups whose shares follow their losses: ASC, and the methods after Zhou and Bassily (asc.txt Alg. 2, 3).
+"""ASC: batches that follow the released losses of groups, at equal cost for every group (asc.txt, Alg. 2).
 
-Every owner is a group. The default is the Poisson form, about records that are added or removed: a record of group g is
-drawn with probability m_g / n_g. Batches of fixed size without replacement, about records that are replaced, are the
-published form: another unit of privacy, with accountants of its own.
+Every owner is a group. The default is the Poisson form, whose unit is a record that is added or removed: a record of
+group g is drawn with probability m_g / n_g. The published form has batches of fixed size without replacement, and its
+unit is a record that is replaced: it has accountants of its own.
+
+`plan_asc` makes the plan, `AdaptiveShares` chooses each step, and `training.group_losses` releases the losses.
 """
 
+from abc import ABC
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -14,25 +18,29 @@ from inosgm._internal import validate as _validate
 from inosgm.accounting import ACCOUNTANTS, Accountant, Segment, chosen
 from inosgm.accounting.batched_epsilon import epsilon_of_rows
 from inosgm.accounting.units import ADD_REMOVE, REPLACE_ONE, name_in
-from inosgm.methods.steering import capped
+from inosgm.methods.method import Method
 from inosgm.owners import Owners
-from inosgm.planning.calibration import Shares, Wish
+from inosgm.planning.calibration import BELOW_BUDGET, Shares, Wish
 from inosgm.planning.choices import Menu
 from inosgm.planning.plan import Plan
 from inosgm.planning.plan_file import Sampling
 from inosgm.planning.planners import wish_of
+from inosgm.planning.steering import Steering
 
 FINENESS = 3
-"""So many rates of a menu lie between one and its double."""
+"""Number of rates of a menu between a rate and its double. A group gets the sensitivity of the next larger rate, so
+that a finer menu wastes less of a budget, and takes longer to plan."""
 
 FALL = 2
-"""The rates of a menu go down to the first rate over 2 to this power; below it sensitivities rise no more."""
+"""The smallest rate of a menu is the first rate over 2 to this power. A group that falls below it keeps the sensitivity
+of that rate: larger ones would let a few records dominate a batch."""
 
 LOSSES = 0.2
-"""The most of an owner's epsilon that releases of losses may cost by themselves: beyond it they get more noise."""
+"""Largest part of an owner's epsilon that the releases of losses may cost by themselves. The steps need the rest."""
 
-_SOLVED = 5  # so many rates of a menu are solved
-_NEAR, _ROUNDS = 5e-3, 8  # how close to a budget the search for the noise of a menu comes, and when it gives up
+_SOLVED = 5  # rates of a menu that are solved: multipliers are smooth in the rate, and budgets are checked afterwards
+_NEAR = 5e-3  # the search for the noise of a menu ends this far below a budget: each round costs a whole accounting,
+_ROUNDS = 8  # and a few rounds reach that; after these the safe end of the bracket is taken as it is
 
 
 def plan_asc(
@@ -80,8 +88,8 @@ def plan_asc(
     powers = np.arange(-FALL * FINENESS, np.ceil(FINENESS * np.log2((most / first).max())) + 1) / FINENESS
     rates = np.minimum(first * 2.0 ** powers[:, None], most)
     rates[-1] = most
-    least = _multipliers(wish, first)
-    losses, beside = _losses(wish, least, every, loss_bound, noise_ratio, sampling)
+    least = own_multipliers(wish, first)
+    losses, beside = plan_losses(wish, least, every, loss_bound, noise_ratio, sampling)
     asked = replace(wish, past=(*wish.past, *losses))
     shape = np.stack([_constant(asked.some(np.array([g])), rates[:, g]) for g in range(first.size)], axis=1)
     factor = _noisier(asked, rates, shape)
@@ -91,63 +99,6 @@ def plan_asc(
     shares = Shares(first, scale / (start * factor), scale)
     menu = Menu(sample_rates=rates, sensitivities=scale / multipliers)
     return Plan.with_shares(wish, shares, owners=owners, menu=menu, beside=beside, sampling=sampling)
-
-
-def plan_chosen_group(
-    owners: Owners,
-    *,
-    steps: int,
-    expected_batch: float,
-    clip_norm: float,
-    every: int,
-    proportional: bool = False,
-    weak: bool = False,
-    loss_bound: float = 1.0,
-    noise_ratio: float = 25.0,
-    sampling: Sampling = "poisson",
-    accountant: Accountant | None = None,
-    past: Sequence[Segment] = (),
-) -> Plan:
-    """Plan for steps that each draw from one group, chosen by released losses: aZB, aZB-prop, aZB-weak.
-
-    Nobody knows beforehand which group is chosen, so everybody pays for every step as if it were the own one.
-
-    **Guarantee.** After the last step every owner has spent at most what it grants, the releases of losses included;
-    but not if `weak`: then that holds for the largest group only, and smaller groups, whose records are drawn more
-    often, spend more than they grant. `spent()` is the truth either way.
-
-    Args:
-        owners: The groups, and what each grants.
-        steps: How many steps.
-        expected_batch: The size of a batch of the group that is chosen; of all of it, if it is smaller.
-        clip_norm: The sensitivity of everyone.
-        every: Steps between releases of losses.
-        proportional: Let the batch of a group be in proportion to its size instead: aZB-prop.
-        weak: Add only the noise that the largest group needs: aZB-weak.
-        loss_bound: What losses are cut to (zeta).
-        noise_ratio: The noise multiplier of the losses, in multiples of that of a step.
-        sampling: As for `plan_asc`.
-        accountant: As for `plan_asc`.
-        past: What was done to the owners' records before.
-
-    Raises:
-        ValueError: naming the argument that cannot be, or the owner whose budget does not fit.
-    """
-    wish = wish_of(owners, steps, expected_batch, clip_norm, of_unit(accountant, sampling), past)
-    counts = np.minimum(wish.expected_batch, wish.sizes)
-    if proportional:
-        counts = wish.common_rate() * wish.sizes
-    if sampling == "without_replacement":
-        counts = np.maximum(np.rint(counts), 1)
-    rates = counts / wish.sizes
-    heard = np.argmax(wish.sizes, keepdims=True) if weak else np.arange(rates.size)
-    asked = wish.some(heard)
-    least = _multipliers(asked, rates[heard])
-    _, beside = _losses(wish, np.full(rates.size, least.max()), every, loss_bound, noise_ratio, sampling)
-    lossy = tuple(plan.segment().rows(heard) for plan in beside)
-    multiplier = float(_multipliers(replace(asked, past=(*asked.past, *lossy)), rates[heard]).max())
-    shares = Shares(rates, np.full(rates.size, wish.clip_norm), multiplier * wish.clip_norm)
-    return Plan.with_shares(wish, shares, owners=owners, beside=beside, sampling=sampling)
 
 
 def first_counts(batch: float, sizes: np.ndarray, *, whole: bool) -> np.ndarray:
@@ -169,12 +120,12 @@ def of_unit(accountant: Accountant | None, sampling: Sampling) -> Accountant:
     return given if given.unit == unit else ACCOUNTANTS[name_in(unit, given.name)]
 
 
-def _multipliers(wish: Wish, rates: np.ndarray) -> np.ndarray:
+def own_multipliers(wish: Wish, rates: np.ndarray) -> np.ndarray:
     """Return the multiplier with which every owner spends its budget at its own rate."""
     return np.array([float(wish.some(np.array([g])).multipliers(rates[g])[0]) for g in range(rates.size)])
 
 
-def _losses(
+def plan_losses(
     wish: Wish, least: np.ndarray, every: int, bound: float, ratio: float, sampling: Sampling
 ) -> tuple[tuple[Segment, ...], tuple[Plan, ...]]:
     """Return what releases of losses do to everybody's records, and the plan that they follow."""
@@ -216,7 +167,7 @@ def _noisier(wish: Wish, rates: np.ndarray, shape: np.ndarray) -> np.ndarray:
         """Return the logarithm of what is spent to what may be."""
         menu = Segment(rates.T, (shape * factor).T, count)
         spent = epsilon_of_rows([*wish.past, menu], wish.delta, wish.accountant)
-        return np.asarray(np.log(spent / (wish.epsilon * (1 - 1e-7))))
+        return np.asarray(np.log(spent / (wish.epsilon * BELOW_BUDGET)))
 
     low, high = np.full(count.size, 0.9), np.full(count.size, 1.25)
     below, above = over(low), over(high)
@@ -236,3 +187,159 @@ def _noisier(wish: Wish, rates: np.ndarray, shape: np.ndarray) -> np.ndarray:
         low, below = np.where(found > 0, middle, low), np.where(found > 0, found, below)
         high, above = np.where(found > 0, high, middle), np.where(found > 0, above, found)
     return high
+
+
+class FollowingLosses(Steering, ABC):
+    """Follows losses at a temperature."""
+
+    def __init__(self, *, every: int, temperature: float) -> None:
+        self.every = _validate.count("every", every, least=1)
+        self._temperature = _validate.number("temperature", temperature, above=0)
+
+    def _raised(self, weights: np.ndarray, losses: np.ndarray) -> np.ndarray:
+        """Return weights times exp(temperature * loss), but for a common factor."""
+        return np.asarray(weights * np.exp(self._temperature * (losses - losses.max())))
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(every={self.every}, temperature={self._temperature})"
+
+
+class AdaptiveShares(FollowingLosses):
+    """Gives groups with higher losses more of the batch: ASC (asc.txt Alg. 2).
+
+    After each release m_g becomes proportional to m_g exp(temperature * L_g), with the sum of a batch and none above
+    the size of its group. The sensitivity of a group is that of the next rate of its menu. Without replacement the
+    numbers are whole, by the rounding of asc.txt App. B.
+
+    Args:
+        plan: A plan of `plan_asc`.
+        every: Steps between releases of losses.
+        temperature: How fast shares follow losses (eta).
+    """
+
+    def __init__(self, plan: Plan, *, every: int, temperature: float) -> None:
+        super().__init__(every=every, temperature=temperature)
+        self._sizes, self._batch = plan.sizes.astype(np.float64), plan.expected_batch
+        self._whole = plan.sampling == "without_replacement"
+        self._counts = plan.sample_rates * self._sizes
+
+    def shares(self, plan: Plan, coins: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+        """Return rates m_g / n_g, and the sensitivities that go with them."""
+        if plan.menu is None:
+            raise ValueError("plan must have a menu: make it with plan_asc")
+        rates = self._counts / self._sizes
+        rows = (plan.menu.sample_rates < rates * (1 - 1e-12)).sum(axis=0)  # rates of a menu ascend
+        rows = np.minimum(rows, plan.menu.choices - 1)
+        groups = np.arange(rates.size)
+        return np.minimum(rates, plan.menu.sample_rates[rows, groups]), plan.menu.sensitivities[rows, groups]
+
+    def learn(self, losses: np.ndarray, coins: np.random.Generator) -> None:
+        """Move records of a batch to groups with higher losses."""
+        counts = self._raised(self._counts, losses)
+        if self._whole:
+            self._counts = rounded(self._batch * counts / counts.sum(), self._sizes, self._batch, coins)
+        else:
+            self._counts = capped(counts, self._sizes, self._batch)
+
+    def state(self) -> Any:
+        """Return the numbers of records."""
+        return self._counts.tolist()
+
+    def restore(self, state: Any) -> None:
+        """Go on with these numbers of records."""
+        self._counts = np.array(state)
+
+
+def rounded(counts: np.ndarray, sizes: np.ndarray, batch: float, coins: np.random.Generator) -> np.ndarray:
+    """Return whole numbers that sum to a batch: to the nearest, halves to even, and what is missing at random.
+
+    As in asc.txt App. B: who gives one up has one at least; and nobody gets more than its group has.
+
+    >>> rounded(np.array([2.5, 3.5, 4.0]), np.full(3, 100.0), 10, np.random.default_rng(0))
+    array([2., 4., 4.])
+    """
+    found = np.minimum(np.rint(counts), sizes)
+    while (missing := round(batch - found.sum())) != 0:
+        able = np.flatnonzero(found < sizes if missing > 0 else found > 0)
+        found[coins.choice(able)] += np.sign(missing)
+    return np.asarray(found)
+
+
+def capped(counts: np.ndarray, sizes: np.ndarray, batch: float) -> np.ndarray:
+    """Return numbers of records in the same proportions that sum to a batch, none above what a group has (m_g <= n_g).
+
+    >>> capped(np.array([1.0, 1.0, 2.0]), np.array([100, 5, 100]), 40.0)
+    array([11.66666667,  5.        , 23.33333333])
+    """
+    full = np.zeros(counts.size, dtype=bool)
+    while True:
+        left = batch - sizes[full].sum()
+        found = np.where(full, sizes, counts * left / max(counts[~full].sum(), 1e-300))
+        over = (found > sizes) & ~full
+        if not over.any():
+            return np.asarray(found, dtype=np.float64)
+        full |= over
+
+
+def release_options(options: Any) -> dict[str, Any]:
+    """Return what a configuration says about releases of losses and the drawing of batches."""
+    steering = options.steering
+    names = ("every", "loss_bound", "noise_ratio")
+    return {**{name: getattr(steering, name) for name in names}, "sampling": options.sampling}
+
+
+def _plan(owners: Owners, options: Any, **request: Any) -> Plan:
+    return plan_asc(owners, **release_options(options), **request)
+
+
+def _steering(plan: Plan, options: Any) -> AdaptiveShares:
+    return AdaptiveShares(plan, every=options.steering.every, temperature=options.steering.temperature)
+
+
+def _is_asc(options: Any, *, published: bool) -> bool:
+    return bool(options.method == "asc" and (options.sampling == "without_replacement") == published)
+
+
+METHODS = (
+    Method(
+        name="asc",
+        title="ASC",
+        description="owners with larger losses are sampled more and clipped harder, at equal cost (Poisson form)",
+        glossary="asks now and then, privately, whom it serves badly, and listens more to those at the same price for "
+        "all",
+        published="another form: Poisson batches",
+        planner=_plan,
+        recognises=lambda options, ordered: _is_asc(options, published=False) and not ordered,
+        plan_method="asc",
+        takes=("sampling",),
+        steering=_steering,
+    ),
+    Method(
+        name="asc-ino",
+        title="ASC with INO",
+        description="ASC with an ordered tail",
+        glossary="listens more to those it serves badly, and has every batch let go of the records that matter least",
+        published="new",
+        planner=_plan,
+        recognises=lambda options, ordered: _is_asc(options, published=False) and ordered,
+        plan_method="asc",
+        ordered=True,
+        steering=_steering,
+    ),
+    Method(
+        name="asc-published",
+        title="ASC as published",
+        description="ASC as published: batches of fixed size, without replacement",
+        glossary="listens more to those it serves badly, with batches of fixed size: its promise is about a record "
+        "that is replaced by another",
+        published="the same, accounted with sensitivity 2C",
+        planner=_plan,
+        recognises=lambda options, ordered: _is_asc(options, published=True),
+        plan_method="asc",
+        options={"sampling": "without_replacement"},
+        takes=("sampling",),
+        steering=_steering,
+        unit=REPLACE_ONE,
+        warning="another unit: epsilons are about a record that is replaced, and do not compare with the others",
+    ),
+)

@@ -2,15 +2,17 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
 from inosgm._internal import validate as _validate
 from inosgm.accounting import Accountant, Segment
+from inosgm.methods.method import Method
 from inosgm.owners import Owners
 from inosgm.planning.calibration import Shares, Wish, blend_shares, uniform_shares
 from inosgm.planning.plan import Plan
-from inosgm.planning.plan_file import Method
+from inosgm.planning.plan_file import PlanMethod
 from inosgm.planning.planners import wish_of
 
 
@@ -21,7 +23,7 @@ def plan_left_out(
     steps: int,
     expected_batch: float,
     clip_norm: float,
-    method: Method = "uniform",
+    method: PlanMethod = "uniform",
     weight: float | None = None,
     accountant: Accountant | None = None,
     past: Sequence[Segment] = (),
@@ -124,7 +126,7 @@ def plan_lowered(
     steps: int,
     expected_batch: float,
     clip_norm: float,
-    method: Method = "sample",
+    method: PlanMethod = "sample",
     weight: float | None = None,
     accountant: Accountant | None = None,
     past: Sequence[Segment] = (),
@@ -169,7 +171,7 @@ def plan_undersampled(
     steps: int,
     expected_batch: float,
     clip_norm: float,
-    method: Method = "sample",
+    method: PlanMethod = "sample",
     weight: float | None = None,
     accountant: Accountant | None = None,
     past: Sequence[Segment] = (),
@@ -210,7 +212,7 @@ def plan_undersampled(
     return Plan.with_shares(wish, fewer, owners=owners)
 
 
-def _shares(wish: Wish, method: Method, weight: float | None) -> Shares:
+def _shares(wish: Wish, method: PlanMethod, weight: float | None) -> Shares:
     """Return what a method gives the owners of a wish."""
     if (method == "blend") != (weight is not None):
         raise ValueError(f"weight must be given for a blend and for nothing else, got {weight!r} for {method!r}")
@@ -235,3 +237,69 @@ def _among(shares: Shares, rows: np.ndarray, size: int, clip_norm: float) -> Sha
     sample_rates, sensitivities = np.zeros(size), np.full(size, clip_norm)
     sample_rates[rows], sensitivities[rows] = shares.sample_rates, shares.sensitivities
     return Shares(sample_rates, sensitivities, shares.noise_scale)
+
+
+def _left_out(owners: Owners, options: Any, **request: Any) -> Plan:
+    strictest = options.leave_out
+    return plan_left_out(owners, strictest=strictest, method=options.method, weight=options.weight, **request)
+
+
+def _in_turn(owners: Owners, options: Any, **request: Any) -> tuple[Plan, ...]:
+    return plan_in_turn(owners, **request)
+
+
+def _undersampled(owners: Owners, options: Any, **request: Any) -> Plan:
+    share = options.undersample
+    return plan_undersampled(owners, share=share, method=options.method, weight=options.weight, **request)
+
+
+def _lowered(owners: Owners, options: Any, **request: Any) -> Plan:
+    return plan_lowered(owners, share=options.lower, method=options.method, weight=options.weight, **request)
+
+
+METHODS = (
+    Method(
+        name="leave-out",
+        title="Leave-out",
+        description="DP-SGD without the strictest owners",
+        glossary="leaves the strictest out, and gives everybody else the budget of the strictest of them",
+        published="the same",
+        planner=_left_out,
+        recognises=lambda options, ordered: options.leave_out is not None,
+        plan_method="uniform",
+        options={"leave_out": 1},
+        different_budgets=True,
+    ),
+    Method(
+        name="one-after-another",
+        title="One after another",
+        description="owners in turn, the strictest first",
+        glossary="learns from one budget after the other, the strictest first",
+        published="the same",
+        planner=_in_turn,
+        recognises=lambda options, ordered: options.method == "in_turn",
+        plan_method="in_turn",
+    ),
+    Method(
+        name="undersample",
+        title="Undersampling",
+        description="IDP-SGD without 30 % of the records of the less private",
+        glossary="gives each its own, and leaves out some records of those who are less strict",
+        published="anew in each batch, not once",
+        planner=_undersampled,
+        recognises=lambda options, ordered: options.undersample is not None,
+        plan_method=None,
+        options={"undersample": 0.3},
+    ),
+    Method(
+        name="lower",
+        title="Lowered budgets",
+        description="IDP-SGD with budgets half way towards the strictest",
+        glossary="gives each less than its own, part of the way down to the strictest",
+        published="the same",
+        planner=_lowered,
+        recognises=lambda options, ordered: options.lower is not None,
+        plan_method=None,
+        options={"lower": 0.5},
+    ),
+)

@@ -1,10 +1,15 @@
-"""Individual accounting: every record pays for itself, by the norm of what it gives, until its allowance is used up."""
+"""Individual accounting: every record pays for itself, by the norm of what it gives, until its allowance is used up.
+
+The plan is made here; `inosgm.mechanism.record_filter` keeps count of what records have spent.
+"""
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 from inosgm._internal import validate as _validate
 from inosgm.accounting import Accountant, Segment
+from inosgm.methods.method import Method
 from inosgm.owners import Owners
 from inosgm.planning.calibration import scale_shares
 from inosgm.planning.plan import Plan
@@ -62,3 +67,34 @@ def plan_individual(
     less = full._replace(noise_scale=math.sqrt(share) * full.noise_scale)
     allowance = wish.steps * (full.sensitivities / full.noise_scale) ** 2
     return Plan.with_shares(wish, less, owners=owners, method="individual", allowance=allowance)
+
+
+def _plan(owners: Owners, options: Any, *, expected_batch: float, **request: Any) -> Plan:
+    """Plan full batches, whatever batch is asked for."""
+    lasting = {} if options.lasting is None else {"lasting": options.lasting}
+    return plan_individual(owners, **lasting, **request)
+
+
+METHODS = (
+    Method(
+        name="individual",
+        title="Individual",
+        description="each record pays by its own gradients, and leaves when its budget is used up",
+        glossary="counts for every record what it has really given, and goes on without it when its budget is used up",
+        published="the same, with a clip norm for each owner",
+        planner=_plan,
+        recognises=lambda options, ordered: options.method == "individual" and not ordered,
+        plan_method="individual",
+    ),
+    Method(
+        name="individual-ino",
+        title="Individual with INO",
+        description="individual accounting with a tail ordered over realised norms",
+        glossary="counts for every record what it has really given, and lets go of the records that matter least",
+        published="new",
+        planner=_plan,
+        recognises=lambda options, ordered: options.method == "individual" and ordered,
+        plan_method="individual",
+        ordered=True,
+    ),
+)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from inosgm._internal import validate as _validate
-from inosgm.methods.thresholds import Waste, sampling_probabilities, threshold
+from inosgm.methods.pdp_sgd import Waste, sampling_probabilities, threshold
 from inosgm.owners import Owners
 
 

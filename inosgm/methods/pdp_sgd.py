@@ -1,22 +1,34 @@
-"""Plans in rounds by thresholds: PDP-SGD, its baselines Sampling and AdaPDP, in a form that keeps what it promises."""
+"""PDP-SGD and its baselines Sampling and AdaPDP, by thresholds on budgets, in a form that keeps what it promises.
+
+`threshold` chooses tau of a round (Eq. 4 to 7), and `plan_thresholds` plans the rounds. AdaPDP trains a model in each
+round: see `inosgm.methods.adapdp`. The published accounting is in `inosgm.methods.pdp_published`.
+"""
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from inosgm._internal import validate as _validate
 from inosgm.accounting import Accountant, Segment
 from inosgm.accounting.batched_epsilon import epsilon_of_rows
 from inosgm.accounting.inverses import LEAST_MULTIPLIER, MOST_MULTIPLIER, multipliers
-from inosgm.methods.thresholds import Waste, sampling_probabilities, threshold
+from inosgm.methods.method import Method
 from inosgm.owners import Owners
-from inosgm.planning.calibration import Shares, Wish
+from inosgm.planning.calibration import BELOW_BUDGET, Shares, Wish
 from inosgm.planning.plan import Plan
 from inosgm.planning.planners import wish_of
 
-_ROOM = 1e-7  # what a budget is aimed below, relatively, against rounding
-_NUDGE = 1e-4  # by how much noise grows where a table of many owners says more than the accountant itself
+Waste = Literal["fixed", "adaptive"]
+"""How the two wastes are weighed against each other: by Eq. 6, or as `adaptive_loss` says."""
+
+_GRID = 4096  # thresholds at which `adaptive_loss` is computed: they are apart by less than budgets are written with
+
+# Factor by which the noise grows at least in each round of the search for it. For very many owners epsilons are read
+# off a table, which may exceed a budget that the accountant itself keeps: the search would not end.
+_NUDGE = 1 + 1e-4
 
 
 def plan_thresholds(
@@ -37,7 +49,7 @@ def plan_thresholds(
     of the round (Eq. 6 or 7) and its rate, q * pi_i; the noise is the least with which nobody spends more. Batches are
     drawn anew with these rates, as the paper's own sampler does (App. C.3), so that one round is its baseline Sampling
     (App. B.1) but for the subset, which is drawn for every batch instead of once: that costs a record less. Rounds
-    that begin with a new model each are AdaPDP (App. B.2); see `inosgm.methods.averaged`.
+    that begin with a new model each are AdaPDP (App. B.2); see `inosgm.methods.adapdp`.
 
     **Guarantee.** After the last step every owner has spent at most what it grants, at its delta, for one of its
     records added or removed: a record pays the amplified cost of every step of every round, whether it was drawn or
@@ -75,7 +87,7 @@ def plan_thresholds(
         raise ValueError(f"rounds must be at most the {wish.steps} steps, got {rounds}: raise steps")
     groups, kinds = wish.grouped()
     first = np.unique(kinds, return_index=True)[1]
-    before = _spent(groups)
+    before = epsilon_of_rows(groups.past, groups.delta, groups.accountant)
     for row in np.flatnonzero(before >= groups.epsilon):
         raise ValueError(f"{groups.budget(row)} has nothing left to spend: raise its epsilon, or leave it out")
     ends = np.round(np.arange(rounds + 1) * wish.steps / rounds).astype(int)
@@ -91,37 +103,9 @@ def plan_thresholds(
     return tuple(plans)
 
 
-def member_weights(plans: Sequence[Plan], *, waste: Waste = "fixed", weight: float = 0.7) -> tuple[float, ...]:
-    """Return how much the model of each round counts in AdaPDP's answer: tau_R times the expected size of its subset.
-
-    The paper weighs by the size that the subset happened to have, which nobody may see.
-
-    Args:
-        plans: What `plan_thresholds` returned.
-        waste: As it was there.
-        weight: As it was there.
-
-    Returns:
-        One weight per round; they add up to 1.
-    """
-    found = []
-    for number, plan in enumerate(plans, start=1):
-        granted, delta, accountant = plan._budgets()
-        before = epsilon_of_rows(plans[0].past, delta, accountant)
-        spent = epsilon_of_rows(plan.past, delta, accountant)
-        left = np.maximum(before + (granted - before) * number / len(plans) - spent, 0.0)
-        tau = threshold(left, plan.sizes, waste, weight)
-        found.append(tau * float(sampling_probabilities(left, tau) @ plan.sizes))
-    return tuple(value / sum(found) for value in found)
-
-
-def _spent(wish: Wish) -> np.ndarray:
-    return epsilon_of_rows(wish.past, wish.delta, wish.accountant)
-
-
 def _shares(wish: Wish, waste: Waste, weight: float) -> Shares:
     """Return the rates of a round, and the least noise with which nobody spends more than the wish says."""
-    left = np.maximum(wish.epsilon - _spent(wish), 0.0)
+    left = np.maximum(wish.epsilon - epsilon_of_rows(wish.past, wish.delta, wish.accountant), 0.0)
     tau = threshold(left, wish.sizes, waste, weight)
     drawn = sampling_probabilities(left, tau)
     most = float(drawn @ wish.sizes)
@@ -136,7 +120,7 @@ def _shares(wish: Wish, waste: Waste, weight: float) -> Shares:
 
 def _multiplier(wish: Wish, rates: np.ndarray) -> float:
     """Return the least multiplier that keeps all budgets: solved for the owner that binds, checked for all."""
-    aim, steps = wish.epsilon * (1 - _ROOM), wish._filled(wish.steps)
+    aim, steps = wish.epsilon * BELOW_BUDGET, wish._filled(wish.steps)
     multiplier, worst = LEAST_MULTIPLIER, int(np.argmax(rates / aim))
     while True:
         row = np.array([worst])
@@ -148,9 +132,202 @@ def _multiplier(wish: Wish, rates: np.ndarray) -> float:
                 f"multiplier up to {MOST_MULTIPLIER:g} keeps it for {wish.steps} steps. Lower steps, rounds or "
                 "expected_batch, or raise its epsilon"
             )
-        multiplier = max(multiplier * (1 + _NUDGE), float(found))
+        multiplier = max(multiplier * _NUDGE, float(found))
         ahead = Segment(rates, wish._filled(multiplier), steps)
         over = epsilon_of_rows([*wish.past, ahead], wish.delta, wish.accountant) / aim
         worst = int(np.argmax(over))
         if over[worst] <= 1:
             return multiplier
+
+
+def sampling_probabilities(epsilons: ArrayLike, threshold: float) -> np.ndarray:
+    """Return min(1, (e^epsilon_i - 1) / (e^tau - 1)), how often a record is drawn at the threshold tau (Eq. 4).
+
+    Args:
+        epsilons: What is left of each budget, >= 0; who has nothing left is not drawn.
+        threshold: tau, above 0.
+
+    >>> sampling_probabilities([0.0, 0.5, 2.0], 1.0).round(4)
+    array([0.    , 0.3775, 1.    ])
+    """
+    left = _budgets(epsilons)
+    tau = _validate.number("threshold", threshold, above=0)
+    below = np.minimum(left, tau)  # exp of differences only: budgets of 1000 must not overflow
+    return np.asarray(np.exp(below - tau) * (np.expm1(-below) / np.expm1(-tau)))
+
+
+def wastes(epsilons: ArrayLike, sizes: ArrayLike, thresholds: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
+    """Return what is lost at each threshold: budgets of records that are not drawn, and what is above the threshold.
+
+    They are waste_u and waste_s of Eq. 6, where every record counts. The first rises with the threshold, from 0 at the
+    least budget; the second falls, to 0 at the greatest.
+
+    Args:
+        epsilons: What is left of each owner's budget, >= 0.
+        sizes: How many records each owner has.
+        thresholds: Where to look, above 0.
+
+    >>> unused, above = wastes([0.5, 1.0], [100, 100], [0.5, 1.0])
+    >>> unused.round(2), above.round(2)
+    (array([ 0.  , 31.12]), array([50.,  0.]))
+    """
+    left, counts = _budgets(epsilons), _validate.vector("sizes", sizes)
+    if counts.size != left.size:
+        raise ValueError(f"sizes must hold one entry per owner: got {counts.size} for {left.size} epsilons")
+    _validate.each("sizes", counts, counts >= 0, "be >= 0")
+    at = _validate.vector("thresholds", thresholds)
+    _validate.each("thresholds", at, at > 0, "be > 0")
+    order = np.argsort(left, kind="stable")
+    left, counts = left[order], counts[order]
+    place = np.searchsorted(left, at, side="left")  # so many owners are below each threshold
+    with np.errstate(divide="ignore"):  # who has nothing left loses nothing
+        terms = np.log(counts * left) + left + np.log(-np.expm1(-left))
+    drawn = np.append(-np.inf, np.logaddexp.accumulate(terms))[place] - at - np.log(-np.expm1(-at))
+    below = np.append(0.0, np.cumsum(counts * left))
+    records = np.append(0.0, np.cumsum(counts))
+    unused = np.maximum(below[place] - np.exp(drawn), 0.0)
+    above = np.maximum(below[-1] - below[place] - (records[-1] - records[place]) * at, 0.0)
+    return unused, above
+
+
+def fixed_loss(unused: ArrayLike, above: ArrayLike, weight: float) -> np.ndarray:
+    """Return weight * waste_u + (1 - weight) * waste_s (Eq. 6)."""
+    weight = _validate.number("weight", weight, least=0, most=1)
+    return np.asarray(weight * np.asarray(unused) + (1 - weight) * np.asarray(above))
+
+
+def harmonic_loss(unused: ArrayLike, above: ArrayLike) -> np.ndarray:
+    """Return 2 * waste_u * waste_s / (waste_u + waste_s), Eq. 7 as it is printed; 0 where both are 0.
+
+    No threshold comes of it: waste_u is 0 at the least budget and waste_s at the greatest, so that it is 0, and least,
+    at both ends, whatever the budgets are.
+    """
+    u, s = np.asarray(unused, dtype=np.float64), np.asarray(above, dtype=np.float64)
+    return _per_total(2 * u * s, u + s)
+
+
+def adaptive_loss(unused: ArrayLike, above: ArrayLike) -> np.ndarray:
+    """Return (waste_u^2 + waste_s^2) / (waste_u + waste_s): Eq. 6 with the weights that Eq. 7 names.
+
+    The formula and the weights of Eq. 7 are not the same: its formula needs the two weights exchanged, and has its
+    minima at both ends of the range (see `harmonic_loss`). With the weights as they are named, the larger waste weighs
+    more, and the minimum lies inside, near the point where both wastes are equal.
+    """
+    u, s = np.asarray(unused, dtype=np.float64), np.asarray(above, dtype=np.float64)
+    return _per_total(u * u + s * s, u + s)
+
+
+def threshold(epsilons: ArrayLike, sizes: ArrayLike, waste: Waste = "fixed", weight: float = 0.7) -> float:
+    """Return the threshold in [min, max] of the budgets with the least loss, the lowest of several.
+
+    It rests on public numbers only. Between two budgets that follow one another Eq. 6 is concave, so that its minimum
+    is one of the budgets themselves; `adaptive_loss` is also looked at in between, on a grid.
+
+    Args:
+        epsilons: What is left of each owner's budget, >= 0, of somebody above 0.
+        sizes: How many records each owner has.
+        waste: "fixed" weighs the two wastes by Eq. 6, "adaptive" by `adaptive_loss`.
+        weight: w_1 of Eq. 6, for records that are not drawn; w_2 is the rest.
+
+    >>> budgets = [0.5, 0.6, 0.7, 0.8, 0.9, 1.0]
+    >>> threshold(budgets, [100] * 6), round(threshold(budgets, [100] * 6, waste="adaptive"), 3)
+    (0.6, 0.76)
+    """
+    left = _budgets(epsilons)
+    if waste not in ("fixed", "adaptive"):
+        raise ValueError(f"waste must be fixed or adaptive, got {waste!r}")
+    candidates = np.unique(left[left > 0])
+    if not candidates.size:
+        raise ValueError("epsilons must hold a budget above 0: nobody has anything left")
+    if waste == "adaptive":
+        candidates = np.unique(np.append(candidates, np.linspace(candidates[0], candidates[-1], _GRID)))
+        loss = adaptive_loss(*wastes(left, sizes, candidates))
+    else:
+        loss = fixed_loss(*wastes(left, sizes, candidates), weight)
+    return float(candidates[np.argmin(loss)])
+
+
+def _budgets(epsilons: ArrayLike) -> np.ndarray:
+    left = _validate.vector("epsilons", epsilons)
+    _validate.each("epsilons", left, left >= 0, "be >= 0")
+    return left
+
+
+def _per_total(part: np.ndarray, total: np.ndarray) -> np.ndarray:
+    return np.asarray(np.divide(part, total, out=np.zeros(total.shape), where=total > 0))
+
+
+def _plan(owners: Owners, options: Any, **request: Any) -> tuple[Plan, ...]:
+    rounds = options.rounds
+    return plan_thresholds(owners, rounds=rounds.count, waste=rounds.waste, weight=rounds.weight, **request)
+
+
+def _name_of(options: Any) -> str | None:
+    """Return which of these methods a configuration is one of, if any."""
+    if options.method != "thresholds":
+        return None
+    if options.rounds.restart:
+        return "adapdp"
+    if options.rounds.count == 1:
+        return "sampling"
+    return "pdp-sgd-adaptive" if options.rounds.waste == "adaptive" else "pdp-sgd"
+
+
+def _method(
+    name: str,
+    count: int,
+    *,
+    waste: Waste = "fixed",
+    weight: float = 0.7,  # of the paper; its baselines have 0.2
+    restart: bool = False,
+    **words: Any,
+) -> Method:
+    return Method(
+        name=name,
+        planner=_plan,
+        recognises=lambda options, ordered: _name_of(options) == name,
+        plan_method="thresholds",
+        options={"rounds": {"count": count, "waste": waste, "weight": weight, "restart": restart}},
+        takes=("rounds",),
+        **words,
+    )
+
+
+METHODS = (
+    _method(
+        "pdp-sgd",
+        5,
+        title="PDP-SGD",
+        description="records sampled by thresholds on budgets, in five rounds",
+        glossary="keeps records by chance in rounds with a threshold each, and everybody pays for every round",
+        published="**unsound**: another accounting here",
+    ),
+    _method(
+        "pdp-sgd-adaptive",
+        5,
+        waste="adaptive",
+        title="PDP-SGD adaptive",
+        description="PDP-SGD with adaptive thresholds",
+        glossary="is PDP-SGD with thresholds that weigh by themselves what they waste",
+        published="**unsound**",
+    ),
+    _method(
+        "sampling",
+        1,
+        weight=0.2,
+        title="Sampling",
+        description="records sampled by one threshold on budgets",
+        glossary="keeps records of strict owners by chance, and gives all that are kept one common budget",
+        published="the same idea, accounted exactly",
+    ),
+    _method(
+        "adapdp",
+        2,
+        weight=0.2,
+        restart=True,
+        title="AdaPDP",
+        description="thresholds in two rounds with a model each, which answer together",
+        glossary="trains a model in each of two rounds with a threshold of their own, and lets both answer together",
+        published="**unsound**",
+    ),
+)

@@ -13,6 +13,10 @@ from inosgm.accounting.curves import TARGET_MARGIN, interpolate, solve
 from inosgm.accounting.inverses import LEAST_MULTIPLIER, LEAST_RATE, MOST_MULTIPLIER, multipliers, rates
 from inosgm.accounting.unique_rows import unique_rows
 
+BELOW_BUDGET = 1 - 1e-7
+"""The part of a budget that calibration aims at. The epsilon of the numbers that are found may differ from the epsilon
+that the search has seen by roundings, and must not exceed what an owner grants."""
+
 # how far above the expected batch the search may end, relatively, before rates are scaled down to it
 _BATCH = 4e-4
 _MET = 6e-4  # how well a budget between two that were solved has to be met; solutions are 4e-4 apart themselves
@@ -88,7 +92,7 @@ class Wish:
     def multipliers(self, rate: float) -> np.ndarray:
         """Return the multiplier with which every owner spends its budget at one rate."""
         found = multipliers(
-            self.epsilon * (1 - 1e-7),
+            self.epsilon * BELOW_BUDGET,
             self.delta,
             self._filled(rate),
             self._filled(self.steps),
@@ -203,7 +207,7 @@ def _common_multiplier(wish: Wish, relative: np.ndarray, start: float) -> tuple[
 
 def _rates(wish: Wish, at: np.ndarray, guess: np.ndarray | None = None) -> np.ndarray:
     """Return the rate at which every owner spends its budget with its multiplier, nan where none keeps it."""
-    target, steps = wish.epsilon * (1 - 1e-7), wish._filled(wish.steps)
+    target, steps = wish.epsilon * BELOW_BUDGET, wish._filled(wish.steps)
     if at.size <= _MANY or (at == at[0]).all() or wish.past or (wish.delta != wish.delta[0]).any():
         return rates(target, wish.delta, at, steps, wish.past, wish.accountant, guess)
     found = _rates_between(wish, at, guess)

@@ -18,7 +18,7 @@ from inosgm.ledger.cost import Cost
 from inosgm.owners import Owners
 from inosgm.planning.calibration import Shares, Wish, blend_shares, uniform_shares
 from inosgm.planning.choices import Menu
-from inosgm.planning.plan_file import Method, Sampling, from_json, to_json
+from inosgm.planning.plan_file import PlanMethod, Sampling, from_json, to_json
 from inosgm.planning.plan_report import plan_report
 
 
@@ -97,7 +97,7 @@ class Plan:
     epsilon: np.ndarray | None
     delta: np.ndarray | None
     accountant: str | None
-    method: Method | None
+    method: PlanMethod | None
     weight: float | None
     past: tuple[Segment, ...]
     menu: Menu | None
@@ -118,7 +118,7 @@ class Plan:
         epsilon: ArrayLike | None = None,
         delta: ArrayLike | None = None,
         accountant: str | None = None,
-        method: Method | None = None,
+        method: PlanMethod | None = None,
         weight: float | None = None,
         past: Sequence[Segment] = (),
         menu: Menu | None = None,
@@ -389,7 +389,7 @@ class Plan:
         return Plan.of(wish, self.method, self.weight, owners=owners)
 
     @classmethod
-    def of(cls, wish: Wish, method: Method, weight: float | None = None, *, owners: Owners) -> Self:
+    def of(cls, wish: Wish, method: PlanMethod, weight: float | None = None, *, owners: Owners) -> Self:
         """Make the plan that a wish of the owners asks for."""
         shares: Shares
         if method == "uniform":

@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from inosgm.accounting import Segment
 from inosgm.planning.choices import Menu
 
-Method = Literal["sample", "scale", "blend", "uniform", "individual"]
+PlanMethod = Literal["sample", "scale", "blend", "uniform", "individual"]
 Sampling = Literal["poisson", "without_replacement"]
 
 
@@ -46,7 +46,7 @@ class PlanFile(BaseModel):
     epsilon: list[float] | None = None
     delta: list[float] | None = None
     accountant: str | None = None
-    method: Method | None = None
+    method: PlanMethod | None = None
     weight: float | None = None
     past: list[PastFile] = []
     menu: MenuFile | None = None

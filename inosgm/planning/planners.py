@@ -1,6 +1,6 @@
 """Plans for budgets: what each owner's grant buys, never exceeded and spent to the end."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from inosgm._internal import validate as _validate
 from inosgm.accounting import Accountant, Segment, chosen
@@ -167,6 +167,15 @@ def plan_uniform(
     array([1., 1.])
     """
     return Plan.of(wish_of(owners, steps, expected_batch, clip_norm, accountant, past), "uniform", owners=owners)
+
+
+PLANNERS: Mapping[str, Callable[..., Plan]] = {
+    "sample": plan_sample,
+    "scale": plan_scale,
+    "blend": plan_blend,
+    "uniform": plan_uniform,
+}
+"""Planners that give every owner one rate and one sensitivity for all steps, by the name that plans have for them."""
 
 
 def wish_of(

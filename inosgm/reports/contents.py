@@ -10,9 +10,10 @@ import numpy as np
 
 from inosgm._internal.text import MOST
 from inosgm.accounting.units import ADD_REMOVE, UNITS
+from inosgm.methods.registry import METHODS
 from inosgm.owners import Label
 from inosgm.reports.tables import Table, listed, measured, short, spread
-from inosgm.reports.trained import KINDS, Study
+from inosgm.reports.trained import Study
 
 if TYPE_CHECKING:
     from inosgm.audit.report import Audit
@@ -72,7 +73,7 @@ class Audited:
             one.data.subset,
             one.owners,
         )
-        return same and any(self.name == KINDS[method.kind] for method in study.methods.values())
+        return same and any(self.name == METHODS[method.kind].title for method in study.methods.values())
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import numpy as np
 
-from inosgm.audit.report import Verdict
+from inosgm.audit.findings import Verdict
+from inosgm.methods.registry import METHODS
 from inosgm.reports.contents import Answer, Audited, Contents, Swept, breaches, other_units
-from inosgm.reports.glossary import METHODS
 from inosgm.reports.intervals import Interval, interval
 from inosgm.reports.tables import listed, measured, signed
 from inosgm.reports.trained import Change, Study
@@ -48,7 +48,7 @@ def _introduction(study: Study) -> str:
         who = f"The {records:,} training records of {study.name} have owners who all grant ε = {granted[0]:.3g}"
         return f"{who}: that is how much a model may show about any one of them, and the less the stricter."
     kinds = {one.kind: one.name for one in study.methods.values()}
-    does = [f"{kinds[kind]} {what}" for kind, what in METHODS.items() if kind in kinds]
+    does = [f"{kinds[kind]} {method.glossary}" for kind, method in METHODS.items() if kind in kinds]
     if len(does) > MANY:
         does = [f"{len(kinds)} methods do different things with that: see the words below"]
     return (

@@ -8,8 +8,8 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter
 
-from inosgm.experiments.config.learning import BASE
 from inosgm.mechanism.tails import Tail
+from inosgm.planning.planners import PLANNERS
 from inosgm.reports.contents import Audited
 from inosgm.reports.pictures import BAR, INK, STYLES, Panel, Picture, Style, logarithmic
 from inosgm.reports.styles import styles_of
@@ -91,7 +91,7 @@ def pull(study: Study, name: str) -> Picture | None:
     records = plan.sizes / plan.sizes.sum()
     weights = {}
     for method, trained in study.methods.items():
-        if trained.config.plan.method not in BASE:
+        if trained.config.plan.method not in PLANNERS:
             continue  # what its batches hold changes from step to step
         weight = trained.plan.sample_rates * trained.plan.sizes * trained.plan.sensitivities
         weights[method] = weight / weight.sum()

@@ -18,10 +18,11 @@ from inosgm.jobs import JobSpec, Store
 from inosgm.jobs.purpose import AUDIT, STATISTIC, STUDY, holds
 from inosgm.ledger.cost import Cost
 from inosgm.ledger.ledger import Ledger
+from inosgm.methods.registry import METHODS
 from inosgm.owners import Owners
 from inosgm.planning.plan import Plan
 from inosgm.reports.contents import Answer, Audited, Contents, Swept
-from inosgm.reports.trained import KINDS, Place, Study, Trained
+from inosgm.reports.trained import Place, Study, Trained
 from inosgm.training.curve import LearningCurve
 from inosgm.training.run import RunFiles
 
@@ -107,8 +108,8 @@ class _Found:
 
     def _store(self, store: Store, place: str) -> None:
         from inosgm.experiments.comparison import holds_comparison
-        from inosgm.experiments.seeds import holds_sweep
         from inosgm.experiments.standings import standings
+        from inosgm.experiments.study import holds_sweep
 
         if not store.exists():
             raise FileNotFoundError(f"there is no store {place}: name {KNOWN}")
@@ -186,7 +187,7 @@ def _run(path: Path, private: bool) -> Trained:
     costs, spent = _charged(path, plan, step)
     rows = [json.loads(line) for line in (path / PRIVATE).read_bytes().splitlines()] if _private(path, private) else []
     return Trained(
-        name=KINDS[kind_of(config)],
+        name=METHODS[kind_of(config)].title,
         place=Place(path=str(path), costs=costs, keyed=(path / directory.KEYED).exists(), code=None),
         config=config,
         plan=plan,
@@ -235,7 +236,7 @@ def _seeds(store: Store, path: str) -> Trained:
     config = TrainingConfig.from_dict(done[0][0].configuration)
     plan = _planned(config, done[0][1]["owners"])
     return Trained(
-        name=KINDS[kind_of(config)],
+        name=METHODS[kind_of(config)].title,
         place=_place(store, path),
         config=config,
         plan=plan,
@@ -260,7 +261,7 @@ def _comparison(store: Store, path: str) -> list[Trained]:
         plan = _planned(one.config, one.owners)
         trained.append(
             Trained(
-                name=KINDS[one.name] if kind_of(one.config) == one.name else one.name,
+                name=METHODS[one.name].title if kind_of(one.config) == one.name else one.name,
                 place=place,
                 config=one.config,
                 plan=plan,
@@ -298,7 +299,7 @@ def _audit(store: Store, path: str) -> Audited:
     audit = Audit.of(store)
     if not audit.shadows.count:
         raise ValueError(f"{path} holds an audit of which no shadow model is trained yet")
-    name = KINDS[kind_of(known.config)] if known.private else "without privacy"
+    name = METHODS[kind_of(known.config)].title if known.private else "without privacy"
     return Audited(name=name, path=path, config=known.config, private=known.private, audit=audit)
 
 

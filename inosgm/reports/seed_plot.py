@@ -1,17 +1,14 @@
 """Learning curves over seeds: a line for the mean, a band for what is known about it."""
 
 import os
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import Any, BinaryIO
 
 from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from inosgm.experiments.summary import METRICS
-
-if TYPE_CHECKING:
-    from inosgm.experiments.summary import Summary
+from inosgm.experiments.summary import METRICS, Summary
 
 MOST = 12
 """How many owners have a panel."""
@@ -22,7 +19,7 @@ WIDE = 4
 OWNER, EVERYONE = "#0072B2", "#7F7F7F"
 
 
-def draw(summary: "Summary", file: str | os.PathLike[str] | BinaryIO) -> None:
+def draw(summary: Summary, file: str | os.PathLike[str] | BinaryIO) -> None:
     """Draw a summary: a panel for each owner, with everyone for comparison; of many owners those that ended worst.
 
     Panels show the accuracy over the steps, or the loss where there are no predictions.
@@ -59,7 +56,7 @@ def draw(summary: "Summary", file: str | os.PathLike[str] | BinaryIO) -> None:
         figure.savefig(file, **options)
 
 
-def line(axes: Axes, summary: "Summary", name: str, owner: int, colour: str, dashes: Any = "-") -> None:
+def line(axes: Axes, summary: Summary, name: str, owner: int, colour: str, dashes: Any = "-") -> None:
     """Draw mean and band of one owner."""
     metric = METRICS.index(name)
     mean, low, high = (values[metric, :, owner] for values in (summary.mean, summary.low, summary.high))

@@ -1,7 +1,8 @@
 """How methods look: those of the papers always the same."""
 
+from inosgm.methods.registry import METHODS, USUAL
 from inosgm.reports.pictures import STYLES, Style
-from inosgm.reports.trained import KINDS, Study
+from inosgm.reports.trained import Study
 
 LOOKS = tuple(
     Style(colour=style.colour, dashes=STYLES[(place + turn) % 6].dashes, marker=STYLES[(place + 2 * turn) % 6].marker)
@@ -10,13 +11,10 @@ LOOKS = tuple(
 )
 """Six colours, each with six kinds of dashes: the first six are `STYLES`."""
 
-FIRST = ("ino-sgd", "idp-sgd", "dp-sgd")
-
 
 def styles_of(study: Study) -> dict[str, Style]:
     """Return how each method looks; those of the papers always look the same."""
-    kinds = (*FIRST, *(kind for kind in KINDS if kind not in FIRST))
-    usual = dict(zip(kinds, LOOKS, strict=False))
+    usual = dict(zip(dict.fromkeys((*reversed(USUAL), *METHODS)), LOOKS, strict=False))
     found: dict[str, Style] = {}
     free = list(LOOKS)
     for name, method in study.methods.items():

@@ -12,6 +12,7 @@ from inosgm.experiments.config import TrainingConfig
 from inosgm.experiments.methods import kind_of
 from inosgm.experiments.summary import METRICS, Summary
 from inosgm.ledger.cost import Cost
+from inosgm.methods.registry import METHODS, USUAL
 from inosgm.owners import Label
 from inosgm.planning.plan import Plan
 from inosgm.reports.intervals import Interval, Line, interval, regression
@@ -21,33 +22,9 @@ if TYPE_CHECKING:
     from inosgm.experiments.expense import Expense
     from inosgm.experiments.standings import Metric, Standing
 
-KINDS = {
-    "dp-sgd": "DP-SGD",
-    "idp-sgd": "IDP-SGD",
-    "ino-sgd": "INO-SGD",
-    "asc": "ASC",
-    "asc-ino": "ASC with INO",
-    "asc-published": "ASC as published",
-    "azb": "aZB",
-    "azb-prop": "aZB-prop",
-    "azb-weak": "aZB-weak",
-    "pdp-sgd": "PDP-SGD",
-    "pdp-sgd-adaptive": "PDP-SGD adaptive",
-    "sampling": "Sampling",
-    "adapdp": "AdaPDP",
-    "individual": "Individual",
-    "individual-ino": "Individual with INO",
-    "leave-out": "Leave-out",
-    "one-after-another": "One after another",
-    "undersample": "Undersampling",
-    "lower": "Lowered budgets",
-    "ipate-upsample": "IPATE upsampling",
-    "ipate-weight": "IPATE weighting",
-}
-"""Methods, and how people write them."""
 
-ORDERED, SIMPLE = ("ino-sgd", "asc-ino", "individual-ino"), ("idp-sgd", "dp-sgd")
-"""Methods with an ordered tail, and what others are compared with first, the closest first."""
+SIMPLE = tuple(name for name in reversed(USUAL) if not METHODS[name].ordered)
+"""The methods that others are compared with first, the closest first."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -199,9 +176,10 @@ class Study:
         One that breaks budgets, or is about another unit, is the last to be it.
         """
 
-        def rank(one: Trained) -> tuple[bool, bool, int]:
-            order = [*ORDERED, *(kind for kind in KINDS if kind not in (*ORDERED, *SIMPLE)), *SIMPLE]
-            return bool(one.broken), one.unit != ADD_REMOVE, order.index(one.kind)
+        def rank(one: Trained) -> tuple[int, ...]:
+            simple = SIMPLE.index(one.kind) + 1 if one.kind in SIMPLE else 0
+            unordered, place = not METHODS[one.kind].ordered, list(METHODS).index(one.kind)
+            return bool(one.broken), one.unit != ADD_REMOVE, simple, unordered, place
 
         return min(reversed(tuple(self.methods.values())), key=rank)
 

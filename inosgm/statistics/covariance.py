@@ -7,10 +7,11 @@ import numpy as np
 from inosgm._internal import validate as _validate
 from inosgm.owners import Owners
 from inosgm.planning.plan import Plan
+from inosgm.statistics.answering import ask
 from inosgm.statistics.bounds import require_numbers
 from inosgm.statistics.estimate import Estimate
 from inosgm.statistics.moments import Box, Moments
-from inosgm.statistics.queries import ask, single
+from inosgm.statistics.queries import single
 from inosgm.statistics.statistic import Statistic
 
 

@@ -1,11 +1,10 @@
 """A statistic that survives whatever happens to those who compute it: as jobs, in a store, released once."""
 
 import json
-import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from inosgm.jobs import Executor, JobSpec, Result, SerialExecutor, Store
-from inosgm.jobs.purpose import STATISTIC, claim_purpose, require_purpose
+from inosgm.jobs.purpose import STATISTIC
+from inosgm.jobs.study import StoredStudy, StoreLike
 from inosgm.ledger.affordable import require_affordable
 from inosgm.ledger.cost import Cost
 from inosgm.ledger.ledger import Ledger
@@ -21,17 +21,10 @@ from inosgm.mechanism.streaming import OrderedSum
 from inosgm.owners import Owners
 from inosgm.planning.plan import Plan
 from inosgm.planning.planners import plan_scale
+from inosgm.statistics.answering import Planner, answer, costs_of, keys_for, plans_for
 from inosgm.statistics.estimate import Estimate
-from inosgm.statistics.queries import (
-    Planner,
-    Procedure,
-    Stage,
-    answer,
-    costs_of,
-    keys_for,
-    plans_for,
-    single,
-)
+from inosgm.statistics.queries import Procedure, Stage, single
+from inosgm.statistics.registry import PROCEDURES
 from inosgm.statistics.statistic import Statistic
 from inosgm.statistics.summing import places_of
 from inosgm.statistics.tables import BadTable, Table
@@ -46,7 +39,7 @@ def run_statistic(
     table: Table,
     owners: Owners,
     *,
-    store: Store | str | os.PathLike[str],
+    store: StoreLike,
     executor: Executor | None = None,
     plan: Plan | None = None,
     share: float = 1.0,
@@ -90,72 +83,94 @@ def run_statistic(
         RuntimeError: if jobs had to be given up.
         Interrupted: after Ctrl-C; the same call goes on.
     """
-    procedure = _procedure(question)
-    procedure.require(parameters)
-    first = next(procedure.stages(**parameters))
-    table.check(owners)
-    store = store if isinstance(store, Store) else Store(store)
-    require_purpose(store, STATISTIC)
-    asked = {
-        "statistic": question if isinstance(question, str) else question.name,
-        "parameters": json.loads(json.dumps(parameters)),
-        "share": share,
-        "planner": planner.__name__,
-        "key": None if key is None else store.fingerprint([str(key).encode()]),
-        "ledger": ledger is not None,
-        "plan": None if plan is None else plan.digest,
-        "data": store.fingerprint(_parts(table, owners)),
-        "code": _code(first.statistic),
-    }
-    try:
-        known = store.claimed(STATISTIC)
-    except FileNotFoundError:
-        plans = plans_for(procedure, parameters, owners, plan=plan, share=share, planner=planner)
-        require_affordable(ledger, [costs_of(plans, keys_for(key, procedure, parameters, plans))])
-        first.statistic(plans[0], **first.parameters)  # raises for parameters that cannot be
-        for each in plans:
-            places_of(owners, each)
-        claim_purpose(store, STATISTIC)
-        known = store.claim(STATISTIC, {"asked": asked, "plans": [json.loads(each.to_json()) for each in plans]})
-    _require_same(store, known["asked"], asked)
-    followed = [Plan.from_json(json.dumps(each)) for each in known["plans"]]
-    asking = _Asking(
-        store=store,
-        table=table,
-        owners=owners,
-        executor=SerialExecutor() if executor is None else executor,
-        ledger=ledger,
-        keys=keys_for(key, procedure, parameters, followed),
-        fingerprint=asked["data"],
-        attempts=attempts,
-        progress=progress,
+    study = StatisticStudy(
+        store, question, parameters, table, owners, plan=plan, share=share, planner=planner, ledger=ledger, key=key
     )
-    estimate = answer(procedure, parameters, followed, asking.respond)
-    store.put(ESTIMATE, json.dumps(estimate.to_dict()).encode())
-    return estimate
+    return study.run(executor, attempts=attempts, progress=progress)
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class _Asking:
-    """Answers stages of a question with jobs of a store."""
+class StatisticStudy(StoredStudy):
+    """A question about a table, answered stage by stage with jobs of a store; see `run_statistic`.
 
-    store: Store
-    table: Table
-    owners: Owners
-    executor: Executor
-    ledger: Ledger | None
-    keys: Sequence[int | None]
-    fingerprint: str
-    attempts: int
-    progress: bool
+    Attributes:
+        plans: The plan of every stage: those of the store, if it was begun before.
+    """
 
-    def respond(self, number: int, stage: Stage, plan: Plan) -> Estimate:
+    purpose = STATISTIC
+
+    def __init__(
+        self,
+        store: StoreLike,
+        question: str | type[Statistic],
+        parameters: Mapping[str, Any],
+        table: Table,
+        owners: Owners,
+        *,
+        plan: Plan | None,
+        share: float,
+        planner: Planner,
+        ledger: Ledger | None,
+        key: int | None,
+    ) -> None:
+        self._procedure, self._parameters = _procedure(question), parameters
+        self._procedure.require(parameters)
+        first = next(self._procedure.stages(**parameters))
+        table.check(owners)
+        super().__init__(store)
+        self._table, self._owners, self._ledger, self._key = table, owners, ledger, key
+        self._asked = {
+            "statistic": question if isinstance(question, str) else question.name,
+            "parameters": json.loads(json.dumps(parameters)),
+            "share": share,
+            "planner": planner.__name__,
+            "key": None if key is None else self.store.fingerprint([str(key).encode()]),
+            "ledger": ledger is not None,
+            "plan": None if plan is None else plan.digest,
+            "data": self.store.fingerprint(_parts(table, owners)),
+            "code": _code(first.statistic),
+        }
+        self.require_same()
+        try:
+            known = self.store.claimed(STATISTIC)
+        except FileNotFoundError:
+            how: dict[str, Any] = {"plan": plan, "share": share, "planner": planner}
+            self.plans = plans_for(self._procedure, parameters, owners, **how)
+            require_affordable(ledger, [costs_of(self.plans, self._keys())])
+            first.statistic(self.plans[0], **first.parameters)  # raises for parameters that cannot be
+            for each in self.plans:
+                places_of(owners, each)
+            known = self.claim()
+        self.plans = tuple(Plan.from_json(json.dumps(each)) for each in known["plans"])
+
+    def identity(self) -> dict[str, Any]:
+        """Return what the store says about the question, and the plans that answer it."""
+        return {"asked": self._asked, "plans": [json.loads(plan.to_json()) for plan in self.plans]}
+
+    def difference(self, known: Mapping[str, Any]) -> str:
+        """Say what is different about the question that the store belongs to; plans follow from it."""
+        names = {"data": "its data (records, files or owners have changed)", "code": "the code that it was begun with"}
+        there, here = known["asked"], self._asked
+        differing = [names.get(name, name) for name in here if there.get(name) != here[name]]
+        return f"holds another statistic, which differs in {', '.join(differing)}:" if there != here else ""
+
+    def run(self, executor: Executor | None = None, *, attempts: int = 5, progress: bool = True) -> Estimate:
+        """Answer the question, or go on with it."""
+        self._executor = SerialExecutor() if executor is None else executor
+        self._work: dict[str, Any] = {"attempts": attempts, "progress": progress}
+        estimate = answer(self._procedure, self._parameters, self.plans, self._respond)
+        self.store.put(ESTIMATE, json.dumps(estimate.to_dict()).encode())
+        return estimate
+
+    def _keys(self) -> tuple[int | None, ...]:
+        return keys_for(self._key, self._procedure, self._parameters, self.plans)
+
+    def _respond(self, number: int, stage: Stage, plan: Plan) -> Estimate:
         """Answer a stage, or go on with it."""
         spec = self._spec(number, stage, plan)
         values = self._released(number, plan.steps)
         if len(values) < plan.steps:
-            job = self.store.add(spec, self.keys[number])
-            key, books = self.store.key(job), _Books(self.store, job, plan, self.ledger)
+            job = self.store.add(spec, self._keys()[number])
+            key, books = self.store.key(job), StageLedger(self.store, job, plan, self._ledger)
             while len(values) < plan.steps:
                 statistic = stage.statistic(plan, key=key, ledger=books, **stage.parameters).after(values)
                 values.append(self._release(number, spec, statistic))
@@ -166,7 +181,7 @@ class _Asking:
     def _release(self, number: int, spec: JobSpec, statistic: Statistic) -> np.ndarray:
         """Return the released sum of the next round: release it, unless somebody else has just done it."""
         name = f"released-{number}-{statistic.released}.json"
-        task = RoundTask(self.store, spec, statistic, self.table, self.owners)
+        task = RoundTask(self.store, spec, statistic, self._table, self._owners)
         try:
             total = self._sum(task)
         except LookupError:  # forgotten, so somebody has released it
@@ -189,7 +204,7 @@ class _Asking:
 
     def _done(self, task: RoundTask, specs: Sequence[JobSpec]) -> list[str]:
         """Get jobs done."""
-        outcome = self.executor.run(task, specs, self.store, attempts=self.attempts, progress=self.progress)
+        outcome = self._executor.run(task, specs, self.store, **self._work)
         if outcome.failed:
             why = next(iter(outcome.failed.values()))
             raise RuntimeError(
@@ -216,7 +231,7 @@ class _Asking:
                 "plan": plan.digest,
                 "stage": number,
             },
-            data_fingerprint=self.fingerprint,
+            data_fingerprint=self._asked["data"],
             code_version=code_of(stage.statistic),
             index=number,
         )
@@ -243,8 +258,8 @@ class _Asking:
                     self.store.discard(job)
 
 
-class _Books:
-    """Where a stage is charged: the ledger, if there is one, and then the store, for the whole plan at once."""
+class StageLedger:
+    """Charges a stage to the ledger, if there is one, and then to the store, for the whole plan at once."""
 
     def __init__(self, store: Store, job: str, plan: Plan, ledger: Ledger | None) -> None:
         self._store, self._job, self._plan, self._ledger = store, job, plan, ledger
@@ -263,8 +278,6 @@ class _Books:
 
 def _procedure(question: str | type[Statistic]) -> Procedure:
     """Return how a question is answered."""
-    from inosgm.statistics import PROCEDURES
-
     if not isinstance(question, str):
         return single(question)
     if question not in PROCEDURES:
@@ -289,15 +302,3 @@ def _code(statistic: type[Statistic]) -> str:
     if statistic.__module__ not in SCRIPTS or file is None:
         return code_of(statistic)
     return f"{code_of(statistic)}+{blake2b(Path(file).read_bytes(), digest_size=8).hexdigest()}"
-
-
-def _require_same(store: Store, known: Mapping[str, Any], asked: Mapping[str, Any]) -> None:
-    """Raise if a store belongs to another question."""
-    if known == asked:
-        return
-    names = {"data": "its data (records, files or owners have changed)", "code": "the code that it was begun with"}
-    differing = [names.get(name, name) for name in asked if known.get(name) != asked[name]]
-    raise ValueError(
-        f"store: {store.uri} holds another statistic, which differs in {', '.join(differing)}: "
-        "take another store (--store)"
-    )

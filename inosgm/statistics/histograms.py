@@ -10,11 +10,12 @@ from inosgm._internal import validate as _validate
 from inosgm.mechanism.contributions import Cells
 from inosgm.owners import Label, Owners
 from inosgm.planning.plan import Plan
+from inosgm.statistics.answering import ask
 from inosgm.statistics.bounds import numbers, require_numbers
 from inosgm.statistics.estimate import Estimate
 from inosgm.statistics.files.in_memory import column_of, is_whole
 from inosgm.statistics.means import owner_means, owner_values
-from inosgm.statistics.queries import ask, single
+from inosgm.statistics.queries import single
 from inosgm.statistics.statistic import Statistic
 
 
@@ -278,7 +279,7 @@ def private_histogram(
     buys: it leans towards owners with large budgets. Stratified, it is put together from a histogram for each owner,
     unbiased and with more noise. Values beyond the outer edges count in the outer bins. Counts may be negative.
 
-    **Guarantee.** Costs every owner at most `share` of its epsilon; see `inosgm.statistics.queries.ask` for this and
+    **Guarantee.** Costs every owner at most `share` of its epsilon; see `inosgm.statistics.ask` for this and
     other options.
 
     >>> owners = Owners(of_record=["a", "b"] * 500, epsilon={"a": 1.0, "b": 5.0}, delta=1e-5)
@@ -304,7 +305,7 @@ def private_group_counts(
     buys: it leans towards owners with large budgets. Stratified, they are put together from counts for each owner,
     unbiased and with more noise. Counts may be negative.
 
-    **Guarantee.** Costs every owner at most `share` of its epsilon; see `inosgm.statistics.queries.ask` for this and
+    **Guarantee.** Costs every owner at most `share` of its epsilon; see `inosgm.statistics.ask` for this and
     other options.
 
     >>> owners = Owners(of_record=["a", "b"] * 500, epsilon={"a": 1.0, "b": 5.0}, delta=1e-5)

@@ -6,9 +6,10 @@ import numpy as np
 
 from inosgm.owners import Label, Owners
 from inosgm.planning.plan import Plan
+from inosgm.statistics.answering import ask
 from inosgm.statistics.bounds import Bounds, require_numbers
 from inosgm.statistics.estimate import Estimate, OwnerValue
-from inosgm.statistics.queries import ask, single
+from inosgm.statistics.queries import single
 from inosgm.statistics.statistic import Statistic
 
 
@@ -107,7 +108,7 @@ def private_mean(values: Any, owners: Owners, *, bounds: Any, stratified: bool =
     budgets. Stratified, it is put together from a mean for each owner, unbiased and with more noise. Values beyond the
     bounds count as the nearer bound.
 
-    **Guarantee.** Costs every owner at most `share` of its epsilon; see `inosgm.statistics.queries.ask` for this and
+    **Guarantee.** Costs every owner at most `share` of its epsilon; see `inosgm.statistics.ask` for this and
     other options.
 
     >>> owners = Owners(of_record=["a", "b"] * 500, epsilon={"a": 1.0, "b": 5.0}, delta=1e-5)

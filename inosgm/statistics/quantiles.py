@@ -8,9 +8,10 @@ from scipy.special import ndtri
 from inosgm._internal import validate as _validate
 from inosgm.owners import Owners
 from inosgm.planning.plan import Plan
+from inosgm.statistics.answering import ask
 from inosgm.statistics.bounds import Bounds, numbers, part, require_numbers
 from inosgm.statistics.estimate import Estimate
-from inosgm.statistics.queries import ask, single
+from inosgm.statistics.queries import single
 from inosgm.statistics.statistic import Statistic
 
 ROUNDS = 12
@@ -149,7 +150,7 @@ def private_quantile(
     their owner buys: it leans towards owners with large budgets. No finer than the bounds' distance over 2^rounds. What
     its standard error is, and what is certain, `Quantile` says.
 
-    **Guarantee.** Costs every owner at most `share` of its epsilon; see `inosgm.statistics.queries.ask` for this and
+    **Guarantee.** Costs every owner at most `share` of its epsilon; see `inosgm.statistics.ask` for this and
     other options.
 
     >>> owners = Owners(of_record=["a", "b"] * 500, epsilon={"a": 1.0, "b": 5.0}, delta=1e-5)

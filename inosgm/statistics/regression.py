@@ -11,10 +11,11 @@ from inosgm.mechanism.orders import Ascending
 from inosgm.mechanism.tails import HardTail
 from inosgm.owners import Owners
 from inosgm.planning.plan import Plan
+from inosgm.statistics.answering import ask
 from inosgm.statistics.bounds import Bounds, require_numbers
 from inosgm.statistics.estimate import Estimate
 from inosgm.statistics.moments import Box, Moments
-from inosgm.statistics.queries import ask, single
+from inosgm.statistics.queries import single
 from inosgm.statistics.statistic import Statistic
 
 

@@ -9,10 +9,11 @@ from inosgm.mechanism.orders import Ascending
 from inosgm.mechanism.tails import HardTail, LinearTail
 from inosgm.owners import Owners
 from inosgm.planning.plan import Plan
+from inosgm.statistics.answering import ask
 from inosgm.statistics.bounds import Bounds, numbers, part, require_numbers
 from inosgm.statistics.estimate import Estimate
 from inosgm.statistics.quantiles import ROUNDS, Quantile
-from inosgm.statistics.queries import Procedure, Stage, Stages, ask
+from inosgm.statistics.queries import Procedure, Stage, Stages
 from inosgm.statistics.statistic import Statistic
 
 CENTRING = 0.25
@@ -207,7 +208,7 @@ def private_trimmed_mean(
     budgets. Where values are skewed, more is given up on the long side. Values beyond the bounds count as the nearer
     bound. The standard error is that of the mean about the median as it was released.
 
-    **Guarantee.** Costs every owner at most `share` of its epsilon; see `inosgm.statistics.queries.ask` for this and
+    **Guarantee.** Costs every owner at most `share` of its epsilon; see `inosgm.statistics.ask` for this and
     other options.
 
     >>> owners = Owners(of_record=["a", "b"] * 500, epsilon={"a": 1.0, "b": 5.0}, delta=1e-5)
@@ -238,7 +239,7 @@ def private_robust_mean(
     it leans towards owners with large budgets. The standard error is that of the mean about the centre as it was
     released.
 
-    **Guarantee.** Costs every owner at most `share` of its epsilon; see `inosgm.statistics.queries.ask` for this and
+    **Guarantee.** Costs every owner at most `share` of its epsilon; see `inosgm.statistics.ask` for this and
     other options.
 
     >>> owners = Owners(of_record=["a", "b"] * 500, epsilon={"a": 1.0, "b": 5.0}, delta=1e-5)

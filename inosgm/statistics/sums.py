@@ -7,10 +7,11 @@ import numpy as np
 
 from inosgm.owners import Owners
 from inosgm.planning.plan import Plan
+from inosgm.statistics.answering import ask
 from inosgm.statistics.bounds import numbers, require_numbers
 from inosgm.statistics.estimate import Estimate
 from inosgm.statistics.means import Mean, owner_values
-from inosgm.statistics.queries import ask, single
+from inosgm.statistics.queries import single
 from inosgm.statistics.statistic import WEIGHED
 
 
@@ -116,7 +117,7 @@ def private_sum(values: Any, owners: Owners, *, bounds: Any, stratified: bool = 
     buys: it leans towards owners with large budgets. Stratified, it is put together from a sum for each owner, unbiased
     and with more noise. Values beyond the bounds count as the nearer bound.
 
-    **Guarantee.** Costs every owner at most `share` of its epsilon; see `inosgm.statistics.queries.ask` for this and
+    **Guarantee.** Costs every owner at most `share` of its epsilon; see `inosgm.statistics.ask` for this and
     other options.
 
     >>> owners = Owners(of_record=["a", "b"] * 500, epsilon={"a": 1.0, "b": 5.0}, delta=1e-5)
@@ -134,7 +135,7 @@ def private_count(values: Any, owners: Owners, *, stratified: bool = False, **op
     owner buys: it leans towards owners with large budgets. Stratified, it is put together from a count for each owner,
     unbiased and with more noise. Not rounded, and not kept above 0.
 
-    **Guarantee.** Costs every owner at most `share` of its epsilon; see `inosgm.statistics.queries.ask` for this and
+    **Guarantee.** Costs every owner at most `share` of its epsilon; see `inosgm.statistics.ask` for this and
     other options.
 
     >>> owners = Owners(of_record=["a", "b"] * 500, epsilon={"a": 1.0, "b": 5.0}, delta=1e-5)

@@ -9,9 +9,10 @@ from inosgm.mechanism.orders import Descending
 from inosgm.mechanism.tails import HardTail, LinearTail, Tail
 from inosgm.owners import Owners
 from inosgm.planning.plan import Plan
+from inosgm.statistics.answering import ask
 from inosgm.statistics.bounds import Bounds, part, require_numbers
 from inosgm.statistics.estimate import Estimate
-from inosgm.statistics.queries import ask, single
+from inosgm.statistics.queries import single
 from inosgm.statistics.statistic import Statistic
 
 
@@ -141,7 +142,7 @@ def private_upper_tail_mean(values: Any, owners: Owners, *, bounds: Any, level: 
     **Meaning and bias.** Records weigh as much as the budget of their owner buys: it leans towards owners with large
     budgets. Values beyond the bounds count as the nearer bound.
 
-    **Guarantee.** Costs every owner at most `share` of its epsilon; see `inosgm.statistics.queries.ask` for this and
+    **Guarantee.** Costs every owner at most `share` of its epsilon; see `inosgm.statistics.ask` for this and
     other options.
 
     >>> owners = Owners(of_record=["a", "b"] * 500, epsilon={"a": 1.0, "b": 5.0}, delta=1e-5)
@@ -161,7 +162,7 @@ def private_top_heavy_sum(
     the sum of all values by what the small ones add. Records weigh as much as the budget of their owner buys, 1 on
     average. Values beyond the bounds count as the nearer bound.
 
-    **Guarantee.** Costs every owner at most `share` of its epsilon; see `inosgm.statistics.queries.ask` for this and
+    **Guarantee.** Costs every owner at most `share` of its epsilon; see `inosgm.statistics.ask` for this and
     other options.
 
     >>> owners = Owners(of_record=["a", "b"] * 500, epsilon={"a": 1.0, "b": 5.0}, delta=1e-5)

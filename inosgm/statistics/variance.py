@@ -6,9 +6,10 @@ from typing import Any
 import numpy as np
 
 from inosgm.owners import Owners
+from inosgm.statistics.answering import ask
 from inosgm.statistics.estimate import Estimate
 from inosgm.statistics.means import Mean, owner_means, owner_values
-from inosgm.statistics.queries import ask, single
+from inosgm.statistics.queries import single
 
 
 class Variance(Mean):
@@ -96,7 +97,7 @@ def private_variance(values: Any, owners: Owners, *, bounds: Any, stratified: bo
     budgets. Stratified, it is put together from what is found for each owner, and every record weighs the same. Values
     beyond the bounds count as the nearer bound. Never negative: where noise is large beside it, it is too large.
 
-    **Guarantee.** Costs every owner at most `share` of its epsilon; see `inosgm.statistics.queries.ask` for this and
+    **Guarantee.** Costs every owner at most `share` of its epsilon; see `inosgm.statistics.ask` for this and
     other options.
 
     >>> owners = Owners(of_record=["a", "b"] * 500, epsilon={"a": 1.0, "b": 5.0}, delta=1e-5)

@@ -15,8 +15,8 @@ from inosgm.audit.replaced import FoundReplaced, Replaced
 from inosgm.audit.tradeoff import sampled_gaussian_power
 from inosgm.mechanism.inspection import Inspection
 from inosgm.mechanism.sampling import FixedSizeSampler
-from inosgm.methods.asc import plan_asc, plan_chosen_group
-from inosgm.methods.steering import AdaptiveShares
+from inosgm.methods.asc import AdaptiveShares, plan_asc
+from inosgm.methods.azb import plan_chosen_group
 from inosgm.training import Trainer
 from inosgm.training.group_losses import GroupLosses
 

@@ -158,7 +158,7 @@ def test_a_ledger_tells_menus_apart_and_joins_equal_ones(rates, multipliers, ord
     ledger.charge(whole)
     shuffled = [tuple("abcd"[place] for place in order), rates[order], multipliers[order]]
     ledger.charge(Cost(labels=shuffled[0], sample_rates=shuffled[1], noise_multipliers=shuffled[2], steps=3))
-    assert len(ledger._tables) == 1
+    assert len(ledger._accounts.tables) == 1
     for place, label in enumerate("abcd"):
         pairs = {pair for pair in zip(rates[place], multipliers[place], strict=True) if pair[0]}
         ((rate, multiplier, steps),) = ledger.segments(label)

@@ -823,7 +823,7 @@ def test_an_object_that_missed_a_row_never_guesses(make, monkeypatch):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(ledger, "_apply", interrupt)
+        patch.setattr(ledger._accounts, "apply", interrupt)
         with pytest.raises(KeyboardInterrupt):
             ledger.charge(cost(job="interrupted"))
     for look in (ledger.remaining, lambda: ledger.charge(cost())):

@@ -13,9 +13,8 @@ from inosgm.jobs.work import Paid
 from inosgm.ledger.refusals import JobMismatch
 from inosgm.mechanism.inspection import Inspection
 from inosgm.mechanism.mechanism import INOSGM
-from inosgm.methods.asc import plan_asc
+from inosgm.methods.asc import AdaptiveShares, plan_asc
 from inosgm.methods.baselines import plan_in_turn
-from inosgm.methods.steering import AdaptiveShares
 from inosgm.planning.choices import Menu
 from inosgm.planning.sequence import Course
 from inosgm.training.group_losses import GroupLosses

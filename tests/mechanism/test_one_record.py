@@ -32,7 +32,8 @@ from inosgm.mechanism.contributions import Cells, Dense
 from inosgm.mechanism.streaming import OrderedSum
 from inosgm.owners import labels_at
 from inosgm.statistics import PROCEDURES, FederatedAverage, RobustMean, Table, TrimmedMean
-from inosgm.statistics.queries import ask, single
+from inosgm.statistics.answering import ask
+from inosgm.statistics.queries import single
 from inosgm.statistics.tables import BadTable
 from inosgm.training.batches import as_data
 

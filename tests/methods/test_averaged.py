@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from inosgm.methods.averaged import Averaged
+from inosgm.methods.adapdp import Averaged
 from inosgm.training.gradients import BookKeeping, OneByOne, engine_for
 from inosgm.training.losses import per_record
 from inosgm.training.models import make

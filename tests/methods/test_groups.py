@@ -18,8 +18,8 @@ from inosgm.ledger.ledger import Ledger
 from inosgm.mechanism.inspection import Inspection
 from inosgm.mechanism.sampling import FixedSizeSampler
 from inosgm.mechanism.tails import LinearTail
-from inosgm.methods.asc import first_counts, plan_asc, plan_chosen_group
-from inosgm.methods.steering import AdaptiveShares, ChosenGroup, capped, rounded
+from inosgm.methods.asc import AdaptiveShares, capped, first_counts, plan_asc, rounded
+from inosgm.methods.azb import ChosenGroup, plan_chosen_group
 from inosgm.planning.choices import Menu
 from inosgm.training import Trainer
 from inosgm.training.group_losses import GroupLosses

@@ -1,18 +1,23 @@
 """Every method: trains, keeps budgets by an independent accountant, goes on after a kill, withstands its attackers."""
 
+import json
+import re
 import subprocess
 import sys
 from functools import cache
+from pathlib import Path
 
 import dp_accounting
 import numpy as np
 import pytest
 import torch
 from dp_accounting import pld, rdp
+from typer.testing import CliRunner
 
-from inosgm import certify
+from inosgm import Plan, certify
 from inosgm import experiments as runs
 from inosgm.audit import audit_mechanism
+from inosgm.cli.program import app
 from inosgm.experiments import METHODS, methods_of
 from inosgm.experiments.building import build
 from inosgm.experiments.config import TrainingConfig
@@ -151,3 +156,32 @@ def test_withstands_the_certifier_and_the_audit(name):
     for absent in np.flatnonzero(rates == 0):
         with pytest.raises(ValueError, match="owner must take part: the plan never draws records of"):
             audit_mechanism(trainer, trainer.plan.labels[absent], runs=300)
+
+
+def test_the_guide_lists_exactly_the_registry():
+    guide = (Path(__file__).parents[2] / "docs" / "guides" / "methods.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| \[?`([\w-]+)`[^|]* \| ([^|]*) \| ([^|]*) \| ([^|]*) \| ([^|]*) \|$", guide, re.MULTILINE)
+    listed = [
+        (name, about, "broken" not in budgets, unit.strip("*"), form) for name, about, budgets, unit, form in rows
+    ]
+    assert listed == [
+        (name, method.description, method.keeps_budgets, method.unit, method.published)
+        for name, method in METHODS.items()
+    ]
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_the_plan_command_knows_what_needs_only_owners_and_public_numbers(name, tmp_path):
+    (tmp_path / "owners.csv").write_text("owner,epsilon,delta,records\nclinic,2,1e-5,900\npatient,0.5,1e-5,100\n")
+    words = ["--steps", "5", "--expected-batch", "50", "--accountant", "rdp", "--method", name, "--json"]
+    result = CliRunner().invoke(app, ["plan", str(tmp_path / "owners.csv"), *words])
+    if METHODS[name].needs:
+        assert "--method must be one of sample, scale, blend, uniform, dp-sgd" in str(result.exception)
+        return
+    assert result.exit_code == 0, result.output
+    made = json.loads(result.stdout)
+    plans = [Plan.from_json(json.dumps(plan)) for plan in (made if isinstance(made, list) else [made])]
+    assert sum(plan.steps for plan in plans) == 5
+    assert (plans[-1].spent() <= [2, 0.5]).all() == METHODS[name].keeps_budgets
+    assert {plan.unit for plan in plans} == {METHODS[name].unit}
+    assert (METHODS[name].warning in result.stderr) or not METHODS[name].warning

@@ -14,7 +14,7 @@ from inosgm.accounting import Segment, composed_epsilon
 from inosgm.audit.bounds import Counts, Refutation
 from inosgm.audit.tradeoff import plain_power
 from inosgm.methods.pdp_published import published_accounting
-from inosgm.methods.thresholds import sampling_probabilities, threshold
+from inosgm.methods.pdp_sgd import sampling_probabilities, threshold
 
 
 def ratio(outcome, growth, left):

@@ -10,12 +10,13 @@ from scipy.optimize import minimize_scalar
 
 from inosgm import Owners
 from inosgm.accounting import PLD, RDP, Segment, composed_epsilon
+from inosgm.methods.adapdp import member_weights
 from inosgm.methods.baselines import plan_in_turn, plan_left_out, plan_lowered, plan_undersampled
-from inosgm.methods.pdp_sgd import member_weights, plan_thresholds
-from inosgm.methods.thresholds import (
+from inosgm.methods.pdp_sgd import (
     adaptive_loss,
     fixed_loss,
     harmonic_loss,
+    plan_thresholds,
     sampling_probabilities,
     threshold,
     wastes,

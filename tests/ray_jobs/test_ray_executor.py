@@ -1,5 +1,7 @@
 import hashlib
+import os
 import signal
+import stat
 import subprocess
 import sys
 import urllib.request
@@ -49,7 +51,7 @@ def trainings():
     return TrainingTask(runs.read(config())), [spec_of(config(), index, data_fingerprint="d") for index in range(2)]
 
 
-@pytest.mark.parametrize("work", [walks, trainings])
+@pytest.mark.parametrize("work", [walks, pytest.param(trainings, marks=pytest.mark.long)])
 def test_serial_processes_and_ray_agree_bit_for_bit(tmp_path, work):
     task, jobs = work()
     found = []
@@ -182,6 +184,18 @@ def test_a_store_that_workers_do_not_see_is_an_error(store):
         crew.close(kill=True)
 
 
+def test_a_ray_that_is_started_is_given_a_place_on_disk_that_only_its_user_reads(monkeypatch):
+    given = []
+    monkeypatch.setattr(ray, "is_initialized", lambda: bool(given))
+    monkeypatch.setattr(ray, "init", lambda address, **options: given.append(options["object_spilling_directory"]))
+    monkeypatch.setattr(ray, "shutdown", lambda: None)
+    leave = connection.connect("local")
+    assert stat.S_IMODE(os.stat(*given).st_mode) == 0o700
+    leave()
+    assert not os.path.exists(*given)
+
+
+@pytest.mark.long
 def test_what_a_ray_that_was_started_puts_on_disk_is_read_by_its_user_only(tmp_path):
     worker = Path(__file__).parents[1] / "support" / "ray_worker.py"
     subprocess.run([sys.executable, worker, "spill", tmp_path, "6"], check=True)

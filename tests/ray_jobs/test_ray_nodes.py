@@ -1,5 +1,6 @@
 """Every node is asked, before the first job, whether it has the packages, their versions and the store."""
 
+import json
 import os
 import subprocess
 import sys
@@ -11,53 +12,56 @@ from ray.exceptions import RayTaskError
 
 from ray_jobs.nodes import Look, StoreOutOfReach, first_words, versions
 
-HERE = Path(__file__).parents[1] / "support"
+SCRIPT = Path(__file__).parents[1] / "support" / "cluster_worker.py"
 
 
-@pytest.fixture
-def places(tmp_path):
-    """A directory with a `s3fs`, one with an old numpy, as far as metadata say, and one for objects."""
+@pytest.fixture(scope="module")
+def told(tmp_path_factory):
+    """What is said about jobs on two nodes that have everything, with one without `s3fs`, and with an old numpy.
+
+    It is old as far as metadata say. All are nodes of one cluster, to which they are added one after the other.
+    """
+    folder = tmp_path_factory.mktemp("nodes")
     for name in ("s3", "old", "objects"):
-        (tmp_path / name).mkdir()
-    (tmp_path / "s3" / "s3fs.py").write_text(S3FS)
-    old = tmp_path / "old" / "numpy-1.0.1.dist-info"
+        (folder / name).mkdir()
+    (folder / "s3" / "s3fs.py").write_text(S3FS)
+    old = folder / "old" / "numpy-1.0.1.dist-info"
     old.mkdir()
     (old / "METADATA").write_text("Metadata-Version: 2.1\nName: numpy\nVersion: 1.0.1\n")
-    return tmp_path
+
+    def path(*names):
+        return os.pathsep.join([*(str(folder / name) for name in names), os.environ["PYTHONPATH"]])
+
+    command = [sys.executable, SCRIPT, path(), path("s3", "old")]
+    environment = {**os.environ, "PYTHONPATH": path("s3"), "FAKE_S3": str(folder / "objects")}
+    ended = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert ended.returncode == 0, ended.stderr
+    return json.loads(ended.stdout)
 
 
-def told(places, kind, uri, second):
-    """Run jobs on two nodes, of which the second has another PYTHONPATH, and return what is said."""
-    paths = {name: os.pathsep.join([*(str(place) for place in some), str(HERE)]) for name, some in second.items()}
-    environment = {**os.environ, "PYTHONPATH": paths["first"], "FAKE_S3": str(places / "objects")}
-    command = [sys.executable, HERE / "cluster_worker.py", kind, uri, paths["second"]]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
+def test_nodes_that_have_everything_do_the_jobs(told):
+    assert told["whole"] == ["done", 2]
 
 
 @pytest.mark.parametrize("kind", ["actors", "datasets"])
-def test_a_node_without_s3fs_is_named_before_anything_is_begun(places, kind):
+def test_a_node_without_s3fs_is_named_before_anything_is_begun(told, kind):
     """Fails on 76c85f1: workers there end again and again until the other node has done all jobs, or none can."""
-    found = told(places, kind, "s3://bucket/store", {"first": [places / "s3"], "second": []})
+    found, charged = told[kind]
     first, node, *_ = found.splitlines()
-    assert first == "1 of 2 nodes of the cluster cannot do the work:"
-    assert (
-        "the store s3://bucket/store is out of reach (ImportError: store 's3://bucket/store' cannot be reached" in node
-    )
+    assert first == "1 of 3 nodes of the cluster cannot do the work:"
+    about = f"the store s3://bucket/{kind} is out of reach (ImportError: store 's3://bucket/{kind}' cannot be reached"
+    assert about in node
     assert "s3fs" in node
-    assert found.endswith("nothing was begun or charged\ncharged 0\n")
+    assert found.endswith("nothing was begun or charged")
+    assert charged == 0
 
 
-def test_so_is_one_with_other_versions_and_one_without_a_package(places):
+def test_so_is_one_with_other_versions(told):
     """Fails on 76c85f1, where the jobs are done."""
-    second = [places / "s3", places / "old"]
-    found = told(places, "actors", "s3://bucket/store", {"first": [places / "s3"], "second": second})
+    found, charged = told["old"]
+    assert found.startswith("2 of 4 nodes of the cluster cannot do the work:\n")
     assert f": numpy 1.0.1 instead of {versions()['numpy']}\n" in found
-    assert "charged 0" in found
-
-
-def test_nodes_that_have_everything_do_the_jobs(places):
-    both = {"first": [places / "s3"], "second": [places / "s3"]}
-    assert told(places, "actors", "s3://bucket/store", both) == "done\n"
+    assert charged == 0
 
 
 def test_what_a_node_lacks_is_listed():

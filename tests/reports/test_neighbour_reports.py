@@ -6,16 +6,14 @@ import numpy as np
 import pytest
 
 from inosgm import Ledger
-from inosgm.cli.compare import NAMES
 from inosgm.experiments import METHODS, ComparisonStudy, train
 from inosgm.experiments import Study as Runs
 from inosgm.experiments.config import TrainingConfig
 from inosgm.experiments.methods import kind_of, methods_of
-from inosgm.reports import glossary, read
+from inosgm.reports import read
 from inosgm.reports.narrative import headline, sentences
 from inosgm.reports.page import Page
 from inosgm.reports.styles import LOOKS
-from inosgm.reports.trained import KINDS
 
 CONFIG = TrainingConfig.from_dict(
     {
@@ -31,11 +29,12 @@ CONFIG = TrainingConfig.from_dict(
 
 
 def test_every_method_has_a_name_a_meaning_and_a_look_of_its_own():
-    assert list(KINDS) == list(METHODS) == NAMES.split(", ")
-    assert set(glossary.METHODS) == set(METHODS)
-    assert len(set(KINDS.values())) == len(KINDS)
-    assert len({(look.colour, look.dashes) for look in LOOKS}) == len(LOOKS) >= len(KINDS)
-    assert "BREAK" in glossary.METHODS["azb-weak"]
+    assert [method.name for method in METHODS.values()] == list(METHODS)
+    assert len({method.title for method in METHODS.values()}) == len(METHODS)
+    assert all(method.glossary and method.description for method in METHODS.values())
+    assert len({(look.colour, look.dashes) for look in LOOKS}) == len(LOOKS) >= len(METHODS)
+    assert [name for name, method in METHODS.items() if not method.keeps_budgets] == ["azb-weak"]
+    assert "BREAK" in METHODS["azb-weak"].glossary
 
 
 def test_a_configuration_is_known_by_its_keys():

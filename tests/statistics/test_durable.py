@@ -15,8 +15,9 @@ from inosgm import BudgetExceeded, JobMismatch, Ledger, Plan
 from inosgm.jobs import ProcessExecutor, Result, SerialExecutor, Store
 from inosgm.jobs.purpose import STUDY
 from inosgm.statistics import PROCEDURES, durable, task
+from inosgm.statistics.answering import ask, keys_for
 from inosgm.statistics.durable import run_statistic
-from inosgm.statistics.queries import ask, keys_for, single
+from inosgm.statistics.queries import single
 from inosgm.statistics.tables import BadTable, Table
 from inosgm.statistics.task import merged
 

@@ -23,8 +23,8 @@ from inosgm.statistics import (
     private_regression,
     private_trimmed_regression,
 )
+from inosgm.statistics.answering import ask
 from inosgm.statistics.moments import Box
-from inosgm.statistics.queries import ask
 
 BOUNDS = [(-4.0, 6.0), (10.0, 30.0)]
 TARGET = (-20.0, 20.0)

@@ -37,7 +37,8 @@ from inosgm.statistics import (
     UpperTailMean,
     Variance,
 )
-from inosgm.statistics.queries import Stage, answer, single
+from inosgm.statistics.answering import answer
+from inosgm.statistics.queries import Stage, single
 
 BOUNDS = (-2.0, 8.0)
 EDGES = [-2.0, 0.0, 0.5, 2.0, 8.0]

@@ -1,9 +1,10 @@
-"""A cluster of two nodes whose second one lacks something; as a script: STORE, then the PYTHONPATH of the second node.
+"""A cluster to which nodes are added that lack something; as a script: the PYTHONPATHs of both.
 
-The first node, and this process, have a `s3fs` that keeps objects in a directory: the second one has it if its
-PYTHONPATH says so.
+The first two nodes, and this process, have a `s3fs` that keeps objects in a directory; a node that is added has it if
+its PYTHONPATH says so.
 """
 
+import json
 import sys
 
 import patience  # noqa: F401  # of Ray, with a busy machine
@@ -56,18 +57,29 @@ class S3FileSystem(AbstractFileSystem):
 '''
 
 
-def main(kind: str, uri: str, path: str) -> None:
-    """Try to get two jobs done, and print the error."""
+def tried(name, executor):
+    """Try to get two jobs done, and return the error and the number of jobs that were charged."""
+    store = Store(f"s3://bucket/{name}")
+    try:
+        executor.run(Walk(), specs(2), store, progress=False)
+    except RuntimeError as error:
+        return str(error), len(store.charges())
+    return "done", len(store.charges())
+
+
+def main(without_s3fs, with_old_numpy):
+    """Print what becomes of jobs on two nodes that have everything, beside one without s3fs, and beside an old one."""
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
     try:
-        cluster.add_node(num_cpus=1, env_vars={"PYTHONPATH": path})
+        cluster.add_node(num_cpus=1)
         cluster.connect()
-        executor = {"actors": RayExecutor, "datasets": RayDataExecutor}[kind]()
-        executor.run(Walk(), specs(2), Store(uri), progress=False)
-        print("done")
-    except RuntimeError as error:
-        print(error)
-        print("charged", len(Store(uri).charges()))
+        found = {"whole": tried("whole", RayExecutor())}
+        cluster.add_node(num_cpus=1, env_vars={"PYTHONPATH": without_s3fs})
+        found["actors"] = tried("actors", RayExecutor())
+        found["datasets"] = tried("datasets", RayDataExecutor())
+        cluster.add_node(num_cpus=1, env_vars={"PYTHONPATH": with_old_numpy})
+        found["old"] = tried("old", RayExecutor())
+        print(json.dumps(found))
     finally:
         ray.shutdown()
         cluster.shutdown()

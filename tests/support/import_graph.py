@@ -83,6 +83,8 @@ def _targets(node: ast.AST, resolve) -> Iterator[str]:
             yield from dict.fromkeys(resolve(module, name.name) for name in names)
         case ast.ImportFrom():
             raise AssertionError(f"imports are absolute, so that a reader finds them: {ast.unparse(node)}")
+        case ast.Attribute(value=ast.Name(id="inosgm"), attr=name):  # a name of the root, resolved lazily
+            yield resolve("inosgm", name)
         case ast.Call(
             func=ast.Name(id="import_module") | ast.Attribute(attr="import_module"),
             args=[ast.Constant(value=str(name)), *_],

@@ -1,6 +1,7 @@
 """Processes that are killed before each of their calls that change files, for tests of what is left behind.
 
-Run by path, with a command and a directory: `store`, `statistic`, `run` or `revise`.
+Run by path: `store`, `statistic` or `run`, a directory, and N to kill before every N-th call; or `revise`, a directory,
+the new epsilon, and "data" or "nothing".
 """
 
 import os
@@ -58,9 +59,9 @@ def killed_at(function, folder, number):
     function(folder)
 
 
-def killed_everywhere(function, folder):
-    """Kill a function before its first call, its second, and so on; each time let it finish, in a folder of its own."""
-    for number in count():
+def killed_everywhere(function, folder, every):
+    """Kill a function before its first call, its (1 + every)-th, and so on; then let it finish, in its own folder."""
+    for number in count(step=every):
         place = Path(folder) / str(number)
         place.mkdir()
         status = child(killed_at, function, place, number)
@@ -136,8 +137,8 @@ def run(folder):
     trainer.fit(x, y, run=folder, checkpoint_every=1, progress=False)
 
 
-def revise_everywhere(folder):
-    """Kill revisions of a run before each change, and go on in two ways: by the same revision, or by training."""
+def revise_everywhere(folder, *how):
+    """Kill a revision of a run before each change, and go on in two ways: by the same revision, or by training."""
     import torch
     import training_worker as worker
 
@@ -159,28 +160,26 @@ def revise_everywhere(folder):
     shutil.copytree(folder / "base", folder / "unrevised")
     worker.fit(folder / "unrevised")
     os.fsync = lambda descriptor: None
-    for how in (("1.2", "data"), ("1.2", "nothing"), ("4.0", "data")):
-        name = "-".join(how)
-        shutil.copytree(folder / "base", folder / f"revised-{name}")
-        revise_and_fit(folder / f"revised-{name}", *how)
-        for number in count():
-            place = folder / f"{name}-{number}"
-            shutil.copytree(folder / "base", place)
-            status = child(killed, place, number, *how)
-            shutil.copytree(place, folder / f"{name}-{number}-fit")
-            assert child(worker.fit, folder / f"{name}-{number}-fit") == 0, (how, number)
-            assert child(revise_and_fit, place, *how) == 0, (how, number)
-            if status != signal.SIGKILL:
-                assert status == 0, (how, number, status)
-                break
+    shutil.copytree(folder / "base", folder / "revised")
+    revise_and_fit(folder / "revised", *how)
+    for number in count():
+        place = folder / str(number)
+        shutil.copytree(folder / "base", place)
+        status = child(killed, place, number, *how)
+        shutil.copytree(place, folder / f"{number}-fit")
+        assert child(worker.fit, folder / f"{number}-fit") == 0, number
+        assert child(revise_and_fit, place, *how) == 0, number
+        if status != signal.SIGKILL:
+            assert status == 0, (number, status)
+            break
 
 
 if __name__ == "__main__":
-    command, place = sys.argv[1:]
+    command, place, *how = sys.argv[1:]
     if command == "revise":
-        sys.exit(revise_everywhere(Path(place)))
+        sys.exit(revise_everywhere(Path(place), *how))
     first = Path(place) / "undisturbed"
     first.mkdir()
     globals()[command](first)  # which imports everything, before processes are forked
     os.fsync = lambda descriptor: None  # a killed process, unlike a machine without power, loses nothing that it wrote
-    killed_everywhere(globals()[command], place)
+    killed_everywhere(globals()[command], place, int(*how))

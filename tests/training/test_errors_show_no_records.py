@@ -23,8 +23,7 @@ from inosgm import experiments as runs
 from inosgm.datasets import load, openml
 from inosgm.datasets.tables import CTG_RANGES
 from inosgm.mechanism.contributions import Cells, Dense
-from inosgm.methods.asc import plan_asc
-from inosgm.methods.steering import AdaptiveShares
+from inosgm.methods.asc import AdaptiveShares, plan_asc
 from inosgm.training import BookKeeping, Functional, OneByOne, Trainer
 
 N, SECRET, PLACE = 60, 7331, 37

@@ -12,8 +12,7 @@ from torch.utils.data import Dataset, Subset
 
 from inosgm import Plan, audit_mechanism, certify
 from inosgm.audit import canaries
-from inosgm.methods.asc import plan_asc
-from inosgm.methods.steering import AdaptiveShares
+from inosgm.methods.asc import AdaptiveShares, plan_asc
 from inosgm.owners import Owners
 from inosgm.training import BookKeeping, Functional, OneByOne, Trainer
 from inosgm.training import gradient_mechanism as descent
@@ -365,7 +364,9 @@ def test_masks_that_go_by_the_place_of_a_record():
     assert (np.abs(without) > 2).all()
 
 
-@pytest.mark.parametrize(("mask", "most"), [(in_pairs, None), (in_pairs, 4), (beside_first, 2)])
+@pytest.mark.parametrize(
+    ("mask", "most"), [(in_pairs, None), (in_pairs, 4), pytest.param(beside_first, 2, marks=pytest.mark.long)]
+)
 def test_numbers_that_some_records_share(mask, most):
     """The same record made the standard deviation 4.3 times as large (in pairs), or 1.7 times (beside the first).
 

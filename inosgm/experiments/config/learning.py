@@ -1,10 +1,13 @@
 """What is trained, with what, and how often it is looked at."""
 
-from typing import Annotated, Any, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, field_validator
+from pydantic import Field, ValidationError, field_validator
 
+from inosgm.experiments.config.problems import problems
 from inosgm.experiments.config.section import Count, Options, Positive, Section, Share
+from inosgm.methods.registry import plan_methods
 
 
 class ModelConfig(Section):
@@ -19,21 +22,15 @@ class ModelConfig(Section):
     options: Options = Field(default_factory=dict)
 
 
-BASE = ("sample", "scale", "blend", "uniform")
-"""Methods that give every owner one share, for all steps."""
-
-STEERED = ("asc", "azb", "azb_prop", "azb_weak")
-"""Methods whose shares follow released losses."""
-
-VOTING = ("ipate_upsample", "ipate_weight")
-"""Methods that train teachers, which vote."""
+UPDATES = 50
+"""How often losses are released unless a configuration says after how many steps."""
 
 
 class SteeringConfig(Section):
     """How released losses steer the shares of owners; see `inosgm.methods.asc`.
 
     Attributes:
-        every: Steps between releases of the owners' mean losses; a fiftieth of the plan if not given.
+        every: Steps between releases of the owners' mean losses; a fiftieth of the plan if not given (`UPDATES`).
         loss_bound: What losses are cut to (zeta).
         temperature: How fast shares follow losses (eta).
         noise_ratio: The noise multiplier of the losses, in multiples of that of a step; more, where they would cost
@@ -98,21 +95,7 @@ class PlanConfig(Section):
             methods have none, so that a comparison can have one section for all.
     """
 
-    method: Literal[
-        "sample",
-        "scale",
-        "blend",
-        "uniform",
-        "asc",
-        "azb",
-        "azb_prop",
-        "azb_weak",
-        "thresholds",
-        "in_turn",
-        "individual",
-        "ipate_upsample",
-        "ipate_weight",
-    ]
+    method: str
     steps: Count
     expected_batch: Positive
     clip_norm: Positive
@@ -130,7 +113,30 @@ class PlanConfig(Section):
     @property
     def by_votes(self) -> bool:
         """Whether teachers vote, and a student learns from that."""
-        return self.method in VOTING
+        return self.method in plan_methods(needing="teachers")
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any]) -> Self:
+        """Return the section with these values; raise one line that names every problem."""
+        try:
+            return cls.model_validate(values)
+        except ValidationError as refusal:
+            raise ValueError("; ".join(problems(refusal, cls, ()))) from None
+
+    def with_defaults(self) -> Self:
+        """Return the section with `steering` and `rounds` filled in, as methods read it."""
+        steering = self.steering or SteeringConfig()
+        if steering.every is None:
+            steering = steering.model_copy(update={"every": max(1, self.steps // UPDATES)})
+        return self.model_copy(update={"steering": steering, "rounds": self.rounds or RoundsConfig()})
+
+    @field_validator("method")
+    @classmethod
+    def _of_the_registry(cls, method: str) -> str:
+        known = plan_methods()
+        if method not in known:
+            raise ValueError(f"must be {', '.join(known[:-1])} or {known[-1]}, got {method!r}")
+        return method
 
     @field_validator("weight")
     @classmethod
@@ -142,20 +148,11 @@ class PlanConfig(Section):
     @field_validator("sampling", "rounds", "leave_out", "lower", "undersample")
     @classmethod
     def _of_the_method(cls, value: Any, info: Any) -> Any:
-        taken = TAKEN_BY[info.field_name]
-        if value not in (None, "poisson") and info.data.get("method", taken[0]) not in taken:
-            raise ValueError(f"goes with the method {', '.join(taken)}, got {info.data['method']}")
+        if value not in (None, "poisson") and "method" in info.data:
+            taken = plan_methods(taking=info.field_name)
+            if info.data["method"] not in taken:
+                raise ValueError(f"goes with the method {', '.join(taken)}, got {info.data['method']}")
         return value
-
-
-TAKEN_BY: dict[str, tuple[str, ...]] = {
-    "sampling": STEERED,
-    "rounds": ("thresholds",),
-    "leave_out": BASE,
-    "lower": ("sample", "scale", "blend"),
-    "undersample": BASE,
-}
-"""Which methods take which keys; steering, lasting and teachers may stand in any file, for methods that ask them."""
 
 
 class LossConfig(Section):

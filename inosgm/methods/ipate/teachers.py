@@ -3,11 +3,13 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from inosgm._internal import validate as _validate
-from inosgm.accounting import Accountant, Segment, chosen
+from inosgm.accounting import ACCOUNTANTS, Accountant, Segment, chosen
+from inosgm.methods.method import Method
 from inosgm.owners import Owners
 from inosgm.planning.calibration import Wish
 from inosgm.planning.plan import Plan
@@ -135,8 +137,15 @@ def upsampled_teachers(
     return _planned(wish, multipliers, queries, np.ones(count), first, among, copies)
 
 
-FORMS = {"ipate_weight": weighted_teachers, "ipate_upsample": upsampled_teachers}
-"""How owners are told apart, by the name that configurations have for it."""
+_FORMS = {"ipate_weight": weighted_teachers, "ipate_upsample": upsampled_teachers}
+
+
+def teachers_of(options: Any, owners: Owners, past: Sequence[Segment] = ()) -> Teachers:
+    """Return the teachers that the `plan` section of a configuration asks for."""
+    if options.teachers is None:
+        raise ValueError(f"teachers must be given for {options.method}")
+    count, queries, accountant = options.teachers.count, options.teachers.queries, ACCOUNTANTS[options.accountant]
+    return _FORMS[options.method](owners, count=count, queries=queries, accountant=accountant, past=past)
 
 
 def _wish(owners: Owners, count: int, queries: int, accountant: Accountant | None, past: Sequence[Segment]) -> Wish:
@@ -195,3 +204,33 @@ def _planned(
         past=wish.past,
     )
     return Teachers(plan=plan, queries=queries, weights=weights, first=first, among=among, copies=copies)
+
+
+def _plan(owners: Owners, options: Any, *, past: Sequence[Segment], **request: Any) -> Plan:
+    return teachers_of(options, owners, past).plan
+
+
+METHODS = (
+    Method(
+        name="ipate-upsample",
+        title="IPATE upsampling",
+        description="teachers vote for a student; records of the less private teach several",
+        glossary="lets many models vote on public records with noise; records of less strict owners teach several",
+        published="coins for each record",
+        planner=_plan,
+        recognises=lambda options, ordered: options.method == "ipate_upsample",
+        plan_method="ipate_upsample",
+        needs=("teachers",),
+    ),
+    Method(
+        name="ipate-weight",
+        title="IPATE weighting",
+        description="teachers vote for a student; votes of the less private weigh more",
+        glossary="lets many models vote on public records with noise; models of less strict owners count more",
+        published="coins for each record",
+        planner=_plan,
+        recognises=lambda options, ordered: options.method == "ipate_weight",
+        plan_method="ipate_weight",
+        needs=("teachers",),
+    ),
+)

@@ -1,12 +1,19 @@
-"""Models that are trained one after another and answer together: AdaPDP (PDP-SGD, App. B.2)."""
+"""AdaPDP (PDP-SGD, App. B.2): one model for each round of `plan_thresholds`; the models answer together.
+
+This module needs torch. The plan and the registration of AdaPDP are in `inosgm.methods.pdp_sgd`.
+"""
 
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from inosgm._internal import validate as _validate
+from inosgm.accounting.batched_epsilon import epsilon_of_rows
+from inosgm.methods.pdp_sgd import Waste, sampling_probabilities, threshold
+from inosgm.planning.plan import Plan
 
 
 class Averaged(nn.Module):
@@ -19,7 +26,7 @@ class Averaged(nn.Module):
 
     Args:
         members: Modules with parameters of their own, which take the same inputs.
-        weights: How much each of them counts, above 0; `inosgm.methods.pdp_sgd.member_weights` for AdaPDP. Public.
+        weights: How much each of them counts, above 0; `member_weights` for AdaPDP. Public.
 
     Raises:
         ValueError: for no members, for weights that do not fit, or parameters that members share.
@@ -76,3 +83,27 @@ def _take_up(model: nn.Module, _: Any) -> None:
     """Go on where a state that was read has left off."""
     if isinstance(model, Averaged):
         model.turn_to(int(model.turn))
+
+
+def member_weights(plans: Sequence[Plan], *, waste: Waste = "fixed", weight: float = 0.7) -> tuple[float, ...]:
+    """Return how much the model of each round counts in AdaPDP's answer: tau_R times the expected size of its subset.
+
+    The paper weighs by the size that the subset happened to have, which nobody may see.
+
+    Args:
+        plans: What `plan_thresholds` returned.
+        waste: As it was there.
+        weight: As it was there.
+
+    Returns:
+        One weight per round; they add up to 1.
+    """
+    found = []
+    for number, plan in enumerate(plans, start=1):
+        granted, delta, accountant = plan._budgets()
+        before = epsilon_of_rows(plans[0].past, delta, accountant)
+        spent = epsilon_of_rows(plan.past, delta, accountant)
+        left = np.maximum(before + (granted - before) * number / len(plans) - spent, 0.0)
+        tau = threshold(left, plan.sizes, waste, weight)
+        found.append(tau * float(sampling_probabilities(left, tau) @ plan.sizes))
+    return tuple(value / sum(found) for value in found)

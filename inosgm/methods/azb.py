@@ -1,0 +1,160 @@
+"""aZB: every batch is drawn from one group, chosen by released losses (asc.txt, Alg. 3; after Zhou and Bassily).
+
+`plan_chosen_group` makes the plan and `ChosenGroup` chooses the group of each step. The units of privacy and the
+releases of losses are those of ASC.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from inosgm.accounting import Accountant, Segment
+from inosgm.methods.asc import FollowingLosses, of_unit, own_multipliers, plan_losses, release_options
+from inosgm.methods.method import Method
+from inosgm.owners import Owners
+from inosgm.planning.calibration import Shares
+from inosgm.planning.plan import Plan
+from inosgm.planning.plan_file import Sampling
+from inosgm.planning.planners import wish_of
+
+
+def plan_chosen_group(
+    owners: Owners,
+    *,
+    steps: int,
+    expected_batch: float,
+    clip_norm: float,
+    every: int,
+    proportional: bool = False,
+    weak: bool = False,
+    loss_bound: float = 1.0,
+    noise_ratio: float = 25.0,
+    sampling: Sampling = "poisson",
+    accountant: Accountant | None = None,
+    past: Sequence[Segment] = (),
+) -> Plan:
+    """Plan for steps that each draw from one group, chosen by released losses: aZB, aZB-prop, aZB-weak.
+
+    Nobody knows beforehand which group is chosen, so everybody pays for every step as if it were the own one.
+
+    **Guarantee.** After the last step every owner has spent at most what it grants, the releases of losses included;
+    but not if `weak`: then that holds for the largest group only, and smaller groups, whose records are drawn more
+    often, spend more than they grant. `spent()` is the truth either way.
+
+    Args:
+        owners: The groups, and what each grants.
+        steps: How many steps.
+        expected_batch: The size of a batch of the group that is chosen; of all of it, if it is smaller.
+        clip_norm: The sensitivity of everyone.
+        every: Steps between releases of losses.
+        proportional: Let the batch of a group be in proportion to its size instead: aZB-prop.
+        weak: Add only the noise that the largest group needs: aZB-weak.
+        loss_bound: What losses are cut to (zeta).
+        noise_ratio: The noise multiplier of the losses, in multiples of that of a step.
+        sampling: As for `plan_asc`.
+        accountant: As for `plan_asc`.
+        past: What was done to the owners' records before.
+
+    Raises:
+        ValueError: naming the argument that cannot be, or the owner whose budget does not fit.
+    """
+    wish = wish_of(owners, steps, expected_batch, clip_norm, of_unit(accountant, sampling), past)
+    counts = np.minimum(wish.expected_batch, wish.sizes)
+    if proportional:
+        counts = wish.common_rate() * wish.sizes
+    if sampling == "without_replacement":
+        counts = np.maximum(np.rint(counts), 1)
+    rates = counts / wish.sizes
+    heard = np.argmax(wish.sizes, keepdims=True) if weak else np.arange(rates.size)
+    asked = wish.some(heard)
+    least = own_multipliers(asked, rates[heard])
+    _, beside = plan_losses(wish, np.full(rates.size, least.max()), every, loss_bound, noise_ratio, sampling)
+    lossy = tuple(plan.segment().rows(heard) for plan in beside)
+    multiplier = float(own_multipliers(replace(asked, past=(*asked.past, *lossy)), rates[heard]).max())
+    shares = Shares(rates, np.full(rates.size, wish.clip_norm), multiplier * wish.clip_norm)
+    return Plan.with_shares(wish, shares, owners=owners, beside=beside, sampling=sampling)
+
+
+class ChosenGroup(FollowingLosses):
+    """Draws each batch from one group, chosen at random, those with higher losses more often: aZB (asc.txt Alg. 3).
+
+    Args:
+        plan: A plan of `plan_chosen_group`.
+        every: Steps between releases of losses.
+        temperature: How fast probabilities follow losses (eta).
+    """
+
+    def __init__(self, plan: Plan, *, every: int, temperature: float) -> None:
+        super().__init__(every=every, temperature=temperature)
+        self._probabilities = np.full(plan.sizes.size, 1 / plan.sizes.size)
+
+    def shares(self, plan: Plan, coins: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+        """Return the rate of one group, and 0 for all others."""
+        group = coins.choice(self._probabilities.size, p=self._probabilities)
+        return np.where(np.arange(self._probabilities.size) == group, plan.sample_rates, 0.0), plan.sensitivities
+
+    def learn(self, losses: np.ndarray, coins: np.random.Generator) -> None:
+        """Let groups with higher losses be chosen more often."""
+        weights = self._raised(self._probabilities, losses)
+        self._probabilities = weights / weights.sum()
+
+    def state(self) -> Any:
+        """Return the probabilities."""
+        return self._probabilities.tolist()
+
+    def restore(self, state: Any) -> None:
+        """Go on with these probabilities."""
+        self._probabilities = np.array(state)
+
+
+def _plan(owners: Owners, options: Any, *, proportional: bool = False, weak: bool = False, **request: Any) -> Plan:
+    return plan_chosen_group(owners, proportional=proportional, weak=weak, **release_options(options), **request)
+
+
+def _steering(plan: Plan, options: Any) -> ChosenGroup:
+    return ChosenGroup(plan, every=options.steering.every, temperature=options.steering.temperature)
+
+
+METHODS = (
+    Method(
+        name="azb",
+        title="aZB",
+        description="each batch from one owner, chosen by losses",
+        glossary="asks now and then, privately, whom it serves badly, and learns from one of those at a time",
+        published="Poisson batches",
+        planner=_plan,
+        recognises=lambda options, ordered: options.method == "azb",
+        plan_method="azb",
+        takes=("sampling",),
+        steering=_steering,
+    ),
+    Method(
+        name="azb-prop",
+        title="aZB-prop",
+        description="aZB with batches in proportion to what owners hold",
+        glossary="learns from one owner at a time, chosen by whom it serves badly, from more records of larger owners",
+        published="Poisson batches",
+        planner=partial(_plan, proportional=True),
+        recognises=lambda options, ordered: options.method == "azb_prop",
+        plan_method="azb_prop",
+        takes=("sampling",),
+        steering=_steering,
+    ),
+    Method(
+        name="azb-weak",
+        title="aZB-weak",
+        description="aZB with the noise that the largest owner needs",
+        glossary="learns from one owner at a time with the noise of the largest: it may BREAK what others granted",
+        published="breaks budgets as well",
+        planner=partial(_plan, weak=True),
+        recognises=lambda options, ordered: options.method == "azb_weak",
+        plan_method="azb_weak",
+        takes=("sampling",),
+        steering=_steering,
+        keeps_budgets=False,
+        warning="its noise suits the largest owner only: smaller ones may spend more than they grant",
+    ),
+)
