@@ -6,7 +6,7 @@ the logits again at no cost in privacy: in the loss, after training, or both. Ev
 and, with the correction, the same strengths; half of the held-out images choose, the other half is reported.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
@@ -26,7 +26,7 @@ class Way:
     """A method: a plan, a tail, and whether logits are corrected."""
 
     plan: Plan
-    tail: Tail = NoTail()
+    tail: Tail = field(default_factory=NoTail)
     corrected: bool = False
 
 
