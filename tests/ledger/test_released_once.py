@@ -473,8 +473,9 @@ def test_after_turns_nothing_back_that_another_thread_has_released(ledger):
 
 
 def test_a_trainer_without_a_key_pays_for_steps_again_that_a_failed_revision_has_undone(tmp_path):
-    made, owners, data = trainer(charge_steps=10)
-    made._ledger = own = Ledger(tmp_path / "ledger", owners=owners)
+    _, owners, _ = trainer()
+    own = Ledger(tmp_path / "ledger", owners=owners)
+    made, owners, data = trainer(charge_steps=10, ledger=own)
     for _ in range(3):
         made.step(*data)
     strict = Owners(of_record=["a", "b"] * 100, epsilon={"a": 0.01, "b": 5.0}, delta=1e-5)
@@ -499,10 +500,10 @@ def test_steering_releases_no_losses_in_a_process_that_has_forked_off():
     data = torch.ones(200, 2), torch.arange(200) % 2
     for _ in range(2):
         made.step(*data)
-    made._count._process = None  # as a child of a fork sees it
+    made.mechanism._count._process = None  # as a child of a fork sees it
     with pytest.raises(RuntimeError, match="in the process that made it"):
         made.step(*data)
-    assert made._losses is None
+    assert made.mechanism._losses is None
 
 
 def test_steps_that_were_undone_are_not_released_for_nothing(ledger):
@@ -570,7 +571,7 @@ def test_ctrl_c_at_any_line_never_leads_to_two_values_for_a_charge(tmp_path, cha
 
         class Watched(Rows):
             def _noisy(self, total, noise, made=made):
-                made.append((self._cost.job, self._released - 1))
+                made.append((self._cost.job, self.released - 1))
                 return super()._noisy(total, noise)
 
         mechanism = Watched(
@@ -661,7 +662,7 @@ def test_a_procedure_that_is_abandoned_releases_no_round_twice(ledger):
 
     class Watched(Quantile):
         def _noisy(self, total, noise):
-            released.append((self._cost.job, self._released - 1))
+            released.append((self._cost.job, self.released - 1))
             return super()._noisy(total, noise)
 
     def stages(*, stop):
