@@ -19,7 +19,7 @@ from inosgm.audit.mechanism_audit import audit_mechanism
 from inosgm.experiments.methods import methods_of
 from inosgm.experiments.task import TrainingTask, spec_of
 from inosgm.jobs import Stopped
-from inosgm.jobs.work import Paid
+from inosgm.jobs.work import PrepaidLedger
 from inosgm.mechanism.inspection import Inspection
 from inosgm.planning.sequence import Course
 from inosgm.training.run import RunFiles
@@ -153,7 +153,7 @@ class MemoryAttempt:
 
     @property
     def ledger(self):
-        return Paid(self._paid)  # a new one for every attempt
+        return PrepaidLedger(self._paid)  # a new one for every attempt
 
     def stopping(self):
         self._left -= 1
