@@ -10,24 +10,24 @@ from scipy.special import ndtri
 
 from inosgm.reports.contents import Answer
 from inosgm.reports.pictures import BLUE, STYLES, Panel, Picture, Style, logarithmic
-from inosgm.reports.tables import Table, number
+from inosgm.reports.tables import TextTable, number
 
 if TYPE_CHECKING:
     from inosgm.experiments.standings import Metric, Standing
 
-MOST = 40
+MAX_BARS = 40
 """How many numbers have a bar."""
 
 REACH = float(ndtri(0.975))
 """So many standard errors are a 95 % interval."""
 
 
-def cost_of(answer: Answer) -> Table | None:
+def cost_of(answer: Answer) -> TextTable | None:
     """Return what an answer cost whom; of very many owners those who paid most."""
     cost = answer.estimate.cost
     if cost is None:
         return None
-    dearest = sorted(cost, key=lambda label: -cost[label])[:MOST]
+    dearest = sorted(cost, key=lambda label: -cost[label])[:MAX_BARS]
     weights = answer.estimate.weights or {}
     rows = [
         (str(label), f"{epsilon:.4g}", *([f"{weights[label]:.3g}"] if weights else []))
@@ -35,7 +35,7 @@ def cost_of(answer: Answer) -> Table | None:
         if label in dearest
     ]
     hidden = len(cost) - len(rows)
-    return Table(
+    return TextTable(
         caption="What it cost",
         header=("owner", "epsilon spent", *(["weight of a record"] if weights else [])),
         rows=tuple(rows),
@@ -56,7 +56,7 @@ def picture_of(answer: Answer, name: str) -> Picture | None:
     else:
         values, errors = np.atleast_1d(found.value), np.atleast_1d(found.standard_error)
         names = _names(answer, values.size)
-    shown = slice(0, MOST)
+    shown = slice(0, MAX_BARS)
     names, values, errors = names[shown], values[shown], errors[shown]
     bars = "edges" in found.details or "categories" in found.details
 
@@ -78,7 +78,7 @@ def picture_of(answer: Answer, name: str) -> Picture | None:
         + "; ".join(f"{label} {value}, standard error {error}" for label, value, error in rows[:6]),
         panels=(Panel(title="", draw=draw),),
         size=(4.7, 0.7 + 0.27 * values.size),
-        table=Table(caption=found.estimand, header=("", "value", "standard error"), rows=tuple(rows)),
+        table=TextTable(caption=found.estimand, header=("", "value", "standard error"), rows=tuple(rows)),
         note="Whiskers are 95 % intervals of the noise alone.",
     )
 
@@ -99,7 +99,7 @@ def _names(answer: Answer, count: int) -> list[str]:
     return names if len(names) == count else [str(place) for place in range(count)]
 
 
-def points_of(standings: Mapping[str, Sequence["Standing"]], metric: "Metric") -> Table:
+def points_of(standings: Mapping[str, Sequence["Standing"]], metric: "Metric") -> TextTable:
     """Return a row for each point that was tried for a method: mean and standard deviation over its seeds.
 
     Args:
@@ -127,7 +127,7 @@ def points_of(standings: Mapping[str, Sequence["Standing"]], metric: "Metric") -
     names = (by.value.replace("_", " ") for by in (metric, *others))
     header = ("point", *names, "seeds", "not done")
     width = len(header) if any(row[-1] for row in rows) else len(header) - 1
-    return Table(caption="Points that were tried", header=header[:width], rows=tuple(row[:width] for row in rows))
+    return TextTable(caption="Points that were tried", header=header[:width], rows=tuple(row[:width] for row in rows))
 
 
 def tried(
@@ -171,6 +171,6 @@ def tried(
         text="; ".join(f"{method}: best at {key} {x[y.argmax()]:g}, {y.max():.3f}" for method, (x, y) in lines.items()),
         panels=(Panel(title="", draw=draw),),
         size=(4.7, 3.0),
-        table=Table(caption=f"Mean {what}", header=("method", key, what), rows=tuple(rows)),
+        table=TextTable(caption=f"Mean {what}", header=("method", key, what), rows=tuple(rows)),
         keys=tuple(styles.items()) if len(lines) > 1 else (),
     )

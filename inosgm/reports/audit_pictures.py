@@ -8,9 +8,9 @@ from matplotlib.axes import Axes
 from inosgm.reports import roc
 from inosgm.reports.contents import Audited
 from inosgm.reports.pictures import BLUE, GREY, Panel, Picture, Style, logarithmic
-from inosgm.reports.tables import Table, number
+from inosgm.reports.tables import TextTable, number
 
-MOST = 12
+MAX_PANELS = 12
 """How many owners have a panel: those on whom the attack does best."""
 
 
@@ -31,10 +31,10 @@ def roc_of(found: Audited, name: str) -> Picture:
     lines = roc.lines_of(audit, audit.attacks[0])
     everyone = [line for line in lines if line.name == roc.EVERYONE]
     owners = sorted((line for line in lines if line not in everyone), key=lambda line: -np.nan_to_num(line.success.auc))
-    shown = [line for line in lines if line in owners[:MOST]]
+    shown = [line for line in lines if line in owners[:MAX_PANELS]]
     floor = roc.floor_of([line.success for line in lines])
 
-    def draw(line: roc.Line, axes: Axes) -> None:
+    def draw(line: roc.RocLine, axes: Axes) -> None:
         roc.panel(axes, [line], floor)
         logarithmic(axes, "x", "y")
         axes.set(xlabel="false positive rate", ylabel="true positive rate")
@@ -55,7 +55,7 @@ def roc_of(found: Audited, name: str) -> Picture:
         f"does best on {best.name}, with an area under the curve of {number(best.success.auc)}.",
         panels=tuple(Panel(title=_title(line), draw=partial(draw, line)) for line in [*shown, *everyone]),
         size=(3.4, 3.4),
-        table=Table(
+        table=TextTable(
             caption=f"How well {audit.attacks[0]} does, with {100 * audit.confidence:g} % intervals",
             header=("attack on", "records", "AUC", "TPR at FPR 0.1 %", "at 1 %", "at 10 %"),
             rows=tuple(rows),
@@ -66,18 +66,18 @@ def roc_of(found: Audited, name: str) -> Picture:
     )
 
 
-def _title(line: roc.Line) -> str:
+def _title(line: roc.RocLine) -> str:
     """Return whom an attack is on, what was spent, and how well it does."""
     spent = f", ε = {line.claim.spent:.3g}" if line.claim is not None and _promised(line) else ""
     return f"{line.name}{spent}, AUC {number(line.success.auc)}"
 
 
-def _promised(line: roc.Line) -> bool:
+def _promised(line: roc.RocLine) -> bool:
     """Return whether something was promised to whom an attack is on."""
     return line.claim is not None and bool(np.isfinite(line.claim.spent))
 
 
-def verdicts_of(found: Audited) -> Table:
+def verdicts_of(found: Audited) -> TextTable:
     """Return what was promised to owners and what the audit knows, the contradicted first, then the largest bounds."""
     from inosgm.audit._tables import BOUNDS
 
@@ -94,7 +94,7 @@ def verdicts_of(found: Audited) -> Table:
         for one in shown
     ]
     hidden = len(found.audit.verdicts) - len(shown)
-    return Table(
+    return TextTable(
         caption=f"Lower bounds on epsilon, all at once with {100 * found.audit.confidence:g} % confidence",
         header=("owner", "granted", "spent by a shadow model", *(f"by {name}" for name in BOUNDS), "verdict"),
         rows=tuple(rows),

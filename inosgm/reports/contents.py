@@ -12,8 +12,8 @@ from inosgm._internal.text import MOST
 from inosgm.accounting.units import ADD_REMOVE, UNITS
 from inosgm.methods.registry import METHODS
 from inosgm.owners import Label
-from inosgm.reports.tables import Table, listed, measured, short, spread
-from inosgm.reports.trained import Study
+from inosgm.reports.tables import TextTable, listed, measured, short, spread
+from inosgm.reports.trained import TrainedStudy
 
 if TYPE_CHECKING:
     from inosgm.audit.report import Audit
@@ -65,7 +65,7 @@ class Audited:
         largest = {max(bounds, key=lambda name: bounds[name].epsilon) for bounds in known}
         return f"Bounds above 0 come from {listed([text for name, text in SOURCES.items() if name in largest])}"
 
-    def about(self, study: Study) -> bool:
+    def about(self, study: TrainedStudy) -> bool:
         """Say whether it is about the data and the owners of a study, and about one of its methods."""
         one = study.focus.config
         same = (self.config.data.name, self.config.data.subset, self.config.owners) == (
@@ -125,7 +125,7 @@ class Contents:
         notes: What was found and left out, and why.
     """
 
-    studies: tuple[Study, ...] = ()
+    studies: tuple[TrainedStudy, ...] = ()
     audits: tuple[Audited, ...] = ()
     answers: tuple[Answer, ...] = ()
     sweeps: tuple[Swept, ...] = ()
@@ -141,11 +141,11 @@ class Contents:
         """Whether diagnostics on training records are in it."""
         return any(one.private for study in self.studies for one in study.methods.values())
 
-    def audits_of(self, study: Study) -> tuple[Audited, ...]:
+    def audits_of(self, study: TrainedStudy) -> tuple[Audited, ...]:
         """Return the audits that are about the owners of a study."""
         return tuple(one for one in self.audits if one.about(study))
 
-    def owners(self, study: Study) -> Table:
+    def owners(self, study: TrainedStudy) -> TextTable:
         """Return what each owner of a study granted, has spent and got: what terminal and page show.
 
         Of more than 40 owners the strictest and those served worst are shown.
@@ -167,14 +167,14 @@ class Contents:
             rows.append([*cells, *(spread(*_moments(found[:, group])) for found in final.values())])
         everyone = [spread(*_moments(one.everyone(study.measure))) for one in study.methods.values()]
         rows.append(["everyone", *[""] * (len(header) - len(study.methods)), *everyone])
-        return Table(
+        return TextTable(
             caption=f"What every {study.who} granted, spent and got" if study.owned else "What every group got",
             header=(study.who, *header),
             rows=tuple(map(tuple, rows)),
             notes=tuple(filter(None, [*breaches(study), *other_units(study), self._about(study), study.hidden(MOST)])),
         )
 
-    def _about(self, study: Study) -> str:
+    def _about(self, study: TrainedStudy) -> str:
         """Say what the columns of the table of owners are."""
         seeds = sorted({len(one.seeds) for one in study.methods.values()})
         over = "of one run" if seeds == [1] else f"over {' or '.join(map(str, seeds))} seeds, ± standard deviation"
@@ -189,7 +189,7 @@ class Contents:
         return "; ".join(parts)
 
     @property
-    def asked(self) -> Table | None:
+    def asked(self) -> TextTable | None:
         """Private statistics and what they cost, if there are any."""
         if not self.answers:
             return None
@@ -204,7 +204,7 @@ class Contents:
             )
             rows.append((answer.name, value, error, f"{min(cost):.3g} to {max(cost):.3g}" if cost else "-"))
         header = ("statistic", "value", "standard error", "epsilon spent")
-        return Table(caption="Private statistics", header=header, rows=tuple(rows))
+        return TextTable(caption="Private statistics", header=header, rows=tuple(rows))
 
     def table(self) -> str:
         """Return the tables of owners of all studies, and that of private statistics, for a terminal."""
@@ -212,7 +212,7 @@ class Contents:
         return "\n\n".join(table.text() for table in tables if table is not None)
 
 
-def breaches(study: Study) -> list[str]:
+def breaches(study: TrainedStudy) -> list[str]:
     """Say which methods spend more than owners granted."""
     told = []
     for one in study.methods.values():
@@ -225,7 +225,7 @@ def breaches(study: Study) -> list[str]:
     return told
 
 
-def other_units(study: Study) -> list[str]:
+def other_units(study: TrainedStudy) -> list[str]:
     """Say which methods promise something else."""
     return [
         f"{one.name} is in the unit {one.unit}: its epsilons are {UNITS[one.unit]}, and not to be compared with those "

@@ -2,7 +2,7 @@
 
 from inosgm.methods.registry import METHODS
 from inosgm.reports.contents import Contents
-from inosgm.reports.trained import Study
+from inosgm.reports.trained import TrainedStudy
 
 EPSILON = (
     "How much a result may show about one record: no outcome is more than exp(ε) times as likely with the record as "
@@ -29,7 +29,7 @@ def meanings(contents: Contents) -> dict[str, str]:
     return found
 
 
-def _of_study(study: Study) -> dict[str, str]:
+def _of_study(study: TrainedStudy) -> dict[str, str]:
     found = {
         method.title: f"Training with noise that hides each record; it {method.glossary}."
         for name, method in METHODS.items()

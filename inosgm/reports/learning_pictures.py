@@ -16,18 +16,18 @@ from inosgm.reports.intervals import CONFIDENCE, Interval, interval
 from inosgm.reports.narrative import slope
 from inosgm.reports.pictures import FAINT, Panel, Picture
 from inosgm.reports.styles import styles_of
-from inosgm.reports.tables import MINUS, Table, cut, number, percent, short, signed
-from inosgm.reports.trained import Change, Study
+from inosgm.reports.tables import MINUS, TextTable, cut, number, percent, short, signed
+from inosgm.reports.trained import Change, TrainedStudy
 
-MOST_ROWS, MOST_PANELS, MOST_POINTS = 30, 12, 400
+MAX_ROWS, MAX_PANELS, MAX_POINTS = 30, 12, 400
 """How many owners have a row, a panel, a point of their own."""
 
 BAND = percent(CONFIDENCE)
 
 
-def curves(study: Study, name: str) -> Picture:
+def curves(study: TrainedStudy, name: str) -> Picture:
     """Draw the learning curves of every owner, with all methods."""
-    styles, shown = styles_of(study), study.shown(MOST_PANELS)
+    styles, shown = styles_of(study), study.shown(MAX_PANELS)
     summaries = {method: one.summary for method, one in study.methods.items()}
     top = None
     if study.measure == "loss":
@@ -65,13 +65,13 @@ def curves(study: Study, name: str) -> Picture:
         f"held-out records by step, in its {BAND} confidence band.",
         panels=tuple(panels),
         size=(2.75, 2.0),
-        table=Table(
+        table=TextTable(
             caption=f"Mean {study.measure} by step",
             header=(study.who, "method", *(f"{step}" for step in sorted(steps))),
             rows=tuple(rows),
         ),
         keys=tuple((method, replace(style, marker="")) for method, style in styles.items()),
-        note=study.hidden(MOST_PANELS),
+        note=study.hidden(MAX_PANELS),
     )
 
 
@@ -83,7 +83,7 @@ def _at(summary: Summary, metric: int, label: Label, steps: Sequence[int]) -> It
         yield number(float(summary.mean[metric, known.index(step), owners.index(label)])) if there else "-"
 
 
-def change(study: Study, name: str) -> Picture | None:
+def change(study: TrainedStudy, name: str) -> Picture | None:
     """Draw the change that the focus brings to every owner, against what the owner grants."""
     if not study.changes:
         return None
@@ -101,7 +101,7 @@ def change(study: Study, name: str) -> Picture | None:
         axes.set(xlabel="ε that the owner grants", ylabel=f"change in {study.measure}")
 
     header = ["owner", "granted", *(f"minus {one.base.title}" for one in study.changes)]
-    shown = study.shown(MOST_ROWS)
+    shown = study.shown(MAX_ROWS)
     rows = [
         (
             str(study.groups[place]),
@@ -110,21 +110,21 @@ def change(study: Study, name: str) -> Picture | None:
         )
         for place in shown
     ]
-    many = len(study.groups) > MOST_POINTS
+    many = len(study.groups) > MAX_POINTS
     return Picture(
         name=name,
         title=f"Change in {study.measure} against ε",
         text=" ".join(f"{one.text} {one.evidence}." for one in (slope(study, change) for change in study.changes)),
         panels=tuple(
             Panel(title=f"{one.method.name} {MINUS} {one.base.name}", draw=partial(draw, one))
-            for one in study.changes[:MOST_PANELS]
+            for one in study.changes[:MAX_PANELS]
         ),
         size=(4.5, 3.1),
-        table=Table(
+        table=TextTable(
             caption=f"{study.focus.name}: change in {study.measure}, with {BAND} intervals over common seeds",
             header=tuple(header),
             rows=tuple(rows),
-            notes=tuple(filter(None, [study.hidden(MOST_ROWS)])),
+            notes=tuple(filter(None, [study.hidden(MAX_ROWS)])),
         ),
         note=f"{len(study.groups)} owners: a point is the mean of some with similar budgets" * many,
     )
@@ -134,14 +134,14 @@ def _binned(x: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return points to draw: one per owner, or the means of neighbours if they are very many."""
     known = ~np.isnan(values[:, 0])
     x, values = x[known], values[known]
-    if x.size <= MOST_POINTS:
+    if x.size <= MAX_POINTS:
         return x, values
     parts = np.array_split(np.argsort(x, kind="stable"), 40)
     means = [interval(values[part, 0]) for part in parts]
     return np.array([x[part].mean() for part in parts]), np.array([[one.value, one.low, one.high] for one in means])
 
 
-def worst(study: Study, name: str) -> Picture:
+def worst(study: TrainedStudy, name: str) -> Picture:
     """Draw what methods are worth to whoever they serve worst, how far owners are apart, and to everyone."""
     styles = styles_of(study)
     whole = "balanced accuracy" if study.measure == "recall" else "mean loss"
@@ -181,7 +181,7 @@ def worst(study: Study, name: str) -> Picture:
         f"best by {best}: {study.measure} {interval(values['worst'][best])}.",
         panels=tuple(Panel(title=title, draw=partial(draw, what)) for what, title in titles.items()),
         size=(3.5, 0.7 + 0.34 * len(styles)),
-        table=Table(
+        table=TextTable(
             caption=f"Mean over seeds and its {BAND} interval",
             header=("method", *titles.values(), "seeds"),
             rows=tuple(rows),

@@ -12,7 +12,7 @@ from inosgm.methods.registry import METHODS
 from inosgm.reports.contents import Answer, Audited, Contents, Swept, breaches, other_units
 from inosgm.reports.intervals import Interval, interval
 from inosgm.reports.tables import listed, measured, signed
-from inosgm.reports.trained import Change, Study
+from inosgm.reports.trained import Change, TrainedStudy
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,10 +30,10 @@ class Sentence:
     tone: str = "plain"
 
 
-FEW = 4
+MIN_SEEDS = 4
 """With fewer seeds, that nothing is clear says little."""
 
-MANY = 4
+MAX_METHODS = 4
 """Of more methods only what is clear is told of each."""
 
 
@@ -42,14 +42,14 @@ def introductions(contents: Contents) -> list[str]:
     return [_introduction(study) for study in contents.studies]
 
 
-def _introduction(study: Study) -> str:
+def _introduction(study: TrainedStudy) -> str:
     granted, records = np.asarray(study.plan.epsilon), int(study.plan.sizes.sum())
     if np.ptp(granted) == 0:
         who = f"The {records:,} training records of {study.name} have owners who all grant ε = {granted[0]:.3g}"
         return f"{who}: that is how much a model may show about any one of them, and the less the stricter."
     kinds = {one.kind: one.name for one in study.methods.values()}
     does = [f"{kinds[kind]} {method.glossary}" for kind, method in METHODS.items() if kind in kinds]
-    if len(does) > MANY:
+    if len(does) > MAX_METHODS:
         does = [f"{len(kinds)} methods do different things with that: see the words below"]
     return (
         f"{len(granted):,} owners hold the {records:,} training records of {study.name}. Each has said how much a "
@@ -85,12 +85,12 @@ def _told(contents: Contents) -> list[Sentence]:
     return told
 
 
-def _study(study: Study) -> Iterator[Sentence]:
+def _study(study: TrainedStudy) -> Iterator[Sentence]:
     """Say who was served how."""
     if study.changes:
         yield from _compare(study)
         if study.owned:
-            yield from (slope(study, one) for one in study.changes[:MANY] if one.line is not None)
+            yield from (slope(study, one) for one in study.changes[:MAX_METHODS] if one.line is not None)
     else:
         yield _served(study)
     if not any(one.broken for one in study.methods.values()):
@@ -101,10 +101,10 @@ def _study(study: Study) -> Iterator[Sentence]:
         yield Sentence(text=f"Not all is done: {listed(missing)}.", tone="bad")
 
 
-def _compare(study: Study) -> list[Sentence]:
+def _compare(study: TrainedStudy) -> list[Sentence]:
     """Say what the method does against all others; clear harm comes first, unless the first sentence is clear."""
     told: list[Sentence] = []
-    few = len(study.methods) <= MANY
+    few = len(study.methods) <= MAX_METHODS
     for place, one in enumerate(study.changes):
         if few or place == 0:
             told += (_worst(study, one), _gains(study, one), _everyone(study, one))
@@ -119,24 +119,24 @@ def _compare(study: Study) -> list[Sentence]:
     return [*told, *_along(study, study.changes[0])]
 
 
-def _worst(study: Study, one: Change) -> Sentence:
+def _worst(study: TrainedStudy, one: Change) -> Sentence:
     """Say what a method does for whoever is served worst."""
     here, there = (interval(study.worst(method)).value for method in (one.method, one.base))
     numbers = f"{study.measure} {here:.2f} against {there:.2f}"
     return _compared(study, one, one.worst, f"the worst-served {study.who}", numbers)
 
 
-def _everyone(study: Study, one: Change) -> Sentence:
+def _everyone(study: TrainedStudy, one: Change) -> Sentence:
     """Say what a method does for everyone together."""
     name = "balanced accuracy" if study.measure == "recall" else "mean loss"
     here, there = (interval(method.everyone(study.measure)).value for method in (one.method, one.base))
     return _compared(study, one, one.everyone, "everyone together", f"{name} {here:.3f} against {there:.3f}")
 
 
-def _compared(study: Study, one: Change, moved: Interval, who: str, numbers: str) -> Sentence:
+def _compared(study: TrainedStudy, one: Change, moved: Interval, who: str, numbers: str) -> Sentence:
     """Say whom a method serves better than another does, as far as seeds tell."""
     method, base = one.method.name, one.base.name
-    if not moved.clear and moved.count < FEW:
+    if not moved.clear and moved.count < MIN_SEEDS:
         text = f"For {who}, {_few(moved.count)} to tell {method} from {base}: {numbers}."
         return Sentence(text=text, evidence=_sure(moved))
     if not moved.clear:
@@ -147,7 +147,7 @@ def _compared(study: Study, one: Change, moved: Interval, who: str, numbers: str
     return Sentence(text=text, evidence=_sure(moved), tone="good" if gains else "bad")
 
 
-def _along(study: Study, one: Change) -> Iterator[Sentence]:
+def _along(study: TrainedStudy, one: Change) -> Iterator[Sentence]:
     """Say what a method does on the way for whoever is served worst, where that is clear."""
     if not one.along.clear:
         return
@@ -160,7 +160,7 @@ def _along(study: Study, one: Change) -> Iterator[Sentence]:
     yield Sentence(text=text, evidence=_sure(one.along), tone="good" if gains else "bad")
 
 
-def _gains(study: Study, one: Change) -> Sentence:
+def _gains(study: TrainedStudy, one: Change) -> Sentence:
     """Say who gains and who loses, with intervals that hold for all at once."""
     gain: list[object] = []
     lose: list[object] = []
@@ -171,27 +171,27 @@ def _gains(study: Study, one: Change) -> Sentence:
     seeds = max(found.count for found in one.sure)
     evidence = f"95 % intervals of all {study.who}s at once"
     if not gain and not lose:
-        if seeds < FEW:
+        if seeds < MIN_SEEDS:
             text = f"Against {one.base.name}, {_few(seeds)} to tell which of {count} {study.who}s gain or lose"
-            return Sentence(text=f"{text}: {_most(study, one)}.", evidence=f"{evidence} need {FEW} seeds or more")
+            return Sentence(text=f"{text}: {_most(study, one)}.", evidence=f"{evidence} need {MIN_SEEDS} seeds or more")
         text = f"Against {one.base.name}, none of {count} {study.who}s clearly gains or loses."
         return Sentence(text=text, evidence=evidence)
     sides = ((gain, "gains", "gain"), (lose, "loses", "lose"))
     parts = [f"{_named(some, study.who)} clearly {he if len(some) == 1 else they}" for some, he, they in sides if some]
-    unsure = f"{_few(seeds)} to tell" if seeds < FEW else "the change is within noise"
+    unsure = f"{_few(seeds)} to tell" if seeds < MIN_SEEDS else "the change is within noise"
     parts += [f"for {left} of {count} {unsure}"] * (left > 0)
     tone = "good" if not lose else "bad" if not gain else "plain"
     return Sentence(text=f"Against {one.base.name}, {'; '.join(parts)}.", evidence=evidence, tone=tone)
 
 
-def _most(study: Study, one: Change) -> str:
+def _most(study: TrainedStudy, one: Change) -> str:
     """Say whose change is the largest."""
     place = int(np.nanargmax([abs(found.value) for found in one.by_group]))
     here, there = (study.mean(method)[place] for method in (one.method, one.base))
     return f"most changes for {study.who} {study.groups[place]}, with {study.measure} {here:.2f} against {there:.2f}"
 
 
-def slope(study: Study, one: Change) -> Sentence:
+def slope(study: TrainedStudy, one: Change) -> Sentence:
     """Say how a change hangs on epsilon."""
     what = f"{one.method.name} minus {one.base.name}"
     if one.line is None:
@@ -204,7 +204,7 @@ def slope(study: Study, one: Change) -> Sentence:
     return Sentence(text=f"{what}: the {side} an owner's budget, the better the change.", evidence=evidence)
 
 
-def _served(study: Study) -> Sentence:
+def _served(study: TrainedStudy) -> Sentence:
     """Say whom the one method serves best and worst."""
     mean = study.mean(study.focus)
     known = np.flatnonzero(~np.isnan(mean))
@@ -216,7 +216,7 @@ def _served(study: Study) -> Sentence:
     return Sentence(text=text)
 
 
-def _kept(study: Study) -> Sentence:
+def _kept(study: TrainedStudy) -> Sentence:
     """Say that budgets were kept."""
     granted = np.asarray(study.plan.epsilon)
     grants = f"ε {granted.min():.3g}" if np.ptp(granted) == 0 else f"ε from {granted.min():.3g} to {granted.max():.3g}"

@@ -24,8 +24,8 @@ from inosgm.reports import narrative as words
 from inosgm.reports.contents import Answer, Audited, Contents, Swept, breaches
 from inosgm.reports.pictures import Picture
 from inosgm.reports.styles import styles_of
-from inosgm.reports.tables import Table, measured, number, short
-from inosgm.reports.trained import Study, Trained
+from inosgm.reports.tables import TextTable, measured, number, short
+from inosgm.reports.trained import Trained, TrainedStudy
 
 PACKAGES = ("numpy", "torch", "dp-accounting")
 """Whose versions a page names."""
@@ -35,14 +35,14 @@ PACKAGES = ("numpy", "torch", "dp-accounting")
 class StudyPart:
     """What a page shows of a study."""
 
-    study: Study
-    owners: Table
+    study: TrainedStudy
+    owners: TextTable
     pictures: dict[str, Picture]
-    tuning: Table | None
+    tuning: TextTable | None
     tried: Picture | None
     slopes: tuple[words.Sentence, ...]
     commands: tuple[str, ...]
-    private: dict[str, Table]
+    private: dict[str, TextTable]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -50,7 +50,7 @@ class AuditPart:
     """What a page shows of an audit."""
 
     found: Audited
-    verdicts: Table
+    verdicts: TextTable
     roc: Picture
 
 
@@ -63,7 +63,7 @@ class AnswerPart:
     asked: str
     text: str
     picture: Picture | None
-    cost: Table | None
+    cost: TextTable | None
     command: str
 
 
@@ -72,7 +72,7 @@ class SweepPart:
     """What a page shows of a sweep."""
 
     swept: Swept
-    points: Table
+    points: TextTable
     picture: Picture | None
 
 
@@ -175,7 +175,7 @@ def _title(contents: Contents) -> str:
     return "Private statistics" if contents.answers else "A sweep"
 
 
-def _study(contents: Contents, study: Study, name: str) -> StudyPart:
+def _study(contents: Contents, study: TrainedStudy, name: str) -> StudyPart:
     methods = list(study.methods.values())
     metrics = [one.metric for one in methods if one.tuning and one.metric]
     tuning, tried = None, None
@@ -195,7 +195,7 @@ def _study(contents: Contents, study: Study, name: str) -> StudyPart:
     )
 
 
-def _pictures(contents: Contents, study: Study, name: str) -> dict[str, Picture]:
+def _pictures(contents: Contents, study: TrainedStudy, name: str) -> dict[str, Picture]:
     """Return the pictures of a study, by what they show; those that make no sense are left out."""
     made = {
         "budgets": plan_pictures.budgets(study, contents.audits_of(study), f"{name}budgets"),
@@ -217,7 +217,7 @@ def _commands(methods: Sequence[Trained]) -> list[str]:
     return [f"inosgm compare {' '.join(files)} --seeds {seeds}"]
 
 
-def _diagnostics(one: Trained) -> Table:
+def _diagnostics(one: Trained) -> TextTable:
     """Return what the last row of diagnostics on training records says. NOT PRIVATE."""
     last = one.private[-1]
     learnt = last["learnt_and_clipped"] or [None] * len(last["labels"])
@@ -229,7 +229,7 @@ def _diagnostics(one: Trained) -> Table:
         pair = [number(condition[place, against]), str(last["labels"][against])] if len(condition) > 1 else ["-", "-"]
         shares = [number(last["clipped"][place]), number(learnt[place])]
         rows.append((str(label), str(last["records"][place]), short(last["lengths"][place]), *shares, *pair))
-    return Table(
+    return TextTable(
         caption=f"After {last['step']} steps, on training records",
         header=("owner", "records", "length of its sum", "clipped", "clipped and learnt", "condition", "against"),
         rows=tuple(rows),

@@ -13,20 +13,20 @@ from inosgm.planning.planners import PLANNERS
 from inosgm.reports.contents import Audited
 from inosgm.reports.pictures import BAR, INK, STYLES, Panel, Picture, Style, logarithmic
 from inosgm.reports.styles import styles_of
-from inosgm.reports.tables import Table, cut, number, percent, short
-from inosgm.reports.trained import Study, Trained
+from inosgm.reports.tables import TextTable, cut, number, percent, short
+from inosgm.reports.trained import Trained, TrainedStudy
 
-MOST = 30
+MAX_BARS = 30
 """How many owners have a bar."""
 
 GRANTED = Style(colour=INK, dashes=None, marker="|")
 AUDITED = Style(colour=STYLES[4].colour, dashes=None, marker="D")
 
 
-def budgets(study: Study, audits: Sequence[Audited], name: str) -> Picture:
+def budgets(study: TrainedStudy, audits: Sequence[Audited], name: str) -> Picture:
     """Draw what every owner granted, what a run of each method spent, and what audits found."""
     plan, styles = study.plan, styles_of(study)
-    shown, granted = strictest(study, MOST), np.asarray(plan.epsilon)
+    shown, granted = strictest(study, MAX_BARS), np.asarray(plan.epsilon)
     bounds = [(one.name, np.array([one.bounds.get(label, math.nan) for label in plan.labels])) for one in audits]
 
     def draw(axes: Axes) -> None:
@@ -71,7 +71,7 @@ def budgets(study: Study, audits: Sequence[Audited], name: str) -> Picture:
         + (", and lower bounds that an audit found." if bounds else "."),
         panels=(Panel(title="", draw=draw),),
         size=(4.7, 0.75 + 0.25 * shown.size),
-        table=Table(caption="Epsilon of every owner", header=tuple(header), rows=tuple(rows), notes=notes),
+        table=TextTable(caption="Epsilon of every owner", header=tuple(header), rows=tuple(rows), notes=notes),
         keys=(
             ("granted", GRANTED),
             *((f"spent, {study.methods[name].title}", replace(style, dashes=None)) for name, style in styles.items()),
@@ -82,12 +82,12 @@ def budgets(study: Study, audits: Sequence[Audited], name: str) -> Picture:
     )
 
 
-def pull(study: Study, name: str) -> Picture | None:
+def pull(study: TrainedStudy, name: str) -> Picture | None:
     """Draw what budgets buy: the share of every owner in the records, and in what an expected batch can weigh."""
     plan = study.plan
     if len(plan.labels) < 2:
         return None
-    shown, styles = strictest(study, MOST), styles_of(study)
+    shown, styles = strictest(study, MAX_BARS), styles_of(study)
     records = plan.sizes / plan.sizes.sum()
     weights = {}
     for method, trained in study.methods.items():
@@ -138,7 +138,7 @@ def pull(study: Study, name: str) -> Picture | None:
         f"{percent(weights[study.focus.name][least])} of a batch.",
         panels=(Panel(title="", draw=draw),),
         size=(4.7, 0.75 + 0.25 * shown.size),
-        table=Table(
+        table=TextTable(
             caption=f"Shares, and sample rate and sensitivity with {study.focus.name}", header=header, rows=tuple(rows)
         ),
         keys=(
@@ -148,7 +148,7 @@ def pull(study: Study, name: str) -> Picture | None:
     )
 
 
-def strictest(study: Study, most: int) -> np.ndarray:
+def strictest(study: TrainedStudy, most: int) -> np.ndarray:
     """Return the places of owners in the plan, the strictest first; of many those, and some up to the largest."""
     order = np.argsort(np.asarray(study.plan.epsilon), kind="stable")
     if order.size <= most:
@@ -156,7 +156,7 @@ def strictest(study: Study, most: int) -> np.ndarray:
     return order[np.unique(np.linspace(0, order.size - 1, most).round().astype(np.int64))]
 
 
-def tail(study: Study, name: str) -> Picture | None:
+def tail(study: TrainedStudy, name: str) -> Picture | None:
     """Draw which part of an expected batch is given up, and how softly: public numbers of the plan only."""
     styles, tails = styles_of(study), {}
     for method, one in study.methods.items():
@@ -190,7 +190,7 @@ def tail(study: Study, name: str) -> Picture | None:
         f"and more. {'; '.join(kept)}. All of it follows from the plan and the configuration.",
         panels=(Panel(title="", draw=draw),),
         size=(4.7, 2.9),
-        table=Table(
+        table=TextTable(
             caption="Weight by rank in a batch of the expected size",
             header=("rank", *tails),
             rows=tuple(rows),

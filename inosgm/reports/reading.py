@@ -22,7 +22,7 @@ from inosgm.methods.registry import METHODS
 from inosgm.owners import Owners
 from inosgm.planning.plan import Plan
 from inosgm.reports.contents import Answer, Audited, Contents, Swept
-from inosgm.reports.trained import Place, Study, Trained
+from inosgm.reports.trained import Place, Trained, TrainedStudy
 from inosgm.training.curve import LearningCurve
 from inosgm.training.run import RunFiles
 
@@ -303,7 +303,7 @@ def _audit(store: Store, path: str) -> Audited:
     return Audited(name=name, path=path, config=known.config, private=known.private, audit=audit)
 
 
-def _studies(trained: Iterable[Trained]) -> Iterator[Study]:
+def _studies(trained: Iterable[Trained]) -> Iterator[TrainedStudy]:
     """Put together what was trained on the same data and owners, by configuration; names that are taken get a place."""
     together: dict[str, list[Trained]] = {}
     for one in trained:
@@ -317,4 +317,4 @@ def _studies(trained: Iterable[Trained]) -> Iterator[Study]:
             while name in methods:
                 name += " again"
             methods[name] = replace(one, name=name)
-        yield Study(name=runs[0].config.data.name, methods=methods)
+        yield TrainedStudy(name=runs[0].config.data.name, methods=methods)

@@ -2,7 +2,7 @@
 
 from inosgm.methods.registry import METHODS, USUAL
 from inosgm.reports.pictures import STYLES, Style
-from inosgm.reports.trained import Study
+from inosgm.reports.trained import TrainedStudy
 
 LOOKS = tuple(
     Style(colour=style.colour, dashes=STYLES[(place + turn) % 6].dashes, marker=STYLES[(place + 2 * turn) % 6].marker)
@@ -12,7 +12,7 @@ LOOKS = tuple(
 """Six colours, each with six kinds of dashes: the first six are `STYLES`."""
 
 
-def styles_of(study: Study) -> dict[str, Style]:
+def styles_of(study: TrainedStudy) -> dict[str, Style]:
     """Return how each method looks; those of the papers always look the same."""
     usual = dict(zip(dict.fromkeys((*reversed(USUAL), *METHODS)), LOOKS, strict=False))
     found: dict[str, Style] = {}

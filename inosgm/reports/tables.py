@@ -10,7 +10,7 @@ MINUS = "\N{MINUS SIGN}"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Table:
+class TextTable:
     """Rows of text, the first cell of which says what a row is about.
 
     Attributes:
@@ -19,7 +19,7 @@ class Table:
         rows: The cells.
         notes: What else there is to know, such as who is not shown.
 
-    >>> print(Table(caption="Budgets", header=("owner", "epsilon"), rows=(("a", "1"), ("b", "20"))).text())
+    >>> print(TextTable(caption="Budgets", header=("owner", "epsilon"), rows=(("a", "1"), ("b", "20"))).text())
     owner  epsilon
     a            1
     b           20

@@ -15,7 +15,7 @@ from inosgm.ledger.cost import Cost
 from inosgm.methods.registry import METHODS, USUAL
 from inosgm.owners import Label
 from inosgm.planning.plan import Plan
-from inosgm.reports.intervals import Interval, Line, interval, regression
+from inosgm.reports.intervals import Interval, RegressionLine, interval, regression
 from inosgm.training.curve import LearningCurve
 
 if TYPE_CHECKING:
@@ -149,11 +149,11 @@ class Change:
     along: Interval
     spread: Interval
     everyone: Interval
-    line: Line | None
+    line: RegressionLine | None
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Study:
+class TrainedStudy:
     """Methods that were trained on the same data and owners, as far as configurations say.
 
     Attributes:

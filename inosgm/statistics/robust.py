@@ -93,8 +93,8 @@ class RobustMean(Statistic):
     rho = 1; from there rho falls on a straight line to 0 at the farthest.
 
     **Bias.** It is not the mean of skewed values: the clipped and dropped part of the long side is missing, by design.
-    If centre or radius are far off, because the budgets are small, so is the estimate: it never leaves their range. With
-    sample rates below 1 the ranks in a batch stand for those among all.
+    If centre or radius are far off, because the budgets are small, so is the estimate: it never leaves their range.
+    With sample rates below 1 the ranks in a batch stand for those among all.
 
     **Standard error.** That of the mean about the centre as it is; the noise of centre and radius, if they were
     released, is not in it.
