@@ -1,4 +1,4 @@
-"""Pictures of private statistics, and of points that were tried."""
+"""Pictures of private statistics, and of the points of sweeps and tuning."""
 
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
     from inosgm.experiments.standings import Metric, Standing
 
 MAX_BARS = 40
-"""How many numbers have a bar."""
+"""Largest number of values with a bar, and of owners in a table of costs."""
 
 REACH = float(ndtri(0.975))
-"""So many standard errors are a 95 % interval."""
+"""Half the length of a 95 % interval, in standard errors."""
 
 
 def cost_of(answer: Answer) -> TextTable | None:
-    """Return what an answer cost whom; of very many owners those who paid most."""
+    """Return a table of the cost to each owner; of very many owners, those that paid most."""
     cost = answer.estimate.cost
     if cost is None:
         return None
@@ -84,7 +84,7 @@ def picture_of(answer: Answer, name: str) -> Picture | None:
 
 
 def _names(answer: Answer, count: int) -> list[str]:
-    """Return what the numbers of an answer are called."""
+    """Return the names of the numbers of an answer."""
     details = answer.estimate.details
     if "edges" in details:
         names = [f"{low:g} to {high:g}" for low, high in pairwise(np.asarray(details["edges"]).tolist())]
@@ -100,7 +100,7 @@ def _names(answer: Answer, count: int) -> list[str]:
 
 
 def points_of(standings: Mapping[str, Sequence["Standing"]], metric: "Metric") -> TextTable:
-    """Return a row for each point that was tried for a method: mean and standard deviation over its seeds.
+    """Return a row for each point of a method: mean and standard deviation over its seeds.
 
     Args:
         standings: What points came to, by method; with an empty name if they are not about methods.
@@ -136,7 +136,7 @@ def tried(
     name: str,
     looks: Mapping[str, Style] | None = None,
 ) -> Picture | None:
-    """Draw what points are worth, if they differ in one number: a line for each method."""
+    """Draw the results of points that differ in one number, a line for each method; None for other points."""
     keys = {path for some in standings.values() for one in some for path in one.point.values}
     if len(keys) != 1:
         return None

@@ -7,11 +7,11 @@ from matplotlib.axes import Axes
 
 from inosgm.reports import roc
 from inosgm.reports.contents import Audited
-from inosgm.reports.pictures import BLUE, GREY, Panel, Picture, Style, logarithmic
+from inosgm.reports.pictures import BLUE, GREY, Panel, Picture, Style
 from inosgm.reports.tables import TextTable, number
 
 MAX_PANELS = 12
-"""How many owners have a panel: those on whom the attack does best."""
+"""Largest number of owners with a panel: those on whom the attack does best."""
 
 
 KEYS = (
@@ -19,10 +19,10 @@ KEYS = (
     ("attack on everyone", Style(colour=GREY, dashes=roc.DASHES, marker="")),
     ("guessing", Style(colour="#000000", marker="")),
 )
-"""What lines mean."""
+"""The legend of an ROC picture."""
 
 ALLOWED = ("most that ε allows", Style(colour=BLUE, dashes=roc.DOTS, marker=""))
-"""What another one means, where something was promised."""
+"""The entry of the legend for claimed epsilons."""
 
 
 def roc_of(found: Audited, name: str) -> Picture:
@@ -36,8 +36,6 @@ def roc_of(found: Audited, name: str) -> Picture:
 
     def draw(line: roc.RocLine, axes: Axes) -> None:
         roc.panel(axes, [line], floor)
-        logarithmic(axes, "x", "y")
-        axes.set(xlabel="false positive rate", ylabel="true positive rate")
 
     rows = []
     for line in [*shown, *everyone]:
@@ -67,18 +65,18 @@ def roc_of(found: Audited, name: str) -> Picture:
 
 
 def _title(line: roc.RocLine) -> str:
-    """Return whom an attack is on, what was spent, and how well it does."""
+    """Return the owner under attack, the spent epsilon and the AUC."""
     spent = f", ε = {line.claim.spent:.3g}" if line.claim is not None and _promised(line) else ""
     return f"{line.name}{spent}, AUC {number(line.success.auc)}"
 
 
 def _promised(line: roc.RocLine) -> bool:
-    """Return whether something was promised to whom an attack is on."""
+    """Return whether the owner under attack has a finite epsilon."""
     return line.claim is not None and bool(np.isfinite(line.claim.spent))
 
 
 def verdicts_of(found: Audited) -> TextTable:
-    """Return what was promised to owners and what the audit knows, the contradicted first, then the largest bounds."""
+    """Return a table of claims and lower bounds; of many owners, the contradicted ones and the largest bounds."""
     from inosgm.audit._tables import BOUNDS
 
     ranked = sorted(found.audit.verdicts, key=lambda one: (not one.contradicted, -found.bounds[one.claim.owner]))

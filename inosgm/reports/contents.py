@@ -1,4 +1,4 @@
-"""What a report is about: everything that was read, and the table of owners that terminal and page show."""
+"""The contents of a report, and the table of owners that the terminal and the page show."""
 
 import math
 from collections.abc import Mapping
@@ -27,12 +27,12 @@ SOURCES = {
     "one run": "guesses about many records of one run",
     "many runs": "runs with a record and runs without it",
 }
-"""Where lower bounds of audits come from, in plain words."""
+"""Descriptions of the sources of an audit's lower bounds."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Audited:
-    """An audit, and which method it is about. NOT PRIVATE.
+    """An audit of a method. NOT PRIVATE.
 
     Attributes:
         name: What it is called.
@@ -58,7 +58,7 @@ class Audited:
 
     @cached_property
     def source(self) -> str:
-        """Say where the largest bound of each owner comes from."""
+        """A sentence about the sources of the largest bound of each owner."""
         known = [one.bounds for one in self.audit.verdicts if self.bounds[one.claim.owner] > 0]
         if not known:
             return "No bound is above 0"
@@ -66,7 +66,7 @@ class Audited:
         return f"Bounds above 0 come from {listed([text for name, text in SOURCES.items() if name in largest])}"
 
     def about(self, study: TrainedStudy) -> bool:
-        """Say whether it is about the data and the owners of a study, and about one of its methods."""
+        """Return whether it audits a method of a study on the study's data and owners."""
         one = study.focus.config
         same = (self.config.data.name, self.config.data.subset, self.config.owners) == (
             one.data.name,
@@ -100,7 +100,7 @@ class Answer:
 
     @property
     def name(self) -> str:
-        """What was asked, for people."""
+        """The title of the answer."""
         columns = ", ".join(f'"{column}"' for column in self.columns)
         return f"{self.question.replace('-', ' ').replace('_', ' ').capitalize()} of {columns}"
 
@@ -115,7 +115,7 @@ class Swept:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Contents:
-    """What was read for a report.
+    """Everything that was read for a report.
 
     Attributes:
         studies: Methods that were trained, by the owners that they serve.
@@ -133,12 +133,12 @@ class Contents:
 
     @property
     def secret(self) -> bool:
-        """Whether there is something in it that is as secret as the records."""
+        """True if it holds something that is as secret as the records."""
         return bool(self.audits) or self.private
 
     @property
     def private(self) -> bool:
-        """Whether diagnostics on training records are in it."""
+        """True if it holds diagnostics on training records."""
         return any(one.private for study in self.studies for one in study.methods.values())
 
     def audits_of(self, study: TrainedStudy) -> tuple[Audited, ...]:
@@ -175,7 +175,7 @@ class Contents:
         )
 
     def _about(self, study: TrainedStudy) -> str:
-        """Say what the columns of the table of owners are."""
+        """Return a note that explains the columns of the table of owners."""
         seeds = sorted({len(one.seeds) for one in study.methods.values()})
         over = "of one run" if seeds == [1] else f"over {' or '.join(map(str, seeds))} seeds, ± standard deviation"
         parts = [f"{study.measure} on held-out records {over}"]
@@ -213,7 +213,7 @@ class Contents:
 
 
 def breaches(study: TrainedStudy) -> list[str]:
-    """Say which methods spend more than owners granted."""
+    """Return a sentence for each method that spends more than owners granted."""
     told = []
     for one in study.methods.values():
         if one.broken:
@@ -226,7 +226,7 @@ def breaches(study: TrainedStudy) -> list[str]:
 
 
 def other_units(study: TrainedStudy) -> list[str]:
-    """Say which methods promise something else."""
+    """Return a sentence for each method in another unit than add/remove."""
     return [
         f"{one.name} is in the unit {one.unit}: its epsilons are {UNITS[one.unit]}, and not to be compared with those "
         "of others"
@@ -236,7 +236,7 @@ def other_units(study: TrainedStudy) -> list[str]:
 
 
 def _moments(values: np.ndarray) -> tuple[float, float]:
-    """Return mean and standard deviation of what is known."""
+    """Return mean and standard deviation, ignoring NaN."""
     known = values[~np.isnan(values)]
     return (
         float(known.mean()) if known.size else math.nan,

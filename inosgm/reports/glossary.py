@@ -1,4 +1,4 @@
-"""The words of a page, for those who meet them for the first time."""
+"""The glossary of a page."""
 
 from inosgm.methods.registry import METHODS
 from inosgm.reports.contents import Contents
@@ -12,7 +12,7 @@ EPSILON = (
 
 
 def meanings(contents: Contents) -> dict[str, str]:
-    """Return what the words on a page mean, those that are on it."""
+    """Return the definitions of the terms that occur on a page."""
     found = {"ε, epsilon": EPSILON}
     for study in contents.studies:
         found |= _of_study(study)

@@ -1,4 +1,4 @@
-"""Pictures of what methods are worth to owners, on held-out records."""
+"""Pictures of the results of methods by owner, on held-out records."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -7,7 +7,6 @@ from functools import partial
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.ticker import MaxNLocator
 
 from inosgm.experiments.summary import METRICS, Summary
 from inosgm.owners import Label
@@ -20,7 +19,7 @@ from inosgm.reports.tables import MINUS, TextTable, cut, number, percent, short,
 from inosgm.reports.trained import Change, TrainedStudy
 
 MAX_ROWS, MAX_PANELS, MAX_POINTS = 30, 12, 400
-"""How many owners have a row, a panel, a point of their own."""
+"""Largest numbers of owners with a row, a panel and a point of their own."""
 
 BAND = percent(CONFIDENCE)
 
@@ -39,7 +38,6 @@ def curves(study: TrainedStudy, name: str) -> Picture:
                 style = styles[method]
                 bands.line(axes, summary, study.measure, summary.owners.index(label), style.colour, style.dashes)
         axes.set_ylim(*((-0.02, 1.02) if top is None else (0, top)))
-        axes.xaxis.set_major_locator(MaxNLocator(4, integer=True))
         if top is None:
             axes.set_yticks([0, 0.5, 1], ["0", "0.5", "1"])
 
@@ -76,7 +74,7 @@ def curves(study: TrainedStudy, name: str) -> Picture:
 
 
 def _at(summary: Summary, metric: int, label: Label, steps: Sequence[int]) -> Iterator[str]:
-    """Show the mean of an owner at some steps."""
+    """Yield the mean of an owner at some steps."""
     owners, known = summary.owners, summary.steps
     for step in steps:
         there = step in known and label in owners
@@ -84,7 +82,7 @@ def _at(summary: Summary, metric: int, label: Label, steps: Sequence[int]) -> It
 
 
 def change(study: TrainedStudy, name: str) -> Picture | None:
-    """Draw the change that the focus brings to every owner, against what the owner grants."""
+    """Draw the change of every owner with the method under study, by the epsilon that the owner grants."""
     if not study.changes:
         return None
 
@@ -131,7 +129,7 @@ def change(study: TrainedStudy, name: str) -> Picture | None:
 
 
 def _binned(x: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return points to draw: one per owner, or the means of neighbours if they are very many."""
+    """Return the points to draw: one per owner, or the means of neighbours if they are very many."""
     known = ~np.isnan(values[:, 0])
     x, values = x[known], values[known]
     if x.size <= MAX_POINTS:
@@ -142,7 +140,7 @@ def _binned(x: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def worst(study: TrainedStudy, name: str) -> Picture:
-    """Draw what methods are worth to whoever they serve worst, how far owners are apart, and to everyone."""
+    """Draw the results of methods for the worst-served owner, the gap between owners, and the overall result."""
     styles = styles_of(study)
     whole = "balanced accuracy" if study.measure == "recall" else "mean loss"
     titles = {

@@ -1,4 +1,4 @@
-"""What the numbers say, in plain words: computed, also where a method does not help."""
+"""Sentences about the results, computed from them, whether a method helps or not."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -17,7 +17,7 @@ from inosgm.reports.trained import Change, TrainedStudy
 
 @dataclass(frozen=True, kw_only=True)
 class Sentence:
-    """A sentence, how sure it is, and how it is meant.
+    """A sentence with its evidence and its tone.
 
     Attributes:
         text: The sentence.
@@ -31,14 +31,14 @@ class Sentence:
 
 
 MIN_SEEDS = 4
-"""With fewer seeds, that nothing is clear says little."""
+"""Least number of seeds for which a difference that is not significant is reported as such."""
 
 MAX_METHODS = 4
-"""Of more methods only what is clear is told of each."""
+"""Largest number of methods of which all comparisons are reported; of more, only significant ones."""
 
 
 def introductions(contents: Contents) -> list[str]:
-    """Return what a page is about, for those who have never heard of it: a text for each study."""
+    """Return an introduction for readers without background, one for each study."""
     return [_introduction(study) for study in contents.studies]
 
 
@@ -64,12 +64,12 @@ def headline(contents: Contents) -> Sentence:
 
 
 def sentences(contents: Contents) -> list[Sentence]:
-    """Return what else there is to say, the most important first."""
+    """Return all other sentences, the most important first."""
     return _told(contents)[1:]
 
 
 def _told(contents: Contents) -> list[Sentence]:
-    """Return all there is to say."""
+    """Return all sentences."""
     several = len(contents.studies) > 1
     broken = [one for one in contents.audits if one.audit.contradictions]
     told = [_audit(one) for one in broken]
@@ -86,7 +86,7 @@ def _told(contents: Contents) -> list[Sentence]:
 
 
 def _study(study: TrainedStudy) -> Iterator[Sentence]:
-    """Say who was served how."""
+    """Yield the sentences of a study."""
     if study.changes:
         yield from _compare(study)
         if study.owned:
@@ -102,7 +102,7 @@ def _study(study: TrainedStudy) -> Iterator[Sentence]:
 
 
 def _compare(study: TrainedStudy) -> list[Sentence]:
-    """Say what the method does against all others; clear harm comes first, unless the first sentence is clear."""
+    """Compare the method with all others; significant harm comes first, unless the first sentence is significant."""
     told: list[Sentence] = []
     few = len(study.methods) <= MAX_METHODS
     for place, one in enumerate(study.changes):
@@ -120,21 +120,21 @@ def _compare(study: TrainedStudy) -> list[Sentence]:
 
 
 def _worst(study: TrainedStudy, one: Change) -> Sentence:
-    """Say what a method does for whoever is served worst."""
+    """Compare two methods for the worst-served owner."""
     here, there = (interval(study.worst(method)).value for method in (one.method, one.base))
     numbers = f"{study.measure} {here:.2f} against {there:.2f}"
     return _compared(study, one, one.worst, f"the worst-served {study.who}", numbers)
 
 
 def _everyone(study: TrainedStudy, one: Change) -> Sentence:
-    """Say what a method does for everyone together."""
+    """Compare two methods for everyone together."""
     name = "balanced accuracy" if study.measure == "recall" else "mean loss"
     here, there = (interval(method.everyone(study.measure)).value for method in (one.method, one.base))
     return _compared(study, one, one.everyone, "everyone together", f"{name} {here:.3f} against {there:.3f}")
 
 
 def _compared(study: TrainedStudy, one: Change, moved: Interval, who: str, numbers: str) -> Sentence:
-    """Say whom a method serves better than another does, as far as seeds tell."""
+    """Return the sentence of a comparison, according to its interval over seeds."""
     method, base = one.method.name, one.base.name
     if not moved.clear and moved.count < MIN_SEEDS:
         text = f"For {who}, {_few(moved.count)} to tell {method} from {base}: {numbers}."
@@ -148,7 +148,7 @@ def _compared(study: TrainedStudy, one: Change, moved: Interval, who: str, numbe
 
 
 def _along(study: TrainedStudy, one: Change) -> Iterator[Sentence]:
-    """Say what a method does on the way for whoever is served worst, where that is clear."""
+    """Compare two methods for the worst-served owner during training, if the difference is significant."""
     if not one.along.clear:
         return
     here, there = (interval(study.along(method)).value for method in (one.method, one.base))
@@ -161,7 +161,7 @@ def _along(study: TrainedStudy, one: Change) -> Iterator[Sentence]:
 
 
 def _gains(study: TrainedStudy, one: Change) -> Sentence:
-    """Say who gains and who loses, with intervals that hold for all at once."""
+    """Name the owners that gain and lose, by simultaneous intervals."""
     gain: list[object] = []
     lose: list[object] = []
     for label, found in zip(study.groups, one.sure, strict=True):
@@ -185,14 +185,14 @@ def _gains(study: TrainedStudy, one: Change) -> Sentence:
 
 
 def _most(study: TrainedStudy, one: Change) -> str:
-    """Say whose change is the largest."""
+    """Name the owner with the largest change."""
     place = int(np.nanargmax([abs(found.value) for found in one.by_group]))
     here, there = (study.mean(method)[place] for method in (one.method, one.base))
     return f"most changes for {study.who} {study.groups[place]}, with {study.measure} {here:.2f} against {there:.2f}"
 
 
 def slope(study: TrainedStudy, one: Change) -> Sentence:
-    """Say how a change hangs on epsilon."""
+    """Describe the dependence of a change on epsilon."""
     what = f"{one.method.name} minus {one.base.name}"
     if one.line is None:
         return Sentence(text=f"{what}: too few budgets differ for a regression line.")
@@ -205,7 +205,7 @@ def slope(study: TrainedStudy, one: Change) -> Sentence:
 
 
 def _served(study: TrainedStudy) -> Sentence:
-    """Say whom the one method serves best and worst."""
+    """Name the owners that a single method serves best and worst."""
     mean = study.mean(study.focus)
     known = np.flatnonzero(~np.isnan(mean))
     ranked = known[np.argsort(study.better * mean[known], kind="stable")]
@@ -217,7 +217,7 @@ def _served(study: TrainedStudy) -> Sentence:
 
 
 def _kept(study: TrainedStudy) -> Sentence:
-    """Say that budgets were kept."""
+    """State that budgets were kept."""
     granted = np.asarray(study.plan.epsilon)
     grants = f"ε {granted.min():.3g}" if np.ptp(granted) == 0 else f"ε from {granted.min():.3g} to {granted.max():.3g}"
     count = len(granted)
@@ -226,7 +226,7 @@ def _kept(study: TrainedStudy) -> Sentence:
 
 
 def _audit(found: Audited) -> Sentence:
-    """Say what an audit knows."""
+    """Summarise an audit."""
     verdicts = found.audit.verdicts
     contradicted = [one for one in verdicts if one.contradicted]
     if contradicted:
@@ -243,14 +243,14 @@ def _audit(found: Audited) -> Sentence:
 
 
 def _answers(answers: Sequence[Answer]) -> Sentence:
-    """Say how many statistics there are."""
+    """State the number of statistics."""
     tables = list(dict.fromkeys(answer.table for answer in answers))
     about = Path(tables[0]).name if len(tables) == 1 else f"{len(tables)} tables"
     return Sentence(text=f"{len(answers)} private statistics of {about}.", evidence="What they cost adds up")
 
 
 def _answer(answer: Answer) -> Sentence:
-    """Say what a statistic came to."""
+    """Summarise a statistic."""
     found, cost = answer.estimate, answer.estimate.cost
     paid = ""
     if cost:
@@ -262,7 +262,7 @@ def _answer(answer: Answer) -> Sentence:
 
 
 def _sweep(swept: Swept) -> Sentence:
-    """Say which point did best."""
+    """Name the best point of a sweep."""
     best = swept.sweep.ordered()[0]
     text = f"Of {len(swept.sweep.standings)} points of a sweep, {best.point.name} did best."
     return Sentence(text=text, evidence="It was chosen by its results, and looks better than it is.")

@@ -1,4 +1,4 @@
-"""The page: sections, in the order in which they are read."""
+"""The HTML page of a report, section by section."""
 
 import platform
 import re
@@ -28,12 +28,12 @@ from inosgm.reports.tables import TextTable, measured, number, short
 from inosgm.reports.trained import Trained, TrainedStudy
 
 PACKAGES = ("numpy", "torch", "dp-accounting")
-"""Whose versions a page names."""
+"""Packages whose versions are on the page: they may change numbers."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class StudyPart:
-    """What a page shows of a study."""
+    """The section of a study."""
 
     study: TrainedStudy
     owners: TextTable
@@ -47,7 +47,7 @@ class StudyPart:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class AuditPart:
-    """What a page shows of an audit."""
+    """The section of an audit."""
 
     found: Audited
     verdicts: TextTable
@@ -56,7 +56,7 @@ class AuditPart:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class AnswerPart:
-    """What a page shows of a private statistic."""
+    """The section of a private statistic."""
 
     answer: Answer
     name: str
@@ -69,7 +69,7 @@ class AnswerPart:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class SweepPart:
-    """What a page shows of a sweep."""
+    """The section of a sweep."""
 
     swept: Swept
     points: TextTable
@@ -77,7 +77,7 @@ class SweepPart:
 
 
 class Page:
-    """A page about what was read.
+    """The page of a report.
 
     Args:
         contents: What was read.
@@ -89,7 +89,7 @@ class Page:
 
     @cached_property
     def studies(self) -> list[StudyPart]:
-        """What was trained."""
+        """The sections of studies."""
         several = len(self.contents.studies) > 1
         return [
             _study(self.contents, study, f"{place + 1}-" if several else "")
@@ -98,7 +98,7 @@ class Page:
 
     @cached_property
     def audits(self) -> list[AuditPart]:
-        """Audits."""
+        """The sections of audits."""
         return [
             AuditPart(
                 found=one, verdicts=audit_pictures.verdicts_of(one), roc=audit_pictures.roc_of(one, f"roc-{place + 1}")
@@ -108,12 +108,12 @@ class Page:
 
     @cached_property
     def answers(self) -> list[AnswerPart]:
-        """Private statistics."""
+        """The sections of private statistics."""
         return [_answer(one, f"statistic-{place + 1}") for place, one in enumerate(self.contents.answers)]
 
     @cached_property
     def sweeps(self) -> list[SweepPart]:
-        """Sweeps."""
+        """The sections of sweeps."""
         from inosgm.experiments.standings import Metric
 
         metric = Metric.balanced_accuracy
@@ -166,7 +166,7 @@ class Page:
 
 
 def _title(contents: Contents) -> str:
-    """Return what a page is called if nobody says."""
+    """Return the default title of a page."""
     if contents.studies:
         names = list(dict.fromkeys(study.name for study in contents.studies))
         return f"Who gets what: {', '.join(names)}"
@@ -196,7 +196,7 @@ def _study(contents: Contents, study: TrainedStudy, name: str) -> StudyPart:
 
 
 def _pictures(contents: Contents, study: TrainedStudy, name: str) -> dict[str, Picture]:
-    """Return the pictures of a study, by what they show; those that make no sense are left out."""
+    """Return the pictures of a study by name, without those that do not apply."""
     made = {
         "budgets": plan_pictures.budgets(study, contents.audits_of(study), f"{name}budgets"),
         "pull": plan_pictures.pull(study, f"{name}pull"),
@@ -209,7 +209,7 @@ def _pictures(contents: Contents, study: TrainedStudy, name: str) -> dict[str, P
 
 
 def _commands(methods: Sequence[Trained]) -> list[str]:
-    """Return what to type to train the same again, given the configurations as files."""
+    """Return the command that repeats the training, given the configurations as files."""
     files = [f"{re.sub(r'[^a-z0-9]+', '-', one.name.lower()).strip('-')}.yaml" for one in methods]
     seeds = max(one.asked for one in methods)
     if len(methods) == 1:
@@ -218,7 +218,7 @@ def _commands(methods: Sequence[Trained]) -> list[str]:
 
 
 def _diagnostics(one: Trained) -> TextTable:
-    """Return what the last row of diagnostics on training records says. NOT PRIVATE."""
+    """Return a table of the last diagnostics on training records. NOT PRIVATE."""
     last = one.private[-1]
     learnt = last["learnt_and_clipped"] or [None] * len(last["labels"])
     condition = np.array(last["condition"], dtype=np.float64)
@@ -256,7 +256,7 @@ def _answer(answer: Answer, name: str) -> AnswerPart:
 
 
 def _asked(answer: Answer) -> str:
-    """Return what was typed, as far as an answer knows."""
+    """Return the command of an answer, as far as the answer knows it."""
     words = ["inosgm", "stats", answer.question, answer.table, "--columns", *answer.columns]
     for name, value in answer.parameters.items():
         given = value if isinstance(value, list) else [value] * (not isinstance(value, bool))
@@ -265,17 +265,17 @@ def _asked(answer: Answer) -> str:
 
 
 def _yaml(config: TrainingConfig) -> str:
-    """Return a configuration as a file that reads as the same, without what goes without saying."""
+    """Return a configuration as YAML, without defaults."""
     return write(config.model_dump(exclude_none=True, exclude_defaults=True))
 
 
 def _plain(value: Any) -> str:
-    """Show a parameter."""
+    """Return a parameter as text."""
     if isinstance(value, list):
         return ", ".join(map(_plain, value[:12])) + ", ..." * (len(value) > 12)
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def _versions() -> dict[str, Any]:
-    """Return which code wrote the page."""
+    """Return the versions of the code that wrote the page."""
     return {"inosgm": __version__, "Python": platform.python_version(), **{name: version(name) for name in PACKAGES}}

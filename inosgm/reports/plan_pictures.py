@@ -1,4 +1,4 @@
-"""Pictures of what follows from plans and configurations, before any record is seen; and what audits found beside."""
+"""Pictures of plans and configurations, which are public, with the lower bounds of audits."""
 
 import math
 from collections.abc import Sequence
@@ -17,14 +17,14 @@ from inosgm.reports.tables import TextTable, cut, number, percent, short
 from inosgm.reports.trained import Trained, TrainedStudy
 
 MAX_BARS = 30
-"""How many owners have a bar."""
+"""Largest number of owners with a bar."""
 
 GRANTED = Style(colour=INK, dashes=None, marker="|")
 AUDITED = Style(colour=STYLES[4].colour, dashes=None, marker="D")
 
 
 def budgets(study: TrainedStudy, audits: Sequence[Audited], name: str) -> Picture:
-    """Draw what every owner granted, what a run of each method spent, and what audits found."""
+    """Draw the granted epsilon of every owner, the spent one of each method, and the lower bounds of audits."""
     plan, styles = study.plan, styles_of(study)
     shown, granted = strictest(study, MAX_BARS), np.asarray(plan.epsilon)
     bounds = [(one.name, np.array([one.bounds.get(label, math.nan) for label in plan.labels])) for one in audits]
@@ -83,7 +83,7 @@ def budgets(study: TrainedStudy, audits: Sequence[Audited], name: str) -> Pictur
 
 
 def pull(study: TrainedStudy, name: str) -> Picture | None:
-    """Draw what budgets buy: the share of every owner in the records, and in what an expected batch can weigh."""
+    """Draw the share of every owner in the records and in the total weight of an expected batch."""
     plan = study.plan
     if len(plan.labels) < 2:
         return None
@@ -149,7 +149,7 @@ def pull(study: TrainedStudy, name: str) -> Picture | None:
 
 
 def strictest(study: TrainedStudy, most: int) -> np.ndarray:
-    """Return the places of owners in the plan, the strictest first; of many those, and some up to the largest."""
+    """Return the indices of owners in the plan, the strictest first; of many, an even selection by epsilon."""
     order = np.argsort(np.asarray(study.plan.epsilon), kind="stable")
     if order.size <= most:
         return order
@@ -157,7 +157,7 @@ def strictest(study: TrainedStudy, most: int) -> np.ndarray:
 
 
 def tail(study: TrainedStudy, name: str) -> Picture | None:
-    """Draw which part of an expected batch is given up, and how softly: public numbers of the plan only."""
+    """Draw the weight of a record by its rank in an expected batch, from public numbers of the plan."""
     styles, tails = styles_of(study), {}
     for method, one in study.methods.items():
         made = one.config.tail.tail(one.plan)
@@ -200,7 +200,7 @@ def tail(study: TrainedStudy, name: str) -> Picture | None:
 
 
 def _weights(one: Trained, made: Tail) -> tuple[np.ndarray, np.ndarray]:
-    """Return places in the ordered batch, the most important first, and weights there: w of an expected batch."""
+    """Return positions in the ordered batch, the most important first, and the weights w there."""
     total = float(one.plan.sample_rates * one.plan.sizes @ one.plan.sensitivities)
     at = np.linspace(0, 1, 201)
     middle = np.clip((1 - at) * total, 0, None)

@@ -1,4 +1,4 @@
-"""What directories, stores and files hold: run directories, seeds, comparisons, sweeps, audits, answers."""
+"""Readers of everything that a report shows: run directories, stores of seeds, comparisons, sweeps, audits, answers."""
 
 import json
 import os
@@ -35,7 +35,7 @@ KNOWN = (
 
 
 def read(*runs: str | os.PathLike[str], private: bool = False) -> Contents:
-    """Read what runs came to.
+    """Read the results of runs.
 
     Args:
         runs: Run directories, stores, answers of `inosgm stats --output`, or directories that hold some of these.
@@ -61,7 +61,7 @@ def read(*runs: str | os.PathLike[str], private: bool = False) -> Contents:
 
 @dataclass
 class _Found:
-    """What was found so far."""
+    """The results that were read so far."""
 
     private: bool
     trained: list[Trained] = field(default_factory=list)
@@ -71,7 +71,7 @@ class _Found:
     notes: list[str] = field(default_factory=list)
 
     def read(self, place: str) -> None:
-        """Read one thing, or all that a directory holds."""
+        """Read a run, store or answer, or all of them in a directory."""
         if self._one(place):
             return
         inside = list(_inside(Path(place)))
@@ -90,7 +90,7 @@ class _Found:
         return len(self.trained) + len(self.audits) + len(self.answers) + len(self.sweeps)
 
     def _one(self, place: str) -> bool:
-        """Read one thing; say whether it was one."""
+        """Read a run, store or answer; return false for any other directory."""
         path = Path(place)
         if path.is_file():
             self.answers.append(_answer(path))
@@ -128,7 +128,7 @@ class _Found:
 
 
 def _inside(folder: Path) -> Iterator[Path]:
-    """Return everything in a directory that is one thing, in the order of names; other directories are looked into."""
+    """Yield the runs, stores and answers of a directory tree, sorted by name."""
     for path in sorted(folder.iterdir()):
         if path.is_symlink():
             continue  # what lies elsewhere was not named
@@ -201,7 +201,7 @@ def _run(path: Path, private: bool) -> Trained:
 
 
 def _charged(path: Path, plan: Plan, step: int) -> tuple[tuple[tuple[Cost, ...], ...], np.ndarray]:
-    """Return what a run was charged, and what owners have spent: more than a checkpoint knows, perhaps.
+    """Return the charges of a run and the spent epsilons, which may exceed those of its checkpoint.
 
     A run that shares a ledger with others is taken at its checkpoint, and at what all have spent if it has a past.
     """
@@ -220,7 +220,7 @@ def _private(path: Path, wanted: bool) -> bool:
 
 
 def _place(store: Store, path: str) -> Place:
-    """Return what a store says about its runs."""
+    """Return the source of the runs of a store."""
     known = store.claimed(STUDY)
     spec = JobSpec.from_json(json.dumps(known["spec"]))
     costs = tuple(store.charges().values())
@@ -249,7 +249,7 @@ def _seeds(store: Store, path: str) -> Trained:
 
 
 def _comparison(store: Store, path: str) -> list[Trained]:
-    """Read a comparison, those methods of which a run is done."""
+    """Read the methods of a comparison of which a run is done."""
     from inosgm.experiments.comparison import Comparison
 
     found, place = Comparison.of(store), _place(store, path)
@@ -278,7 +278,7 @@ def _comparison(store: Store, path: str) -> list[Trained]:
 
 
 def _planned(config: TrainingConfig, rows: Iterable[Mapping[str, Any]]) -> Plan:
-    """Return the plan that runs followed: a function of what owners grant, and of the configuration."""
+    """Return the plan of runs, a function of the owners' grants and the configuration."""
     from inosgm.experiments.plans import planned
 
     rows = list(rows)
@@ -304,7 +304,7 @@ def _audit(store: Store, path: str) -> Audited:
 
 
 def _studies(trained: Iterable[Trained]) -> Iterator[TrainedStudy]:
-    """Put together what was trained on the same data and owners, by configuration; names that are taken get a place."""
+    """Group runs by the data and owners of their configurations; runs of one name get that of their directory."""
     together: dict[str, list[Trained]] = {}
     for one in trained:
         same = one.config.model_dump(mode="json", include={"data", "owners"}, exclude={"data": {"root"}})

@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 
 from inosgm.audit._secret import WARNING, write_secret
 from inosgm.owners import Label
-from inosgm.reports.pictures import BLUE, GREEN, GREY, ORANGE, PURPLE, Panel, Style, draw_panels
+from inosgm.reports.pictures import BLUE, GREEN, GREY, ORANGE, PURPLE, Panel, Style, draw_panels, logarithmic
 
 if TYPE_CHECKING:
     from inosgm.audit.claims import Claim
@@ -64,7 +64,6 @@ def draw(audits: Mapping[str, "Audit"], file: str | os.PathLike[str] | BinaryIO,
     def draw_lines(lines: Sequence[RocLine], axes: Axes) -> None:
         panel(axes, lines, floor)
         axes.legend(loc="lower right", fontsize=8, frameon=True, framealpha=0.85, edgecolor="none", handlelength=2.6)
-        axes.set(xlabel="false positive rate", ylabel="true positive rate")
 
     promised = any(_promise(line) < np.inf for lines in panels.values() for line in lines)
     keys = [
@@ -123,10 +122,10 @@ def _by_owner(panels: Mapping[str, Sequence[RocLine]], owners: Sequence[str]) ->
 
 def panel(axes: Axes, lines: Sequence[RocLine], floor: float) -> None:
     """Draw one panel."""
-    axes.set(xscale="log", yscale="log", xlim=(floor, 1), ylim=(floor, 1), aspect="equal")
+    logarithmic(axes, "x", "y")
+    axes.set(xlim=(floor, 1), ylim=(floor, 1), aspect="equal")
+    axes.set(xlabel="false positive rate", ylabel="true positive rate")
     axes.minorticks_off()
-    axes.grid(alpha=0.3, linewidth=0.6)
-    axes.spines[["top", "right"]].set_visible(False)
     axes.plot([floor, 1], [floor, 1], color="black", linewidth=0.8, zorder=1)
     fine = np.geomspace(floor, 1, 400)
     index = 0

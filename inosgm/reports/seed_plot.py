@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from matplotlib.axes import Axes
+from matplotlib.ticker import MaxNLocator
 
 from inosgm.experiments.summary import METRICS, Summary
 from inosgm.reports.pictures import BLUE, GREY, Panel, Style, draw_panels
@@ -50,3 +51,4 @@ def line(axes: Axes, summary: Summary, name: str, owner: int, colour: str, dashe
     mean, low, high = (values[metric, :, owner] for values in (summary.mean, summary.low, summary.high))
     axes.plot(summary.steps, mean, color=colour, linestyle=dashes, linewidth=1.6)
     axes.fill_between(summary.steps, low, high, color=colour, alpha=0.2, linewidth=0)
+    axes.xaxis.set_major_locator(MaxNLocator(4, integer=True))

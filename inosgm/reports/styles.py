@@ -1,4 +1,4 @@
-"""How methods look: those of the papers always the same."""
+"""The styles of methods in figures; those of the papers are always the same."""
 
 from inosgm.methods.registry import METHODS, USUAL
 from inosgm.reports.pictures import STYLES, Style
@@ -13,7 +13,7 @@ LOOKS = tuple(
 
 
 def styles_of(study: TrainedStudy) -> dict[str, Style]:
-    """Return how each method looks; those of the papers always look the same."""
+    """Return the style of each method; those of the papers are always the same."""
     usual = dict(zip(dict.fromkeys((*reversed(USUAL), *METHODS)), LOOKS, strict=False))
     found: dict[str, Style] = {}
     free = list(LOOKS)

@@ -1,4 +1,4 @@
-"""What was trained: the runs of a method, and the methods that serve the same owners."""
+"""Trained methods: the runs of a method, and studies of methods for the same owners."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ SIMPLE = tuple(name for name in reversed(USUAL) if not METHODS[name].ordered)
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Place:
-    """Where runs were found.
+    """The source of runs.
 
     Attributes:
         path: The run directory or the store.
@@ -46,7 +46,7 @@ class Place:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Trained:
-    """What runs of one method came to.
+    """The runs of one method and their results.
 
     Attributes:
         name: What the method is called.
@@ -85,17 +85,17 @@ class Trained:
 
     @property
     def kind(self) -> str:
-        """Which method it is one of."""
+        """The name of the method in the registry."""
         return kind_of(self.config)
 
     @property
     def unit(self) -> str:
-        """What its epsilons are about."""
+        """The unit of its epsilons."""
         return self.plan.unit
 
     @cached_property
     def broken(self) -> tuple[int, ...]:
-        """The places of owners of whom a run has spent more than they granted, the worst first."""
+        """The indices of owners of whom a run has spent more than they granted, the worst first."""
         from inosgm.experiments.expense import BROKEN
 
         over = self.spent / np.asarray(self.plan.epsilon)
@@ -103,31 +103,31 @@ class Trained:
 
     @property
     def title(self) -> str:
-        """Its name, and what must be known where its numbers stand beside those of others."""
+        """Its name, with a warning if it breaks budgets or has another unit."""
         about = [self.unit] * (self.unit != ADD_REMOVE) + ["BREAKS BUDGETS"] * bool(self.broken)
         return f"{self.name} ({', '.join(about)})" if about else self.name
 
     @property
     def missing(self) -> str:
-        """What is not done yet, if anything."""
+        """A description of the runs that are not done yet, if any."""
         if self.at is not None and self.at[0] < self.at[1]:
             return f"step {self.at[0]} of {self.at[1]} with {self.name}"
         return f"{len(self.seeds)} of {self.asked} runs with {self.name}" if len(self.seeds) < self.asked else ""
 
     def finals(self, groups: tuple[Label, ...], measure: str) -> np.ndarray:
-        """Return what the model of each run (row) was worth to each group (column) at its end; NaN if unknown."""
+        """Return the final measure of each run (row) for each group (column); NaN if unknown."""
         rows = [[getattr(curve.last.by_owner.get(label), measure, None) for label in groups] for curve in self.curves]
         return np.array(rows, dtype=np.float64).reshape(len(self.curves), len(groups))
 
     def everyone(self, measure: str) -> np.ndarray:
-        """Return what the model of each run was worth to everyone: the balanced accuracy, or the mean loss."""
+        """Return the balanced accuracy of each run, or its mean loss."""
         name = "balanced_accuracy" if measure == "recall" else measure
         return np.array([getattr(curve.last, name) for curve in self.curves], dtype=np.float64)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Change:
-    """What one method is worth minus what another is, seed by seed.
+    """The difference between two methods, paired by seed.
 
     Attributes:
         method: The one.
@@ -171,7 +171,7 @@ class TrainedStudy:
 
     @cached_property
     def focus(self) -> Trained:
-        """The method that the study is about: INO-SGD if it is there, or what else orders, or what is not simple.
+        """The method that the study is about: INO-SGD, or another ordered method, or one that is not a baseline.
 
         One that breaks budgets, or is about another unit, is the last to be it.
         """
@@ -185,25 +185,25 @@ class TrainedStudy:
 
     @cached_property
     def base(self) -> Trained | None:
-        """What it is compared with: the closest simpler method, or else another one."""
+        """The baseline: the closest simpler method, or else another one."""
         others = [one for one in self.methods.values() if one is not self.focus]
         simpler = [one for kind in SIMPLE for one in others if one.kind == kind != self.focus.kind]
         return next(iter([*simpler, *others]), None)
 
     @cached_property
     def groups(self) -> tuple[Label, ...]:
-        """Who has held-out records, the strictest first, or the groups that they are looked at by."""
+        """The owners with held-out records, the strictest first, or the groups by which these are evaluated."""
         found = dict.fromkeys(label for one in self.methods.values() for label in one.summary.owners)
         return tuple(sorted(found, key=lambda label: self._granted.get(label, np.inf)))
 
     @property
     def owned(self) -> bool:
-        """Whether held-out records belong to owners."""
+        """True if held-out records belong to owners."""
         return set(self.groups) <= self._granted.keys()
 
     @property
     def measure(self) -> str:
-        """What is looked at: recall, or the loss where nothing is predicted."""
+        """The measure: recall, or the loss if nothing is predicted."""
         summary = self.focus.summary
         return "recall" if summary.counts[METRICS.index("recall")].any() else "loss"
 
@@ -214,7 +214,7 @@ class TrainedStudy:
 
     @property
     def who(self) -> str:
-        """What a row of held-out records is."""
+        """The word for a row of results: owner or group."""
         return "owner" if self.owned else "group"
 
     @cached_property
@@ -223,12 +223,12 @@ class TrainedStudy:
 
     @cached_property
     def epsilon(self) -> np.ndarray:
-        """What each group grants; NaN for groups that are no owners."""
+        """The epsilon that each group grants; NaN for groups that are no owners."""
         return np.array([self._granted.get(label, np.nan) for label in self.groups])
 
     @property
     def units(self) -> tuple[str, ...]:
-        """What the epsilons of its methods are about."""
+        """The units of its methods."""
         return tuple(dict.fromkeys(one.unit for one in self.methods.values()))
 
     def spent(self, unit: str) -> np.ndarray:
@@ -237,7 +237,7 @@ class TrainedStudy:
 
     @cached_property
     def together(self) -> tuple["Expense", ...]:
-        """What all runs cost every owner, composed, by unit; nothing if a place does not say what its runs cost."""
+        """The composed cost of all runs by unit; empty if a source does not know the costs of its runs."""
         from inosgm.accounting import ACCOUNTANTS
         from inosgm.experiments.expense import expenses
         from inosgm.ledger.affordable import count_equal
@@ -252,15 +252,15 @@ class TrainedStudy:
         return expenses(Owners.from_table(columns), count_equal(costs), ACCOUNTANTS[str(plan.accountant)])
 
     def final(self, method: Trained) -> np.ndarray:
-        """Return what the runs of a method were worth at their end, a row for each and a column for each group."""
+        """Return the final measure of a method's runs, a row for each and a column for each group."""
         return method.finals(self.groups, self.measure)
 
     def worst(self, method: Trained) -> np.ndarray:
-        """Return what each run was worth to whoever it served worst."""
+        """Return the final measure of each run for the group that it served worst."""
         return np.asarray(self.better * _least(self.better * self.final(method)))
 
     def along(self, method: Trained) -> np.ndarray:
-        """Return what each run was worth to whoever it served worst at the time, averaged over the steps it was at.
+        """Return the measure of each run for the group that it served worst at each step, averaged over training.
 
         Steps are the evaluations after the first, which is about the untrained model.
         """
@@ -280,7 +280,7 @@ class TrainedStudy:
         return np.asarray(-_least(-found) - _least(found))
 
     def mean(self, method: Trained) -> np.ndarray:
-        """Return what the runs of a method were worth to each group at their end, on average; NaN if unknown."""
+        """Return the final measure for each group, averaged over the runs of a method; NaN if unknown."""
         found = self.final(method)
         known = ~np.isnan(found)
         total, count = np.where(known, found, 0).sum(axis=0), known.sum(axis=0)
@@ -321,7 +321,7 @@ class TrainedStudy:
         )
 
     def shown(self, most: int) -> list[int]:
-        """Return the places of at most so many groups, in their order: the strictest, and those served worst."""
+        """Return the indices of at most `most` groups, in their order: the strictest, and those served worst."""
         if len(self.groups) <= most:
             return list(range(len(self.groups)))
         values = self.better * self.mean(self.focus)
@@ -335,13 +335,13 @@ class TrainedStudy:
         return sorted(chosen)
 
     def hidden(self, most: int) -> str:
-        """Say who is not shown of so many, or nothing."""
+        """Return a note on the groups that are not shown, empty if all are."""
         left = len(self.groups) - most
         what = "the strictest and those served worst" if self.owned else "those served worst"
         return f"{left} of {len(self.groups)} {self.who}s are not shown: these are {what}" if left > 0 else ""
 
 
 def _least(values: np.ndarray) -> np.ndarray:
-    """Return the least known number of each row; NaN if there is none."""
+    """Return the smallest number of each row, ignoring NaN; NaN if there is none."""
     least = np.where(np.isnan(values), np.inf, values).min(axis=1)
     return np.where(np.isfinite(least), least, np.nan)

@@ -34,7 +34,7 @@ from inosgm.reports.intervals import interval, regression
 from inosgm.reports.narrative import headline, introductions, sentences
 from inosgm.reports.page import Page
 from inosgm.reports.pictures import Picture
-from inosgm.reports.trained import Place, Study, Trained
+from inosgm.reports.trained import Place, Trained, TrainedStudy
 from inosgm.training.curve import LearningCurve
 from inosgm.training.metrics import evaluation
 
@@ -337,7 +337,7 @@ def made(owners, gain, *, seeds=4, records=40, noise=0.02, way=None):
             curves=tuple(curves),
             asked=seeds,
         )
-    return Study(name="made up", methods=methods)
+    return TrainedStudy(name="made up", methods=methods)
 
 
 @pytest.mark.parametrize(
@@ -383,7 +383,7 @@ def test_clear_harm_comes_before_what_is_not_clear():
     plan = {**ino.config.model_dump()["plan"], "method": "uniform"}
     dp = replace(idp, name="DP-SGD", config=idp.config.changed({"plan": plan}))
     same = replace(idp, curves=ino.curves)
-    study = Study(name="made up", methods={"DP-SGD": dp, "IDP-SGD": same, "INO-SGD": ino})
+    study = TrainedStudy(name="made up", methods={"DP-SGD": dp, "IDP-SGD": same, "INO-SGD": ino})
     assert [one.base.name for one in study.changes] == ["IDP-SGD", "DP-SGD"]
     found = headline(Contents(studies=(study,))).text
     assert found.startswith("INO-SGD serves the worst-served owner worse than DP-SGD does")
