@@ -9,16 +9,12 @@ from ray import tune
 from ray.tune.search import SEARCH_ALG_IMPORT, Searcher, create_searcher
 
 from inosgm._internal.imports import imported
-from inosgm.experiments.config import TrainingConfig
-from inosgm.experiments.seeds import Study
+from inosgm.experiments.domains import Choice, Domain, Integers, LogUniform, Uniform, rounded
 from inosgm.experiments.standings import Metric
-from inosgm.jobs import JobSpec, Store, interrupts
+from inosgm.experiments.sweeps import CHOSEN, SweepStudy, chosen
+from inosgm.jobs import JobSpec, interrupts
 from inosgm.ledger.ledger import Ledger
-from ray_jobs.domains import Choice, Domain, Integers, LogUniform, Uniform, rounded
 from ray_jobs.trials import Told
-
-CHOSEN = "point-{}.json"
-"""The document in the store that holds the values of the n-th point that a searcher has chosen."""
 
 
 class NotKept:
@@ -37,11 +33,10 @@ class Given(NotKept, Searcher):
     Args:
         study: Whose jobs they are.
         ledger: A ledger that is charged too.
-        metric: What is made large.
     """
 
-    def __init__(self, study: Study, ledger: Ledger | None, metric: Metric) -> None:
-        super().__init__(metric=metric.value, mode="max")
+    def __init__(self, study: SweepStudy, ledger: Ledger | None) -> None:
+        super().__init__(metric=study.metric.value, mode="max")
         self.jobs: list[str] = []
         self._study, self._ledger = study, ledger
 
@@ -91,28 +86,14 @@ class Searched(Given):
     Args:
         study: Whose points they are.
         ledger: A ledger that is charged too.
-        metric: What is made large.
-        config: What points differ from.
         searcher: Who chooses.
-        search: Among what.
-        samples: How many points.
     """
 
-    def __init__(
-        self,
-        study: Study,
-        ledger: Ledger | None,
-        metric: Metric,
-        *,
-        config: TrainingConfig,
-        searcher: Searcher,
-        search: Mapping[str, Domain],
-        samples: int,
-    ) -> None:
-        super().__init__(study, ledger, metric)
-        space = {path: _of_tune(domain) for path, domain in search.items()}
-        searcher.set_search_properties(metric.value, "max", space)
-        self._config, self._searcher, self._search, self._samples = config, searcher, search, samples
+    def __init__(self, study: SweepStudy, ledger: Ledger | None, searcher: Searcher) -> None:
+        super().__init__(study, ledger)
+        space = {path: _of_tune(domain) for path, domain in study.search.items()}
+        searcher.set_search_properties(study.metric.value, "max", space)
+        self._searcher, self._samples = searcher, study.samples
         self._recalled: dict[str, Mapping[str, Any]] = {}
 
     @property
@@ -145,18 +126,9 @@ class Searched(Given):
             if suggested is None or suggested == Searcher.FINISHED:
                 self._samples = place if suggested else self._samples
                 return None
-            drawn = {path: _plain(suggested[path], domain) for path, domain in self._search.items()}
+            drawn = {path: _plain(suggested[path], domain) for path, domain in self._study.search.items()}
             values = store.claim(CHOSEN.format(place), {"values": drawn})["values"]
-        return self._study.job(self._config.changed(values), 0)
-
-
-def chosen(store: Store, place: int) -> dict[str, Any] | None:
-    """Return the values of the n-th point that a searcher has chosen; None if it has not."""
-    try:
-        values: dict[str, Any] = store.claimed(CHOSEN.format(place))["values"]
-    except FileNotFoundError:
-        return None
-    return values
+        return self._study.job(self._study.config.changed(values), 0)
 
 
 def searcher_called(name: str, metric: Metric, seed: int) -> Searcher:
@@ -196,7 +168,7 @@ def _of_tune(domain: Domain) -> Any:
         return tune.randint(domain.low, domain.high + 1)
     if isinstance(domain, Choice):
         return tune.choice(list(domain.values))
-    raise TypeError(f"search must hold domains of ray_jobs.domains, got {domain!r}")
+    raise TypeError(f"search must hold domains of inosgm.experiments.domains, got {domain!r}")
 
 
 def _plain(value: Any, domain: Domain) -> Any:

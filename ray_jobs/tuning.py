@@ -16,13 +16,13 @@ from ray.tune.schedulers import ASHAScheduler, TrialScheduler
 
 from inosgm._internal import validate as _validate
 from inosgm.experiments.standings import STOPPED, Metric, stopped_early
-from inosgm.experiments.task import TrainingTask
-from inosgm.jobs import Interrupted, Outcome, Store, interrupts
+from inosgm.experiments.sweeps import SweepStudy
+from inosgm.jobs import Executor, Interrupted, Outcome, Store, interrupts
 from inosgm.jobs.progress import JobProgress
 from ray_jobs.connection import connect, require_raylet
 from ray_jobs.executor import RayExecutor
 from ray_jobs.nodes import check_nodes, living
-from ray_jobs.searchers import Given, NotKept
+from ray_jobs.searchers import Given, NotKept, Searched, searcher_called
 from ray_jobs.trials import JobTrial, Told
 
 SETTINGS = {
@@ -129,38 +129,61 @@ class _Asked(tune.Stopper):
         return interrupts.asked()
 
 
-def tuned(
-    store: Store,
-    task: TrainingTask,
+@dataclass(frozen=True, kw_only=True)
+class RayTuner:
+    """Lets Ray Tune decide while a sweep runs.
+
+    Args:
+        scheduler: Who stops runs early; nobody if not given.
+        searcher: Who chooses points by the results of others: optuna, hyperopt, ... if that is installed, or
+            "package.module:Class" of your own. Without one, points are given.
+    """
+
+    scheduler: Asha | None = None
+    searcher: str | None = None
+
+    @property
+    def chooses(self) -> bool:
+        """Whether points are chosen as the sweep goes on."""
+        return self.searcher is not None
+
+    def check(self, metric: Metric, seed: int) -> None:
+        """Raise ValueError for a searcher that cannot be made here."""
+        if self.searcher is not None:
+            searcher_called(self.searcher, metric, seed)
+
+    def run(self, study: SweepStudy, executor: Executor, *, attempts: int, progress: bool) -> Outcome:
+        """Do the runs of a sweep as trials of Ray Tune, on a Ray cluster.
+
+        Returns:
+            What has become of the jobs; those that were stopped early are neither done nor left.
+
+        Raises:
+            Interrupted: after Ctrl-C, when all running jobs have written a checkpoint.
+            RuntimeError: if Tune gave up a trial whose job was not, and for nodes that cannot work.
+        """
+        if not isinstance(executor, RayExecutor):
+            raise TypeError(f"executor must be a RayExecutor where a scheduler or a searcher decides, got {executor!r}")
+        ledger = study.begin()
+        if self.searcher is None:
+            given = Given(study, ledger)
+        else:
+            given = Searched(study, ledger, searcher_called(self.searcher, study.metric, study.config.seed))
+        steps = max(config.plan.steps for config in (study.config, *(point.config for point in study.points)))
+        scheduler = None if self.scheduler is None else self.scheduler.scheduler(steps, study.metric, study.store)
+        return _tune(study, given, scheduler, executor, attempts, progress)
+
+
+def _tune(
+    study: SweepStudy,
     given: Given,
-    *,
-    scheduler: Asha | None,
-    metric: Metric,
-    steps: int,
+    scheduler: TrialScheduler | None,
     executor: RayExecutor,
     attempts: int,
     progress: bool,
 ) -> Outcome:
-    """Do jobs as trials of Ray Tune.
-
-    Args:
-        store: Where they are.
-        task: What they do.
-        given: Which jobs, in which order.
-        scheduler: Who stops some of them early.
-        metric: What is made large.
-        steps: How many steps the longest run has.
-        executor: Says where Ray is, what a trial asks of its node, and how many there are at once.
-        attempts: How many attempts of a job may fail, or die with their worker, before it is given up.
-        progress: Show how far it has got.
-
-    Returns:
-        What has become of the jobs; those that were stopped early are neither done nor left.
-
-    Raises:
-        Interrupted: after Ctrl-C, when everything that was running has saved how far it had got.
-        RuntimeError: if Tune gave up a trial whose job was not, and for nodes that cannot work.
-    """
+    """Do jobs as trials of Ray Tune."""
+    store = study.store
     leave = connect(executor.address)
     try:
         request = executor.request
@@ -174,12 +197,12 @@ def tuned(
             _Traces() as traces,
             _settings(),
         ):
-            trainable = tune.with_parameters(JobTrial, uri=store.uri, task=task, attempts=attempts)
+            trainable = tune.with_parameters(JobTrial, uri=store.uri, task=study.task, attempts=attempts)
             tuner = tune.Tuner(
                 tune.with_resources(trainable, request.amounts),
                 tune_config=tune.TuneConfig(
                     search_alg=given,
-                    scheduler=None if scheduler is None else scheduler.scheduler(steps, metric, store),
+                    scheduler=scheduler,
                     num_samples=given.number,
                     max_concurrent_trials=max(1, room if executor.most is None else executor.most),
                     reuse_actors=True,

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from inosgm._internal.text import MOST, columns
+from inosgm._internal.text import MAX_ROWS, columns
 from inosgm.audit._secret import WARNING
 from inosgm.audit.bounds import Bound
 from inosgm.audit.findings import Findings, Verdict
@@ -27,7 +27,7 @@ def table(audit: Findings) -> str:
     """
     found = dict(audit.successes())
     ranked = sorted(audit.verdicts, key=lambda one: (not one.contradicted, -_area(found.get(one.claim.owner))))
-    best = {one.claim.owner for one in ranked[:MOST]}
+    best = {one.claim.owner for one in ranked[:MAX_ROWS]}
     shown = [one for one in audit.verdicts if one.claim.owner in best or one.contradicted]
     hidden = len(audit.verdicts) - len(shown)
     rates = [f"{100 * rate:g} %" for rate in LOOKED_AT]

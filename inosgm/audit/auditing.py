@@ -21,7 +21,7 @@ from inosgm.jobs import Executor, Store
 RUNS = 10_000
 """How often the mechanism is run with each canary, and without."""
 
-MOST = 20
+MAX_AUDITED_CLAIMS = 20
 """How many promises the mechanism is attacked for; each takes seconds."""
 
 FEWEST = 100
@@ -104,13 +104,13 @@ def mechanism_audits(study: ShadowStudy, runs: int, confidence: float, *, progre
     """Attack the mechanism of a study, unless its store says what comes out, so that all bounds hold at once.
 
     Of owners to whom the same rate and sensitivity are promised, the first with records stands for all. Of very many
-    promises MOST are looked at, from the smallest to the largest.
+    promises MAX_AUDITED_CLAIMS are looked at, from the smallest to the largest.
     """
     design, plan = study.design, study.design.plan
     asked = (plan.sizes > 0) & (plan.sample_rates > 0)  # who is never drawn has nothing to be told about
     promises = np.column_stack([plan.sample_rates, plan.sensitivities])[asked]
     first = np.unique(promises, axis=0, return_index=True)[1]
-    some = np.unique(np.linspace(0, first.size - 1, min(MOST, first.size)).round().astype(np.int64))
+    some = np.unique(np.linspace(0, first.size - 1, min(MAX_AUDITED_CLAIMS, first.size)).round().astype(np.int64))
     owners = [plan.labels[place] for place in np.flatnonzero(asked)[np.sort(first[some])]]
     level = mechanism_confidence(confidence, len(owners))
     known, _ = _mechanisms.kept(study.store, claims_of(plan))

@@ -11,7 +11,7 @@ from inosgm.audit.confidence import confidences
 from inosgm.audit.ensemble import Ensemble
 from inosgm.datasets.settings import Prepared
 from inosgm.experiments import parts
-from inosgm.experiments.building import FEW, trainer_of
+from inosgm.experiments.building import TRIED_RECORDS, trainer_of
 from inosgm.experiments.config import TrainingConfig
 from inosgm.experiments.plans import one_plan, planned
 from inosgm.experiments.source import Source
@@ -162,8 +162,8 @@ class Design:
         learner = here.learner(0)
         here.trainer(0, learner).check(*here.records(0))
         data, like = self.pool.dataset, next(learner.model.parameters())
-        found = confidences(learner.model, learner.loss, (data.x[:FEW], data.y[:FEW]), like)
-        if found.shape != data.y[:FEW].shape:
+        found = confidences(learner.model, learner.loss, (data.x[:TRIED_RECORDS], data.y[:TRIED_RECORDS]), like)
+        if found.shape != data.y[:TRIED_RECORDS].shape:
             raise ValueError("model: must give one answer per record for its confidence to be told")
 
     @property

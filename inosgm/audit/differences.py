@@ -1,11 +1,12 @@
 """Do attacks tell more about the members of one owner than about those of another? Student's t-test, by target."""
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
 import numpy as np
-from scipy.special import stdtr
+from scipy.stats import ttest_ind
 
 from inosgm.audit.attacks import Attack
 from inosgm.audit.pool import Shadows
@@ -53,31 +54,21 @@ def differences(shadows: Shadows, attack: Attack, targets: Sequence[int] | None 
     places, statistics = shadows.places(targets), attack.statistics(shadows, targets)
     numbers = np.array(shadows.numbers)[places]
     known = shadows.members[places] & np.isfinite(statistics)
-    owners = np.unique(shadows.owners)
-    moments = {place: _moments(statistics, known, np.flatnonzero(shadows.owners == place)) for place in owners}
+    values = np.where(known, statistics.astype(np.float64), np.nan)
+    columns = {place: np.flatnonzero(shadows.owners == place) for place in np.unique(shadows.owners)}
     found = []
-    for first, second in combinations(owners, 2):
-        t, degrees = _student(moments[first], moments[second])
-        labels = {"first": shadows.labels[first], "second": shadows.labels[second]}
-        found.append(Difference(**labels, targets=numbers, t=t, p=2 * stdtr(degrees, -np.abs(t)), degrees=degrees))
+    for first, second in combinations(columns, 2):
+        with warnings.catch_warnings():  # that a target has too few members, or equal ones: the test is NaN there
+            warnings.simplefilter("ignore", RuntimeWarning)
+            test = ttest_ind(values[:, columns[first]], values[:, columns[second]], axis=1, nan_policy="omit")
+        certain = np.isinf(test.statistic)  # all statistics of each owner are equal: their variance is not known
+        difference = Difference(
+            first=shadows.labels[first],
+            second=shadows.labels[second],
+            targets=numbers,
+            t=np.where(certain, np.nan, test.statistic),
+            p=np.where(certain, np.nan, test.pvalue),
+            degrees=known[:, [*columns[first], *columns[second]]].sum(axis=1) - 2.0,
+        )
+        found.append(difference)
     return tuple(found)
-
-
-def _moments(statistics: np.ndarray, known: np.ndarray, records: np.ndarray) -> np.ndarray:
-    """Return count, mean and squared deviations of an owner's members, a column per target."""
-    rows = []
-    for values, here in zip(statistics, known, strict=True):
-        own = values[records][here[records]].astype(np.float64)
-        mean = own.mean() if own.size else 0.0
-        rows.append((own.size, mean, ((own - mean) ** 2).sum()))
-    return np.array(rows).T
-
-
-def _student(one: np.ndarray, other: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return Student's t and its degrees of freedom."""
-    degrees = one[0] + other[0] - 2
-    possible = (one[0] > 0) & (other[0] > 0) & (degrees > 0)
-    error = np.sqrt((one[2] + other[2]) / np.where(possible, degrees, 1))
-    error = error * np.sqrt(1 / np.maximum(one[0], 1) + 1 / np.maximum(other[0], 1))
-    possible &= error > 0
-    return np.where(possible, (one[1] - other[1]) / np.where(possible, error, 1), np.nan), degrees

@@ -2,8 +2,7 @@
 
 import io
 import json
-import os
-from contextlib import suppress
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,11 +15,12 @@ from inosgm.audit.ensemble import unstackable
 from inosgm.audit.pool import Shadows
 from inosgm.audit.shadows import ShadowTask
 from inosgm.experiments.config import TrainingConfig
-from inosgm.experiments.directory import located
-from inosgm.experiments.seeds import changes
+from inosgm.experiments.directory import with_absolute_paths
 from inosgm.experiments.source import read
-from inosgm.jobs import Executor, JobSpec, Outcome, SerialExecutor, Store
-from inosgm.jobs.purpose import AUDIT, claim_purpose, require_purpose
+from inosgm.experiments.study import changes, written
+from inosgm.jobs import Executor, JobSpec, Outcome, Store
+from inosgm.jobs.purpose import AUDIT
+from inosgm.jobs.study import StoredStudy, StoreLike
 from inosgm.planning.plan import Plan
 
 BLOCK = 32
@@ -53,7 +53,7 @@ class Stored:
     shadows: Shadows
 
 
-class ShadowStudy:
+class ShadowStudy(StoredStudy):
     """Shadow models of one method before the first is trained.
 
     Args:
@@ -68,26 +68,25 @@ class ShadowStudy:
         ValueError: for a configuration that cannot be trained, and for a store of something else.
 
     Attributes:
-        store: Where they are kept.
         design: What they have in common.
-        task: What jobs do.
-        specs: The jobs.
     """
+
+    purpose = AUDIT
+    task: ShadowTask
 
     def __init__(
         self,
         config: TrainingConfig,
         shadows: int = 512,
         *,
-        store: Store | str | os.PathLike[str],
+        store: StoreLike,
         seed: int = 0,
         private: bool = True,
         canaries: int = 0,
     ) -> None:
         self.asked = _validate.count("shadows", shadows, least=1)
-        config = located(config).model_copy(update={"ledger": None})
-        self.store = store if isinstance(store, Store) else Store(store)
-        require_purpose(self.store, AUDIT)
+        config = with_absolute_paths(config).model_copy(update={"ledger": None})
+        super().__init__(store)
         source = read(config)
         wish = {"seed": _validate.count("seed", seed), "canaries": _validate.count("canaries", canaries)}
         self.design = Design.of(config, source, private=private, **wish)
@@ -97,61 +96,40 @@ class ShadowStudy:
         fingerprint = self.store.fingerprint(source.parts(config))
         blocks = -(-self.asked // self.task.block)
         self.specs = [self.task.spec(index, data_fingerprint=fingerprint) for index in range(blocks)]
-        with suppress(FileNotFoundError):
-            self._require_same(self.store.claimed(AUDIT))
+        self.require_same()
 
     def left(self) -> int:
         """Return how many of the shadow models that are asked for are not trained yet."""
-        states, block = self.store.states(), self.task.block
-        missing = [spec for spec in self.specs if spec.id not in states or not states[spec.id].done]
-        return sum(min(block, self.asked - spec.index * block) for spec in missing)
+        block = self.task.block
+        return sum(min(block, self.asked - spec.index * block) for spec in self.unfinished())
 
     def run(self, executor: Executor | None = None, *, attempts: int = 5, progress: bool = True) -> Outcome:
-        """Train the shadow models that are not there yet.
-
-        Args:
-            executor: Who works: this process if not given, or `ProcessExecutor`, or `ray_jobs.RayExecutor`.
-            attempts: How many attempts of a job may fail before it is given up.
-            progress: Show how far it has got.
-
-        Returns:
-            What has become of the jobs.
-
-        Raises:
-            Interrupted: after Ctrl-C, when everything that was running has saved how far it had got.
-        """
+        """Train the shadow models that are not there yet; see `StoredStudy.run_jobs`."""
         if not self.left():
             return Outcome(done=tuple(spec.id for spec in self.specs), failed={}, left=())
-        claim_purpose(self.store, AUDIT)
-        self._require_same(self.store.claim(AUDIT, self._identity()))
+        return self.run_jobs(executor, attempts=attempts, progress=progress)
+
+    def begin(self) -> None:
+        """Make the store this audit's, and write down who owns which record."""
+        super().begin()
         stream = io.BytesIO()
         np.save(stream, self.design.owners)
         self.store.put(OWNERS, stream.getvalue())
-        executor = SerialExecutor() if executor is None else executor
-        return executor.run(self.task, self.specs, self.store, attempts=attempts, progress=progress)
 
-    def _identity(self) -> dict[str, Any]:
+    def identity(self) -> dict[str, Any]:
+        """Return what the store says about the audit."""
         return {"spec": json.loads(self.specs[0].to_json()), "plan": json.loads(self.design.plan.to_json())}
 
-    def _require_same(self, known: dict[str, Any]) -> None:
-        """Raise if the store belongs to something else."""
-        if known == self._identity():
-            return
+    def difference(self, known: Mapping[str, Any]) -> str:
+        """Say what is different about the audit that the store belongs to."""
+        if known == self.identity():
+            return ""
         here, there = self.specs[0], JobSpec.from_json(json.dumps(known["spec"]))
         one, other = (spec.configuration["audit"] for spec in (there, here))
         differing = [
             f"{name} ({one.get(name)} there, {other[name]} here)" for name in other if one.get(name) != other[name]
         ]
-        why = changes(there, here, _written(there), _written(here)) or (
-            f"holds another audit, which differs in {', '.join(differing) or 'its plan'}:"
-        )
-        raise ValueError(f"store: {self.store.uri} {why} take another store (--store)")
-
-
-def _written(spec: JobSpec) -> TrainingConfig:
-    """Return the configuration that a job trains."""
-    training = {name: value for name, value in spec.configuration.items() if name not in ("audit", "block")}
-    return TrainingConfig.from_dict(training)
+        return changes(there, here) or f"holds another audit, which differs in {', '.join(differing) or 'its plan'}:"
 
 
 def stored(store: Store, asked: int | None = None) -> Stored:
@@ -184,7 +162,7 @@ def stored(store: Store, asked: int | None = None) -> Stored:
     plan = Plan.from_json(json.dumps(known["plan"]))
     members = [draws.members(audit["seed"], number, owners.size)[looked_at] for number in numbers]
     return Stored(
-        config=_written(first),
+        config=written(first),
         seed=audit["seed"],
         private=audit["private"],
         canaries=count,

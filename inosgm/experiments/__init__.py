@@ -15,11 +15,13 @@ if TYPE_CHECKING:
     from inosgm.experiments.expense import expenses as expenses
     from inosgm.experiments.methods import methods_of as methods_of
     from inosgm.experiments.seeds import Seeds as Seeds
-    from inosgm.experiments.seeds import Study as Study
+    from inosgm.experiments.seeds import SeedStudy as SeedStudy
     from inosgm.experiments.seeds import train_seeds as train_seeds
     from inosgm.experiments.source import Source as Source
     from inosgm.experiments.source import read as read
     from inosgm.experiments.summary import Summary as Summary
+    from inosgm.experiments.sweeps import SweepStudy as SweepStudy
+    from inosgm.experiments.sweeps import sweep as sweep
     from inosgm.experiments.task import TrainingTask as TrainingTask
     from inosgm.experiments.training import Evaluated as Evaluated
     from inosgm.experiments.training import Result as Result
@@ -34,9 +36,10 @@ _NAMES_OF = {
     "comparison": ["Comparison", "MethodRuns"],
     "expense": ["Expense", "expenses"],
     "methods": ["METHODS", "methods_of"],
-    "seeds": ["Seeds", "Study", "train_seeds"],
+    "seeds": ["SeedStudy", "Seeds", "train_seeds"],
     "source": ["Source", "read"],
     "summary": ["Summary"],
+    "sweeps": ["SweepStudy", "sweep"],
     "task": ["TrainingTask"],
     "training": ["Evaluated", "Result", "evaluate", "revise", "train"],
 }

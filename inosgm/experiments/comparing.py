@@ -1,7 +1,6 @@
 """Several methods on the same data with the same seeds, each tuned alike: durable jobs, and one table."""
 
 import json
-import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
@@ -15,17 +14,19 @@ from inosgm.experiments.config import TrainingConfig, differences
 from inosgm.experiments.grid import grid_of, points_of
 from inosgm.experiments.methods import kind_of, methods_of
 from inosgm.experiments.parts import prepared
-from inosgm.experiments.seeds import Study, holds_sweep
 from inosgm.experiments.source import read
 from inosgm.experiments.standings import Metric
-from inosgm.jobs import Executor, SerialExecutor, Store
+from inosgm.experiments.study import TrainingStudy, holds_sweep
+from inosgm.jobs import Executor, SerialExecutor
+from inosgm.jobs.study import StoreLike, open_store
+from inosgm.ledger.ledger import Ledger
 from inosgm.methods.registry import METHODS, USUAL
 
 SAME = ("data", "owners", "seed", "ledger")
 """What all configurations of a comparison have in common."""
 
 
-class ComparisonStudy:
+class ComparisonStudy(TrainingStudy):
     """A comparison before its first run begins: everything is checked, and nothing is charged yet.
 
     Arguments are those of `compare`.
@@ -36,7 +37,6 @@ class ComparisonStudy:
 
     Attributes:
         configs: What is compared, by name.
-        study: Its runs: first those that tune, then those that count.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class ComparisonStudy:
         tune: Mapping[str, Sequence[Any]] | None = None,
         tune_seeds: int = 1,
         metric: Metric = Metric.balanced_accuracy,
-        store: Store | str | os.PathLike[str],
+        store: StoreLike,
     ) -> None:
         self.configs = _named(configs, methods)
         self._seeds = _validate.count("seeds", seeds, least=1)
@@ -58,16 +58,16 @@ class ComparisonStudy:
         grid = grid_of(self._tune)
         self._points = {name: points_of(config, grid, what="tune") for name, config in self.configs.items()}
         base, *_ = self.configs.values()
-        place = store if isinstance(store, Store) else Store(store)
-        self._require_same(place)
+        store = open_store(store)
+        if holds_sweep(store) and not holds_comparison(store):
+            raise ValueError(f"store: {store.uri} holds a sweep: take another store (--store)")
         self._every = [point.config for points in self._points.values() for point in points]
         self._counted = range(self._tune_seeds, self._tune_seeds + self._seeds)
         self._later = [(config, index) for index in self._counted for config in self.configs.values()]
-        later = self._later if self._tune else ()
-        self.study = Study(base, self._tune_seeds or self._seeds, store=place, points=self._every, more=later)
-        self._claim = self._identity()
+        first = range(self._tune_seeds or self._seeds)
+        super().__init__(base, self._every, first, store=store, sweeps=True, more=self._later if self._tune else ())
         with suppress(FileNotFoundError):
-            self._require_claim(place.claimed(COMPARISON))
+            self.refuse(self._other_comparison(self.store.claimed(COMPARISON)))
 
     @property
     def runs(self) -> int:
@@ -78,17 +78,17 @@ class ComparisonStudy:
     def left(self) -> int:
         """Return how many runs are not done, those that tune included."""
         if self._tune:
-            self._turn_to_tuning()
-            if waiting := self.study.left():
+            self._select_tuning()
+            if waiting := super().left():
                 return waiting + len(self.configs) * self._seeds
-        self._turn_to_methods()
-        return self.study.left()
+        self._select_methods()
+        return super().left()
 
     def report(self) -> str:
         """Say what the comparison costs every owner, for people."""
         if self._tune:
-            self._turn_to_tuning()
-        lines = [self.study.report()]
+            self._select_tuning()
+        lines = [super().report()]
         if self._tune:
             tuning = self.runs - len(self.configs) * self._seeds
             lines.append(f"{tuning} of the {self.runs} runs choose among values, and are part of what the choice costs")
@@ -114,60 +114,55 @@ class ComparisonStudy:
         """
         with SerialExecutor() if executor is None else executor as kept:
             if self._tune:
-                self._turn_to_tuning()
+                self._select_tuning()
                 self._finish("tuning", kept, attempts, progress, tell)
-                if self.study.left():
-                    return Comparison.of(self.study.store)  # a run was given up: nothing is chosen without it
-            self._turn_to_methods()
+                if self.unfinished():
+                    return Comparison.of(self.store)  # a run failed permanently: nothing is chosen without it
+            self._select_methods()
             self._finish(f"{', '.join(self.configs)}: {self._seeds} seeds each", kept, attempts, progress, tell)
-        return Comparison.of(self.study.store)
+        return Comparison.of(self.store)
 
     def _finish(
         self, what: str, executor: Executor, attempts: int, progress: bool, tell: Callable[[str], None]
     ) -> None:
         """Do the runs that the study is about now."""
-        if not self.study.left():
-            self.study.forget()  # which a command that was killed may not have come to
+        if not self.unfinished():
+            self.forget()  # which a command that was killed may not have come to
             return
         tell(what)
-        self._require_claim(self.study.store.claim(COMPARISON, self._claim))
-        self.study.run(executor, attempts=attempts, progress=progress)
+        self.run_jobs(executor, attempts=attempts, progress=progress)
 
-    def _turn_to_tuning(self) -> None:
-        self.study.turn_to(self._every, range(self._tune_seeds), more=self._later)
+    def begin(self) -> Ledger | None:
+        """Make the store this comparison's, and open the shared ledger."""
+        self.refuse(self._other_comparison(self.store.claim(COMPARISON, self._comparison())))
+        return super().begin()
 
-    def _turn_to_methods(self) -> None:
+    def _select_tuning(self) -> None:
+        self.select(self._every, range(self._tune_seeds), more=self._later)
+
+    def _select_methods(self) -> None:
         """Turn to the runs that count: each method as tuning has chosen it, with other seeds than those that chose."""
         points = {name: points[0] for name, points in self._points.items()}
         if self._tune:
-            found = Comparison.of(self.study.store)
+            found = Comparison.of(self.store)
             points = {name: best_of(method.tuning, self._metric) for name, method in found.methods.items()}
         chosen = [self.configs[name].changed(point.values) for name, point in points.items()]
-        self.study.turn_to(chosen, self._counted)
+        self.select(chosen, self._counted)
 
-    def _identity(self) -> dict[str, Any]:
+    def _comparison(self) -> dict[str, Any]:
         """Return what a store says about the one comparison that it belongs to; seeds may be added to it."""
         return {
-            "methods": [[name, json.loads(self.study.job(made, 0).to_json())] for name, made in self.configs.items()],
+            "methods": [[name, json.loads(self.job(made, 0).to_json())] for name, made in self.configs.items()],
             "tune": [[path, list(values)] for path, values in self._tune.items()],
             "tune_seeds": self._tune_seeds,
             "metric": self._metric.value,
         }
 
-    def _require_claim(self, known: dict[str, Any]) -> None:
-        here = json.loads(json.dumps(self._claim))
+    def _other_comparison(self, known: Mapping[str, Any]) -> str:
+        """Say what is different about the comparison that the store belongs to."""
+        here = json.loads(json.dumps(self._comparison()))
         differing = [name for name in here if known[name] != here[name]]
-        if differing:
-            raise ValueError(
-                f"store: {self.study.store.uri} holds a comparison with other {' and '.join(differing)}: take another "
-                "store (--store)"
-            )
-
-    @staticmethod
-    def _require_same(store: Store) -> None:
-        """Raise for a store that holds a sweep which is no comparison."""
-        if holds_sweep(store) and not holds_comparison(store):
-            raise ValueError(f"store: {store.uri} holds a sweep: take another store (--store)")
+        return f"holds a comparison with other {' and '.join(differing)}:" if differing else ""
 
 
 def compare(
@@ -178,7 +173,7 @@ def compare(
     tune: Mapping[str, Sequence[Any]] | None = None,
     tune_seeds: int = 1,
     metric: Metric = Metric.balanced_accuracy,
-    store: Store | str | os.PathLike[str] | None = None,
+    store: StoreLike | None = None,
     executor: Executor | None = None,
     attempts: int = 5,
     progress: bool = True,

@@ -67,11 +67,11 @@ def remember(config: TrainingConfig) -> None:
     if not (folder / NAME).exists():
         if config.key is not None:
             write_durably(folder / KEYED, b"")
-        write_durably(folder / NAME, located(config).to_yaml().encode())
+        write_durably(folder / NAME, with_absolute_paths(config).to_yaml().encode())
 
 
-def located(config: TrainingConfig) -> TrainingConfig:
-    """Return the configuration with whole paths, without key and run."""
+def with_absolute_paths(config: TrainingConfig) -> TrainingConfig:
+    """Return the configuration with absolute paths, without key and run."""
 
     def whole(path: str | None) -> str | None:
         return None if path is None else os.path.abspath(path)

@@ -11,7 +11,7 @@ from typing import Any
 from inosgm._internal.text import columns
 from inosgm.experiments.config import TrainingConfig
 from inosgm.experiments.grid import Point
-from inosgm.experiments.seeds import holds_sweep
+from inosgm.experiments.study import holds_sweep
 from inosgm.experiments.summary import runs_of
 from inosgm.jobs._states import JobState
 from inosgm.jobs.purpose import STUDY

@@ -24,7 +24,7 @@ from inosgm.mechanism.hashed_sampling import HashedSampler, Sampler, limits_of, 
 from inosgm.mechanism.mechanism import INOSGM, DrawnBatch, Release, require_sizes
 from inosgm.mechanism.noise import streams
 from inosgm.mechanism.orders import Descending, Order
-from inosgm.mechanism.tail_buffer import Kept, Records, spelled
+from inosgm.mechanism.tail_buffer import Kept, Records, expand_ids
 from inosgm.mechanism.tails import NoTail, Tail
 from inosgm.mechanism.weights import checked_scores
 from inosgm.owners import Owners
@@ -146,7 +146,7 @@ class OrderedSum:
         if self._limits is not None:
             if not self._secret:
                 raise ValueError("this sum was read from bytes, which leave out the secret of its coins: only merge it")
-            numbers = spelled(numbers, n)
+            numbers = expand_ids(numbers, n)
             there = np.flatnonzero(tossed(self._secret, numbers, self._limits[places]))
             rows, values, numbers, places = rows[there], values[there], numbers[there], places[there]
             chosen = None if chosen is None else chosen[there]

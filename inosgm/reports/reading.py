@@ -108,8 +108,8 @@ class _Found:
 
     def _store(self, store: Store, place: str) -> None:
         from inosgm.experiments.comparison import holds_comparison
-        from inosgm.experiments.seeds import holds_sweep
         from inosgm.experiments.standings import standings
+        from inosgm.experiments.study import holds_sweep
 
         if not store.exists():
             raise FileNotFoundError(f"there is no store {place}: name {KNOWN}")

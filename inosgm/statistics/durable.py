@@ -1,11 +1,10 @@
 """Durable statistics: computed as jobs of a store, released and charged once, resumable at any point."""
 
 import json
-import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from inosgm.jobs import Executor, JobSpec, Result, SerialExecutor, Store
-from inosgm.jobs.purpose import STATISTIC, claim_purpose, require_purpose
+from inosgm.jobs.purpose import STATISTIC
+from inosgm.jobs.study import StoredStudy, StoreLike
 from inosgm.ledger.affordable import require_affordable
 from inosgm.ledger.cost import Cost
 from inosgm.ledger.ledger import Ledger
@@ -38,7 +38,7 @@ def run_statistic(
     table: Table,
     owners: Owners,
     *,
-    store: Store | str | os.PathLike[str],
+    store: StoreLike,
     executor: Executor | None = None,
     plan: Plan | None = None,
     share: float = 1.0,
@@ -80,72 +80,94 @@ def run_statistic(
         RuntimeError: if jobs failed permanently.
         Interrupted: after Ctrl-C; the same call resumes.
     """
-    query = _query_of(question)
-    query.require(parameters)
-    first = next(query.stages(**parameters))
-    table.check(owners)
-    store = store if isinstance(store, Store) else Store(store)
-    require_purpose(store, STATISTIC)
-    asked = {
-        "statistic": question if isinstance(question, str) else question.name,
-        "parameters": json.loads(json.dumps(parameters)),
-        "share": share,
-        "planner": planner.__name__,
-        "key": None if key is None else store.fingerprint([str(key).encode()]),
-        "ledger": ledger is not None,
-        "plan": None if plan is None else plan.digest,
-        "data": store.fingerprint(_parts(table, owners)),
-        "code": _code(first.statistic),
-    }
-    try:
-        known = store.claimed(STATISTIC)
-    except FileNotFoundError:
-        plans = plans_for(query, parameters, owners, plan=plan, share=share, planner=planner)
-        require_affordable(ledger, [costs_of(plans, keys_for(key, query, parameters, plans))])
-        first.statistic(plans[0], **first.parameters)  # raises for parameters that cannot be
-        for each in plans:
-            plan_positions(owners, each)
-        claim_purpose(store, STATISTIC)
-        known = store.claim(STATISTIC, {"asked": asked, "plans": [json.loads(each.to_json()) for each in plans]})
-    _require_same(store, known["asked"], asked)
-    followed = [Plan.from_json(json.dumps(each)) for each in known["plans"]]
-    asking = _StoredStages(
-        store=store,
-        table=table,
-        owners=owners,
-        executor=SerialExecutor() if executor is None else executor,
-        ledger=ledger,
-        keys=keys_for(key, query, parameters, followed),
-        fingerprint=asked["data"],
-        attempts=attempts,
-        progress=progress,
+    study = StatisticStudy(
+        store, question, parameters, table, owners, plan=plan, share=share, planner=planner, ledger=ledger, key=key
     )
-    estimate = run_stages(query, parameters, followed, asking.respond)
-    store.put(ESTIMATE, json.dumps(estimate.to_dict()).encode())
-    return estimate
+    return study.run(executor, attempts=attempts, progress=progress)
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class _StoredStages:
-    """A responder that answers stages with jobs of a store."""
+class StatisticStudy(StoredStudy):
+    """A query about a table, answered stage by stage with jobs of a store; see `run_statistic`.
 
-    store: Store
-    table: Table
-    owners: Owners
-    executor: Executor
-    ledger: Ledger | None
-    keys: Sequence[int | None]
-    fingerprint: str
-    attempts: int
-    progress: bool
+    Attributes:
+        plans: The plan of every stage: those of the store, if it was begun before.
+    """
 
-    def respond(self, number: int, stage: Stage, plan: Plan) -> Estimate:
+    purpose = STATISTIC
+
+    def __init__(
+        self,
+        store: StoreLike,
+        question: str | type[Statistic],
+        parameters: Mapping[str, Any],
+        table: Table,
+        owners: Owners,
+        *,
+        plan: Plan | None,
+        share: float,
+        planner: Planner,
+        ledger: Ledger | None,
+        key: int | None,
+    ) -> None:
+        self._query, self._parameters = _query_of(question), parameters
+        self._query.require(parameters)
+        first = next(self._query.stages(**parameters))
+        table.check(owners)
+        super().__init__(store)
+        self._table, self._owners, self._ledger, self._key = table, owners, ledger, key
+        self._asked = {
+            "statistic": question if isinstance(question, str) else question.name,
+            "parameters": json.loads(json.dumps(parameters)),
+            "share": share,
+            "planner": planner.__name__,
+            "key": None if key is None else self.store.fingerprint([str(key).encode()]),
+            "ledger": ledger is not None,
+            "plan": None if plan is None else plan.digest,
+            "data": self.store.fingerprint(_parts(table, owners)),
+            "code": _code(first.statistic),
+        }
+        self.require_same()
+        try:
+            known = self.store.claimed(STATISTIC)
+        except FileNotFoundError:
+            how: dict[str, Any] = {"plan": plan, "share": share, "planner": planner}
+            self.plans = plans_for(self._query, parameters, owners, **how)
+            require_affordable(ledger, [costs_of(self.plans, self._keys())])
+            first.statistic(self.plans[0], **first.parameters)  # raises for invalid parameters
+            for each in self.plans:
+                plan_positions(owners, each)
+            known = self.claim()
+        self.plans = tuple(Plan.from_json(json.dumps(each)) for each in known["plans"])
+
+    def identity(self) -> dict[str, Any]:
+        """Return the identity of the query, and its plans, as the store records them."""
+        return {"asked": self._asked, "plans": [json.loads(plan.to_json()) for plan in self.plans]}
+
+    def difference(self, known: Mapping[str, Any]) -> str:
+        """Return the difference from the query of the store; plans follow from the query."""
+        names = {"data": "its data (records, files or owners have changed)", "code": "the code that it was begun with"}
+        there, here = known["asked"], self._asked
+        differing = [names.get(name, name) for name in here if there.get(name) != here[name]]
+        return f"holds another statistic, which differs in {', '.join(differing)}:" if there != here else ""
+
+    def run(self, executor: Executor | None = None, *, attempts: int = 5, progress: bool = True) -> Estimate:
+        """Answer the query, or resume it."""
+        self._executor = SerialExecutor() if executor is None else executor
+        self._work: dict[str, Any] = {"attempts": attempts, "progress": progress}
+        estimate = run_stages(self._query, self._parameters, self.plans, self._respond)
+        self.store.put(ESTIMATE, json.dumps(estimate.to_dict()).encode())
+        return estimate
+
+    def _keys(self) -> tuple[int | None, ...]:
+        return keys_for(self._key, self._query, self._parameters, self.plans)
+
+    def _respond(self, number: int, stage: Stage, plan: Plan) -> Estimate:
         """Answer a stage, or resume it."""
         spec = self._spec(number, stage, plan)
         values = self._released(number, plan.steps)
         if len(values) < plan.steps:
-            job = self.store.add(spec, self.keys[number])
-            key, books = self.store.key(job), StageLedger(self.store, job, plan, self.ledger)
+            job = self.store.add(spec, self._keys()[number])
+            key, books = self.store.key(job), StageLedger(self.store, job, plan, self._ledger)
             while len(values) < plan.steps:
                 statistic = stage.statistic(plan, key=key, ledger=books, **stage.parameters).after(values)
                 values.append(self._release(number, spec, statistic))
@@ -156,7 +178,7 @@ class _StoredStages:
     def _release(self, number: int, spec: JobSpec, statistic: Statistic) -> np.ndarray:
         """Return the released sum of the next round: release it, unless another process has just done so."""
         name = f"released-{number}-{statistic.released}.json"
-        task = RoundTask(self.store, spec, statistic, self.table, self.owners)
+        task = RoundTask(self.store, spec, statistic, self._table, self._owners)
         try:
             total = self._sum(task)
         except LookupError:  # the partial sums were deleted, so another process has released it
@@ -179,7 +201,7 @@ class _StoredStages:
 
     def _done(self, task: RoundTask, specs: Sequence[JobSpec]) -> list[str]:
         """Run jobs, and return their ids."""
-        outcome = self.executor.run(task, specs, self.store, attempts=self.attempts, progress=self.progress)
+        outcome = self._executor.run(task, specs, self.store, **self._work)
         if outcome.failed:
             why = next(iter(outcome.failed.values()))
             raise RuntimeError(
@@ -206,7 +228,7 @@ class _StoredStages:
                 "plan": plan.digest,
                 "stage": number,
             },
-            data_fingerprint=self.fingerprint,
+            data_fingerprint=self._asked["data"],
             code_version=code_of(stage.statistic),
             index=number,
         )
@@ -234,7 +256,7 @@ class _StoredStages:
 
 
 class StageLedger:
-    """The ledger of a stage: it charges the user's ledger, if any, then the store, for the whole plan at once."""
+    """Charges a stage to the ledger, if there is one, and then to the store, for the whole plan at once."""
 
     def __init__(self, store: Store, job: str, plan: Plan, ledger: Ledger | None) -> None:
         self._store, self._job, self._plan, self._ledger = store, job, plan, ledger
@@ -277,15 +299,3 @@ def _code(statistic: type[Statistic]) -> str:
     if statistic.__module__ not in SCRIPTS or file is None:
         return code_of(statistic)
     return f"{code_of(statistic)}+{blake2b(Path(file).read_bytes(), digest_size=8).hexdigest()}"
-
-
-def _require_same(store: Store, known: Mapping[str, Any], asked: Mapping[str, Any]) -> None:
-    """Raise if a store belongs to another question."""
-    if known == asked:
-        return
-    names = {"data": "its data (records, files or owners have changed)", "code": "the code that it was begun with"}
-    differing = [names.get(name, name) for name in asked if known.get(name) != asked[name]]
-    raise ValueError(
-        f"store: {store.uri} holds another statistic, which differs in {', '.join(differing)}: "
-        "take another store (--store)"
-    )

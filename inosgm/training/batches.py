@@ -12,7 +12,7 @@ from torch.utils.data import IterableDataset, Subset, TensorDataset, default_col
 
 from inosgm._internal.records import gather
 from inosgm._internal.trees import tree_leaves, tree_map
-from inosgm.training.gradients.randomness import foreign_kept, foreign_state
+from inosgm.training.gradients.randomness import foreign_state, keep_foreign_state
 
 
 def as_data(parts: tuple[Any, ...]) -> Any:
@@ -79,7 +79,7 @@ class PickedApart:
         """Return the records at some indices."""
         if not self._apart and _at_once(data):
             before, foreign = torch.get_rng_state(), foreign_state()
-            with foreign_kept() if self.in_parts else nullcontext():
+            with keep_foreign_state() if self.in_parts else nullcontext():
                 records = picked(data, indices)
                 drew = foreign != foreign_state() or not torch.equal(before, torch.get_rng_state())
                 self._apart = self.in_parts if drew else self._gives_others(data, indices, records)

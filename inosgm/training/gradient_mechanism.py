@@ -39,7 +39,7 @@ from inosgm.training.gradients.base import apply
 from inosgm.training.gradients.batches import form
 from inosgm.training.gradients.chance import Chance, chance_in_evaluation, chance_of, refuse_chance
 from inosgm.training.gradients.precision import WIDE
-from inosgm.training.gradients.sandbox import trial
+from inosgm.training.gradients.sandbox import sandbox
 from inosgm.training.gradients.snapshot import Snapshot
 from inosgm.training.gradients.tally import Tally
 from inosgm.training.gradients.writing import outputs_in_evaluation, refuse_writing
@@ -318,7 +318,7 @@ class GradientMechanism(INOSGM):
             engine = self._asked_engine(self.model, self._loss, autocast=self._autocast)
             refuse_writing(self._asked_engine, self.model, self._loss, inputs, targets, autocast=self._autocast)
         if self._score is not None:
-            with trial(self.model, loss=self._loss, score=self._score), self._snapshot:
+            with sandbox(self.model, loss=self._loss, score=self._score), self._snapshot:
                 refuse_mixing_scores(self._score, engine, inputs, targets, in_parts=self._most is not None)
         self._chance = self._chance_of(engine, inputs, targets)
         self._tally = None

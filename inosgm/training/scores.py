@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from inosgm.training.gradients.base import Engine
-from inosgm.training.gradients.batches import made_up, rows
+from inosgm.training.gradients.batches import rows, synthetic
 from inosgm.training.gradients.randomness import foreign_state, random_state, same_state
 
 Score = Callable[[Any, Any, Tensor], Tensor]
@@ -30,7 +30,7 @@ def scored(score: Score | None, outputs: Any, targets: Any, losses: Tensor) -> T
 
 
 def refuse_mixing_scores(score: Score, engine: Engine, inputs: Any, targets: Any, *, in_parts: bool) -> None:
-    """Raise if a score looks at other records than the one it scores, as far as made-up records tell.
+    """Raise if a score looks at other records than the one it scores, as far as synthetic records tell.
 
     Where a batch is run in parts, raise as well if a score draws random numbers: records of a part could share them,
     and which records these are depends on who else was drawn.
@@ -38,7 +38,7 @@ def refuse_mixing_scores(score: Score, engine: Engine, inputs: Any, targets: Any
     Raises:
         ValueError: saying so.
     """
-    inputs, targets = made_up((inputs, targets), 6, torch.Generator().manual_seed(0))
+    inputs, targets = synthetic((inputs, targets), 6, torch.Generator().manual_seed(0))
     found = engine.gradients(inputs, targets)
     batch = found.outputs, targets, found.losses
     together = scored(score, *batch)
@@ -52,12 +52,12 @@ def refuse_mixing_scores(score: Score, engine: Engine, inputs: Any, targets: Any
         alone = scored(score, *rows(batch, slice(place, place + 1)))
         if not torch.allclose(alone.double(), together[place : place + 1].double(), rtol=1e-4, equal_nan=True):
             raise ValueError(
-                "score must look at one record at a time, but that of a made-up record changes with the others in the "
+                "score must look at one record at a time, but that of a synthetic record changes with others in the "
                 "batch: do not rank, standardise or compare within a batch"
             )
     if _goes_by_place(score, rows(batch, [0] * 6)):
         raise ValueError(
-            "score must look at one record at a time, but that of a made-up record changes with its place in the "
+            "score must look at one record at a time, but that of a synthetic record changes with its place in the "
             "batch: do not draw from a seed that is always the same; take order=RandomOrder() for a random order"
         )
 

@@ -19,7 +19,7 @@ from inosgm.audit.design import Design
 from inosgm.audit.pool import Shadows
 from inosgm.audit.shadows import ShadowTask
 from inosgm.audit.study import ShadowStudy, stored
-from inosgm.experiments.seeds import Study, train_seeds
+from inosgm.experiments.seeds import SeedStudy, train_seeds
 from inosgm.experiments.source import read
 from inosgm.jobs import ProcessExecutor, SerialExecutor, Stopped, Store
 from inosgm.jobs.purpose import AUDIT, holds
@@ -289,7 +289,7 @@ def test_a_store_holds_training_runs_or_an_audit_and_never_both(audited, tmp_pat
     with pytest.raises(ValueError, match="holds training runs: take another store"):
         ShadowStudy(config(), 4, store=tmp_path / "runs")
     assert not holds(Store(tmp_path / "runs"), AUDIT)
-    both = Study(config(), 1, store=tmp_path / "both"), ShadowStudy(config(), 1, store=tmp_path / "both")
+    both = SeedStudy(config(), 1, store=tmp_path / "both"), ShadowStudy(config(), 1, store=tmp_path / "both")
     both[0].begin()
     with pytest.raises(ValueError, match="holds training runs: take another store"):
         both[1].run(progress=False)

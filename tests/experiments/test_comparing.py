@@ -9,9 +9,9 @@ from typer.testing import CliRunner
 from inosgm import BudgetExceeded, Store
 from inosgm import experiments as runs
 from inosgm.cli.compare import _chosen
-from inosgm.cli.options import Voice
+from inosgm.cli.output import Output
 from inosgm.cli.program import app
-from inosgm.experiments import METHODS, Comparison, ComparisonStudy, TrainingTask, compare, methods_of
+from inosgm.experiments import METHODS, Comparison, ComparisonStudy, TrainingTask, compare, methods_of, sweep
 from inosgm.experiments.config import TrainingConfig
 from inosgm.experiments.standings import standings
 from inosgm.jobs import Executor, SerialExecutor
@@ -121,10 +121,8 @@ def test_other_comparisons_and_sweeps_are_refused_in_the_store(tuned):
     ):
         with pytest.raises(ValueError, match=message):
             compare(CONFIG, seeds=1, store=store, progress=False, **options)
-    from ray_jobs.sweep import sweep
-
     with pytest.raises(ValueError, match="holds a comparison"):
-        sweep(CONFIG, {"optimizer.lr": [1.0]}, store=store, executor=SerialExecutor())
+        sweep(CONFIG, {"optimizer.lr": [1.0]}, store=store)
 
 
 def test_the_table_has_a_row_per_method_and_a_row_per_owner(tuned):
@@ -153,7 +151,7 @@ def test_the_table_has_a_row_per_method_and_a_row_per_owner(tuned):
     assert malignant[:2] == ["malignant", "1"]
     assert 0.99 < float(malignant[2]) <= 1
     assert float(malignant[3]) == pytest.approx(
-        ComparisonStudy(CONFIG, **SAME, store=store).study.expenses()[0].together[1], rel=1e-3
+        ComparisonStudy(CONFIG, **SAME, store=store).expenses()[0].together[1], rel=1e-3
     )
     assert "tuned for each method alike: optimizer.lr of 1e-06, 1.0, by balanced accuracy" in lines[-1]
 
@@ -215,7 +213,7 @@ class Stumbling(TrainingTask):
 def test_nothing_is_chosen_while_a_run_that_tunes_is_missing(tmp_path, monkeypatch):
     asked = {"seeds": 1, "tune": TUNE, "store": Store(tmp_path / "store")}
     study = ComparisonStudy(CONFIG, ["dp-sgd", "ino-sgd"], **asked)
-    study.study.task.__class__ = Stumbling
+    study.task.__class__ = Stumbling
     found = study.run(attempts=1, progress=False)
     assert [len(method.curves) for method in found.methods.values()] == [0, 0]
     assert [len(one.failed) for one in found.methods["dp-sgd"].tuning] == [0, 1]
@@ -270,12 +268,12 @@ def test_methods_with_another_guarantee_run_only_if_they_are_named(capsys):
     broken = [name for name, method in METHODS.items() if method.warning]
     assert broken == ["asc-published", "azb-weak"]
     found = {
-        words: _chosen(words, {"run": CONFIG}, Voice(quiet=True)) for words in ("all", "all,azb-weak", "asc,azb-weak")
+        words: _chosen(words, {"run": CONFIG}, Output(quiet=True)) for words in ("all", "all,azb-weak", "asc,azb-weak")
     }
     assert not set(broken) & set(found["all"])
     assert found["all,azb-weak"] == [*found["all"], "azb-weak"]
     assert found["asc,azb-weak"] == ["asc", "azb-weak"]
-    _chosen("all,azb-weak", {"run": CONFIG}, Voice())
+    _chosen("all,azb-weak", {"run": CONFIG}, Output())
     told = capsys.readouterr().out
     assert "without asc-published: another unit: " in told
     assert "without azb-weak" not in told

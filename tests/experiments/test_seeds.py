@@ -197,7 +197,7 @@ def test_equal_plans_are_made_once_and_sent_to_workers(tmp_path, monkeypatch):
     made = []
     planned = plans.planned
     monkeypatch.setattr(plans, "planned", lambda *arguments: made.append(1) or planned(*arguments))
-    study = runs.Study(config(owners={"by": "class"}, data={"subset": 300}), 6, store=tmp_path)
+    study = runs.SeedStudy(config(owners={"by": "class"}, data={"subset": 300}), 6, store=tmp_path)
     kinds = {tuple(study.task.owners(spec).sizes.tolist()) for spec in study.specs}
     assert 1 < len(kinds) == len(made)  # subsets hold more or fewer records of a class
     sent = pickle.loads(pickle.dumps(study.task))
@@ -231,7 +231,7 @@ def filed(tmp_path, monkeypatch):
 
 
 def test_a_worker_needs_no_files(filed, tmp_path):
-    study = runs.Study(filed, 2, store=tmp_path / "store")
+    study = runs.SeedStudy(filed, 2, store=tmp_path / "store")
     result = study.task.run(study.specs[1], MemoryAttempt(study.task, study.specs[1]))
     assert [owner["owner"] for owner in result.values["owners"]] == ["left", "right"]
     whole = runs.train(filed.model_copy(update={"seed": study.specs[1].seed}))
@@ -345,7 +345,7 @@ def test_a_shared_ledger_pays_for_all_runs_or_for_none(tmp_path):
         ledger = Ledger(path, accountant=ACCOUNTANTS["rdp"])
         assert sorted(charge.fingerprint for charge in ledger.history()) == sorted(found.store.charges())
         assert sum(charge.steps for charge in ledger.history()) == seeds * 8
-    study = runs.Study(made, 3, store=tmp_path / "store")
+    study = runs.SeedStudy(made, 3, store=tmp_path / "store")
     (expense,) = study.expenses()
     together = dict(zip(expense.labels, expense.together, strict=True))
     assert ledger.spent() == pytest.approx(together)
@@ -377,11 +377,11 @@ def test_held_out_records_are_tried_before_anything_is_charged(filed, tmp_path):
 
 def test_the_records_of_every_seed_are_looked_at_before_anything_is_charged(tmp_path):
     few = {"data": {"subset": 3}, "plan": {"expected_batch": 1.0}, "training": {"diagnostics": True}, "seed": 0}
-    runs.Study(config(**few), 1, store=tmp_path / "store")
+    runs.SeedStudy(config(**few), 1, store=tmp_path / "store")
     with pytest.raises(
         ValueError, match=r"training\.diagnostics: .* held-out records of (benign|malignant), who owns no"
     ):
-        runs.Study(config(**few), 20, store=tmp_path / "store")
+        runs.SeedStudy(config(**few), 20, store=tmp_path / "store")
     assert not Store(tmp_path / "store").states()
 
 
@@ -400,8 +400,8 @@ class Elsewhere(Executor):
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
 def test_a_device_must_be_there_for_who_trains_not_for_who_asks(tmp_path):
     with pytest.raises(ValueError, match=r"^training\.device: .*toaster"):
-        runs.Study(config(training={"device": "toaster"}), 1, store=tmp_path / "store")
-    study = runs.Study(config(training={"device": "cuda"}), 1, store=tmp_path / "store")
+        runs.SeedStudy(config(training={"device": "toaster"}), 1, store=tmp_path / "store")
+    study = runs.SeedStudy(config(training={"device": "cuda"}), 1, store=tmp_path / "store")
     for executor in (None, ProcessExecutor(1)):
         with pytest.raises(ValueError, match=r"^training\.device: .*CUDA"):
             study.run(executor, progress=False)

@@ -14,15 +14,14 @@ from inosgm import BudgetExceeded, Ledger
 from inosgm import experiments as runs
 from inosgm.cli.program import app
 from inosgm.experiments.config import TrainingConfig
+from inosgm.experiments.domains import Choice, Integers, LogUniform, Uniform, domain_from, samples_of
 from inosgm.experiments.grid import grid_of, points_of, values_from
 from inosgm.experiments.standings import TABLE, Metric, standings
-from inosgm.jobs import SerialExecutor, Store
-from ray_jobs.domains import Choice, Integers, LogUniform, Uniform, domain_from, samples_of
+from inosgm.experiments.sweeps import SweepStudy
+from inosgm.jobs import Store
 from ray_jobs.searchers import Given, Searched
-from ray_jobs.sweep import sweep
-from ray_jobs.sweeping import SweepStudy
 from ray_jobs.trials import JobThread
-from ray_jobs.tuning import Asha
+from ray_jobs.tuning import Asha, RayTuner
 
 BASE = {
     "data": {"name": "breast_cancer"},
@@ -124,7 +123,7 @@ GRID = {"optimizer.lr": [0.01, 2.0], "tail.fraction": [0.3, 0.5]}
 
 
 def swept(store, grid=GRID, config=CONFIG, **options):
-    return sweep(config, grid, store=store, executor=SerialExecutor(), progress=False, **options)
+    return runs.sweep(config, grid, store=store, progress=False, **options)
 
 
 @pytest.fixture(scope="module")
@@ -151,7 +150,7 @@ def test_every_point_is_run_with_the_same_seeds_and_charged_once(done):
     specs = store.specs()
     assert len({(spec.index, spec.seed) for spec in specs.values()}) == 2
     assert set(store.charges()) == set(specs)
-    study = SweepStudy(CONFIG, GRID, seeds=2, store=store).study
+    study = SweepStudy(CONFIG, GRID, seeds=2, store=store)
     assert [spec.index for spec in study.specs] == [0] * 4 + [1] * 4  # first seeds before second ones
 
 
@@ -216,7 +215,7 @@ def test_a_store_belongs_to_sweeps_of_one_configuration(done, tmp_path):
     with pytest.raises(ValueError, match=r"differs in plan\.clip_norm \(1\.0 there, 2\.0 here\)"):
         SweepStudy(CONFIG.changed({"plan.clip_norm": 2.0}), GRID, store=store)
     with pytest.raises(ValueError, match="holds a sweep: take another store"):
-        runs.Study(CONFIG, 2, store=store)
+        runs.SeedStudy(CONFIG, 2, store=store)
     seeds = Store(tmp_path / "seeds")
     runs.train_seeds(CONFIG.changed({"plan.steps": 1}), 1, store=seeds, progress=False)
     with pytest.raises(ValueError, match="holds runs of one configuration, and no sweep"):
@@ -274,22 +273,26 @@ def test_a_point_that_fails_is_told_and_the_rest_goes_on(tmp_path):
             {"grid": GRID, "search": {"optimizer.lr": Uniform(1, 2)}, "samples": 2},
             "optimizer.lr must be in the grid or",
         ),
-        ({"grid": GRID, "seeds": 2, "scheduler": Asha()}, "seeds must be 1 where a scheduler"),
-        ({"grid": GRID, "searcher": "optuna"}, "a searcher chooses all values"),
+        ({"grid": GRID, "seeds": 2, "tuner": RayTuner(scheduler=Asha())}, "seeds must be 1 where a scheduler"),
+        ({"grid": GRID, "tuner": RayTuner(searcher="optuna")}, "a searcher chooses all values"),
         (
-            {"search": {"plan.steps": Integers(1, 3)}, "samples": 2, "searcher": "optuna"},
+            {"search": {"plan.steps": Integers(1, 3)}, "samples": 2, "tuner": RayTuner(searcher="optuna")},
             "search: plan.steps changes what a run costs",
         ),
         (
-            {"search": {"tail.fraction": Uniform(0, 2)}, "samples": 2, "searcher": "optuna"},
+            {"search": {"tail.fraction": Uniform(0, 2)}, "samples": 2, "tuner": RayTuner(searcher="optuna")},
             "tail.fraction: must be <= 1",
         ),
         (
-            {"search": {"optimizer.lr": Uniform(1, 2)}, "samples": 2, "searcher": "luck"},
+            {"search": {"optimizer.lr": Uniform(1, 2)}, "samples": 2, "tuner": RayTuner(searcher="luck")},
             "searcher must be one of ax, hyp",
         ),
         (
-            {"search": {"optimizer.lr": Uniform(1, 2)}, "samples": 2, "searcher": "sweep_parts:Failing"},
+            {
+                "search": {"optimizer.lr": Uniform(1, 2)},
+                "samples": 2,
+                "tuner": RayTuner(searcher="sweep_parts:Failing"),
+            },
             "searcher: sweep_parts:Failing cannot be had here: .*metric",
         ),
     ],
@@ -310,8 +313,8 @@ def test_random_points_need_no_tune(tmp_path):
 
 
 def test_a_trial_tells_nothing_that_is_not_in_the_store(tmp_path):
-    study = SweepStudy(CONFIG, {"optimizer.lr": [1.0]}, store=tmp_path / "store").study
-    job = Given(study, study.begin(), Metric.accuracy).suggest("a")["job"]
+    study = SweepStudy(CONFIG, {"optimizer.lr": [1.0]}, store=tmp_path / "store")
+    job = Given(study, study.begin()).suggest("a")["job"]
     thread = JobThread(study.store, study.task, job, 1)
 
     def saved():
@@ -327,7 +330,7 @@ def test_a_trial_tells_nothing_that_is_not_in_the_store(tmp_path):
 
 
 def test_tune_gets_no_copy_of_the_data(tmp_path):
-    given = Given(SweepStudy(CONFIG, GRID, store=tmp_path / "store").study, None, Metric.accuracy)
+    given = Given(SweepStudy(CONFIG, GRID, store=tmp_path / "store"), None)
     assert len(pickle.dumps(given)) < 100
     asha = Asha(keep=2).scheduler(6, Metric.accuracy, Store(tmp_path / "store"))
     assert len(pickle.dumps(asha)) < 100
@@ -337,12 +340,10 @@ def test_points_that_a_searcher_has_chosen_stay(tmp_path):
     search = {"optimizer.lr": Uniform(1, 9)}
 
     def made():
-        study = SweepStudy(
-            CONFIG, search=search, samples=3, searcher="sweep_parts:Halving", store=tmp_path / "store"
-        ).study
-        ledger = study.begin()
-        searcher = Halving(metric="accuracy", mode="max", seed=0)
-        return Searched(study, ledger, Metric.accuracy, config=CONFIG, searcher=searcher, search=search, samples=3)
+        tuner = RayTuner(searcher="sweep_parts:Halving")
+        options = {"samples": 3, "tuner": tuner, "metric": Metric.accuracy}
+        study = SweepStudy(CONFIG, search=search, store=tmp_path / "store", **options)
+        return Searched(study, study.begin(), Halving(metric="accuracy", mode="max", seed=0))
 
     first = made()
     jobs = [first.suggest(name)["job"] for name in "ab"]

@@ -17,7 +17,7 @@ import cloudpickle
 import numpy as np
 import pytest
 import torch
-from interrupts import WATCHED, Cheap, forked, interrupted, values
+from interrupts import PURE, WATCHED, Cheap, files_of, forked, interrupted, values
 from job_tasks import specs
 
 from inosgm import (
@@ -26,6 +26,7 @@ from inosgm import (
     Course,
     JobMismatch,
     Ledger,
+    LinearTail,
     Owners,
     Plan,
     Trainer,
@@ -37,7 +38,7 @@ from inosgm.jobs.work import Paid, attempt
 from inosgm.ledger.cost import Cost
 from inosgm.ledger.journal import FileJournal, MemoryJournal
 from inosgm.mechanism.record_filter import Filter
-from inosgm.mechanism.streaming import Streaming
+from inosgm.mechanism.streaming import OrderedSum, Streaming
 from inosgm.methods.asc import AdaptiveShares, plan_asc
 from inosgm.methods.ipate import NoisyVotes, weighted_teachers
 from inosgm.planning.plan import AlreadySpent
@@ -547,6 +548,16 @@ def test_threads_release_distinct_steps_and_pay_for_each(ledger):
 
 
 # Interruptions
+
+
+def test_every_file_that_a_release_goes_through_is_interrupted_or_pure(tmp_path):
+    """A module that is split would otherwise not be interrupted any more, and nobody would notice."""
+    own = Ledger(tmp_path / "ledger", owners=ROOMY, accountant=Cheap())
+    mechanism, summed = Rows(plan(2), ROOMY, ledger=own, charge_steps=2), OrderedSum(plan(), LinearTail(2.0))
+    summed.update(DATA[:, 0], DATA[:, 0], np.repeat([0, 1], 3), 0)
+    passed = files_of(lambda: mechanism.release(DATA)) | files_of(lambda: summed.release(ledger=own))
+    assert {file for file in passed - {*PURE} if file.name != "__init__.py"} <= {*WATCHED}
+    assert all(file.is_file() for file in PURE)
 
 
 @pytest.mark.parametrize("charge_steps", [1, 2])

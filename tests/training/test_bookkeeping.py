@@ -537,7 +537,7 @@ def test_a_record_that_is_not_finite_spoils_only_itself(name, poison):
 
 @pytest.mark.parametrize("convolution", [False, True])
 def test_positions_that_cancel_do_not_make_a_record_look_shorter(convolution):
-    """The slopes of neighbouring positions are opposite, their inputs nearly the same: the gradient is a remainder."""
+    """Output gradients of neighbours are opposite, their inputs nearly the same: the gradient is a remainder."""
     positions, width, n = 16, 64, 40
     generator = torch.Generator().manual_seed(5)
     base = torch.randn(n, 1, width, generator=generator)

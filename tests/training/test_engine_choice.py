@@ -318,7 +318,7 @@ def test_rounding_that_switches_units_does_not_decide(seed):
 def test_what_the_model_raises_is_explained():
     with pytest.raises(RuntimeError) as info:
         engine_for(nn.Linear(5, 3), ENTROPY, *images(4))
-    assert "made-up records" in info.value.__notes__[0]
+    assert "synthetic records" in info.value.__notes__[0]
     with pytest.raises(ValueError, match="one for the whole batch"):
         engine_for(nn.Linear(4, 3), per_record(lambda outputs, targets: outputs.mean()), *images(4))
 

@@ -21,7 +21,7 @@ from inosgm.methods.ipate.learning import Learning
 from inosgm.owners import Owners
 from inosgm.training import BookKeeping, Functional, OneByOne, Trainer
 from inosgm.training.gradients import Engine, Gradients, engine_for, refuse_mixing
-from inosgm.training.gradients.sandbox import trial
+from inosgm.training.gradients.sandbox import sandbox
 from inosgm.training.gradients.snapshot import LARGEST_CONTAINER, Snapshot
 from inosgm.training.losses import per_record
 
@@ -145,8 +145,8 @@ def extra_state(model, x, outputs):
 
 
 def backward(model, x, outputs):
-    def write(slopes):
-        model.centre.data.fill_(slopes[-1, 0])
+    def write(output_grads):
+        model.centre.data.fill_(output_grads[-1, 0])
 
     if outputs.requires_grad:
         outputs.register_hook(write)
@@ -205,7 +205,7 @@ def trainer(model, loss=None, frozen=False, **more):
     return Trainer(plan(), model, loss or nn.CrossEntropyLoss(), torch.optim.SGD(trained, lr=0.1), **more)
 
 
-def refusal(what):
+def write_error(what):
     return pytest.raises(ValueError, match=rf"(?s)must leave the model as it was, but .*{what}.*without noise")
 
 
@@ -227,7 +227,7 @@ def without_counts(found):
     return [(*head, bits) for *head, _, bits in about], *others
 
 
-# the trial
+# the sandbox
 
 
 @pytest.mark.parametrize("engine", [None, BookKeeping, OneByOne, Own], ids=str)
@@ -266,7 +266,7 @@ def test_writes_with_some_values_only():
         if (x < 0).any():
             model.centre.data.copy_(x[-1])
 
-    with refusal("parameter 'centre'"):
+    with write_error("parameter 'centre'"):
         trainer(Writing(write), engine=OneByOne).check(X, Y)
 
 
@@ -303,7 +303,7 @@ def test_a_model_that_takes_no_synthetic_records_is_tried_on_the_first_one_and_l
         for modes in ((True,), (False,)):
             model = Picky(write, modes=modes)
             before = held(model)
-            with refusal("parameter 'centre'"):
+            with write_error("parameter 'centre'"):
                 trainer(model, engine=OneByOne).check(X, Y)
             assert held(model) == before
 
@@ -315,7 +315,7 @@ def test_a_trial_leaves_everything_as_it_was(write, error):
     model.linear.weight.grad = torch.ones(3, 4)
     model.numbers = [1, 2]
     before, kept = held(model), model.linear.weight.grad
-    with pytest.raises(error) if error else nullcontext(), trial(model):
+    with pytest.raises(error) if error else nullcontext(), sandbox(model):
         model(torch.ones(2, 4)).sum().backward()
         model.numbers.append(3)
         model.begun = 7
@@ -340,7 +340,7 @@ def test_a_model_that_begins_to_write_after_some_steps(write, engine, most):
         made.step(X, Y)
     before = without_counts(held(model))
     model.clock.on = True
-    with refusal(WRITES[write]):
+    with write_error(WRITES[write]):
         made.step(X, Y)
     assert without_counts(held(model)) == before
     assert (made.released, len(charges)) == (6, 6)
@@ -377,7 +377,7 @@ def test_what_a_part_writes_and_the_next_one_undoes():
     made = trainer(model, max_physical_batch=12)
     made.step(X, Y)
     model.clock.on = True
-    with refusal("buffer 'seen'"):
+    with write_error("buffer 'seen'"):
         made.step(X, Y)
     assert not model.seen.any()
 
@@ -406,13 +406,13 @@ class LateEngine(Engine):
 @pytest.mark.parametrize("most", [None, 7])
 def test_writes_while_the_sum_is_computed(most):
     model = Writing(nothing)
-    with refusal("parameter 'centre'"):
+    with write_error("parameter 'centre'"):
         trainer(model, engine=LateEngine, max_physical_batch=most).check(X, Y)
     model.clock.on = False
     made = trainer(model, engine=LateEngine, max_physical_batch=most)
     made.step(X, Y)
     model.clock.on = True
-    with refusal("parameter 'centre'"):
+    with write_error("parameter 'centre'"):
         made.step(X, Y)
     assert not model.centre.any()
 
@@ -525,7 +525,7 @@ PASSES = {
 def test_no_other_pass_leaves_anything(passed, write, late):
     made = late(write)
     before = without_counts(held(made.model))
-    with refusal(WRITES[write]):
+    with write_error(WRITES[write]):
         passed(made)
     assert without_counts(held(made.model)) == before
 
@@ -541,7 +541,7 @@ def test_losses_that_steer_leave_nothing():
     made.step(X, Y)
     made.step(X, Y)
     model.clock.on = True
-    with refusal("parameter 'centre'"):
+    with write_error("parameter 'centre'"):
         made.step(X, Y)
     assert not model.centre.any()
 
@@ -654,7 +654,7 @@ def test_losses_that_write(make, engine):
     made = trainer(nn.Linear(4, 3), loss, engine=engine)
     made.step(X, Y)
     owner.clock.on = True
-    with refusal("the loss changes its (buffer|tensor) 'center'"):
+    with write_error("the loss changes its (buffer|tensor) 'center'"):
         made.step(X, Y)
     assert not owner.center.any()
 
@@ -673,7 +673,7 @@ def test_scores_that_write(method):
     owner.clock.on = False
     made.step(X, Y)
     owner.clock.on = True
-    with refusal("the score changes its tensor 'center'"):
+    with write_error("the score changes its tensor 'center'"):
         made.step(X, Y)
     assert not owner.center.any()
 
@@ -879,7 +879,7 @@ def test_bits_of_every_kind_of_tensor(name):
     for _ in range(2):
         with snapshot:
             pass
-        with refusal("buffer 'values'"), snapshot:
+        with write_error("buffer 'values'"), snapshot:
             values.data.as_strided((1,), (1,)).zero_()
     assert model.values is values
     assert values.data_ptr() == place
@@ -889,7 +889,7 @@ def test_bits_of_every_kind_of_tensor(name):
 def test_zero_is_not_minus_zero():
     model = nn.Module()
     model.register_buffer("values", torch.zeros(3))
-    with refusal("buffer 'values'"), Snapshot(model=model):
+    with write_error("buffer 'values'"), Snapshot(model=model):
         model.values.data.neg_()
 
 
@@ -903,7 +903,7 @@ def test_tensors_without_memory():
     snapshot = Snapshot(model=model)
     with snapshot:
         pass
-    with refusal("buffer 'sparse'"), snapshot:
+    with write_error("buffer 'sparse'"), snapshot:
         model.sparse.mul_(2)
     assert torch.equal(model.sparse.to_dense(), torch.eye(3))
 
@@ -933,9 +933,9 @@ def test_containers_of_all_kinds_and_long_ones():
     assert [len(each) for each in (model.kinds, *model.kinds)] == [3, 1, 1, 2]
     assert (list(model.kinds[2][1]), len(model.vocabulary)) == (["x"], LARGEST_CONTAINER + 2)
     for number in (0, 1):
-        with refusal("tensor 'kinds"), snapshot:
+        with write_error("tensor 'kinds"), snapshot:
             next(iter(model.kinds[number])).add_(1)
-    with refusal(r"tensor \"kinds\[2\]\[1\]\['x'\]\""), snapshot:
+    with write_error(r"tensor \"kinds\[2\]\[1\]\['x'\]\""), snapshot:
         model.kinds[2][1]["x"].data.add_(1)
     assert not any(bool(each.any()) for each in (*model.kinds[0], *model.kinds[1], model.kinds[2][0]))
 

@@ -158,8 +158,8 @@ class Scaled(nn.Module):
 def test_a_rule_of_a_users_own_that_computes_in_half_precision_is_not_used(monkeypatch):
     from opacus.grad_sample import GradSampleModule
 
-    def rule(layer, inputs, slopes):
-        return {layer.weight: (inputs[0].bfloat16() * slopes.bfloat16()).sum(1)}
+    def rule(layer, inputs, output_grads):
+        return {layer.weight: (inputs[0].bfloat16() * output_grads.bfloat16()).sum(1)}
 
     monkeypatch.setitem(GradSampleModule.GRAD_SAMPLERS, Scaled, rule)
     x, y = similar(5)
@@ -264,11 +264,13 @@ def test_sums_of_convolutions_may_be_rounded_where_norms_are_not():
     generator = torch.Generator().manual_seed(0)
     inputs = torch.randn(4, 2, 3, generator=generator)
     inputs[:, 1] = inputs[:, 0]
-    slopes = torch.randn(4, 2, 5, generator=generator)
-    slopes[:, 1] = -slopes[:, 0] * (1 + 1e-3)
-    allowed = per_record.gram_squares(inputs, slopes, 2.0**-24, 2.0**-8).sqrt()
-    rounded = torch.bmm(slopes.bfloat16().double().transpose(1, 2), inputs.bfloat16().double())
-    assert (rounded.flatten(1).norm(dim=1) > per_record.gram_squares(inputs, slopes, 2.0**-24, 2.0**-24).sqrt()).any()
+    output_grads = torch.randn(4, 2, 5, generator=generator)
+    output_grads[:, 1] = -output_grads[:, 0] * (1 + 1e-3)
+    allowed = per_record.gram_squares(inputs, output_grads, 2.0**-24, 2.0**-8).sqrt()
+    rounded = torch.bmm(output_grads.bfloat16().double().transpose(1, 2), inputs.bfloat16().double())
+    assert (
+        rounded.flatten(1).norm(dim=1) > per_record.gram_squares(inputs, output_grads, 2.0**-24, 2.0**-24).sqrt()
+    ).any()
     assert (rounded.flatten(1).norm(dim=1) <= allowed).all()
 
 
@@ -276,12 +278,12 @@ def test_sums_of_convolutions_may_be_rounded_where_norms_are_not():
 def test_products_that_underflow_are_not_lost(sizes):
     """Squares of 2e-23 are 0 in float32, so that Gram matrices said 1e-19 of a gradient of 5e-3."""
     generator = torch.Generator().manual_seed(0)
-    inputs, slopes = (size * (1 + torch.rand(3, 4, 64, generator=generator)) for size in sizes)
-    made = per_record.Outer(inputs, slopes)
-    true = torch.bmm(slopes.double().transpose(1, 2), inputs.double()).flatten(1).norm(dim=1)
+    inputs, output_grads = (size * (1 + torch.rand(3, 4, 64, generator=generator)) for size in sizes)
+    made = per_record.Outer(inputs, output_grads)
+    true = torch.bmm(output_grads.double().transpose(1, 2), inputs.double()).flatten(1).norm(dim=1)
     assert (per_record.norms_of([made.factors()]) >= true).all()
-    usual = per_record.Outer(inputs / sizes[0], slopes / sizes[1])
-    exact = torch.bmm(usual.slopes.double().transpose(1, 2), usual.inputs.double()).flatten(1).norm(dim=1)
+    usual = per_record.Outer(inputs / sizes[0], output_grads / sizes[1])
+    exact = torch.bmm(usual.output_grads.double().transpose(1, 2), usual.inputs.double()).flatten(1).norm(dim=1)
     assert torch.allclose(per_record.norms_of([usual.factors()]), exact, rtol=1e-5)
 
 

@@ -71,9 +71,9 @@ class Stack(nn.Module):
         with torch.enable_grad():
             outputs, given, returned = self._run(some, inputs)
             losses = self.loss(outputs, targets)
-            slopes = torch.autograd.grad(losses, returned, torch.ones_like(losses))
+            output_grads = torch.autograd.grad(losses, returned, torch.ones_like(losses))
         uses = [layer for layer in self._layers if isinstance(layer, tuple)]
-        return StackedGradients(losses.detach(), squares, [value.detach() for value in given], list(slopes), uses)
+        return StackedGradients(losses.detach(), squares, [value.detach() for value in given], list(output_grads), uses)
 
     def _run(self, some: slice, inputs: Tensor) -> tuple[Tensor, list[Tensor], list[Tensor]]:
         """Return the outputs, and what each linear layer was given and returned."""
@@ -107,7 +107,7 @@ class StackedGradients:
     losses: Tensor
     _squares: Tensor
     _given: list[Tensor]
-    _slopes: list[Tensor]
+    _output_grads: list[Tensor]
     _uses: list[tuple[int, bool]]
 
     def norms(self) -> Tensor:
@@ -116,11 +116,13 @@ class StackedGradients:
         That of an outer product is the product of the lengths. Squares that underflow count as the least number there
         is.
         """
-        least = TINY * max(value.shape[1] for value in (*self._given, *self._slopes))
+        least = TINY * max(value.shape[1] for value in (*self._given, *self._output_grads))
         total = torch.zeros_like(self._squares)
-        for place, (given, slopes, (_, biased)) in enumerate(zip(self._given, self._slopes, self._uses, strict=True)):
+        for place, (given, output_grads, (_, biased)) in enumerate(
+            zip(self._given, self._output_grads, self._uses, strict=True)
+        ):
             square = self._squares if place == 0 else _squares(given)
-            total += (_squares(slopes) + least) * (square + least + biased)
+            total += (_squares(output_grads) + least) * (square + least + biased)
         return total.sqrt_()
 
     def weighted_sums(self, weights: Tensor, kept: Tensor) -> list[Tensor]:
@@ -132,13 +134,13 @@ class StackedGradients:
         """
         some_are_not = not bool(kept.all())
         sums = []
-        for given, slopes, (_, biased) in zip(self._given, self._slopes, self._uses, strict=True):
+        for given, output_grads, (_, biased) in zip(self._given, self._output_grads, self._uses, strict=True):
             if some_are_not:
-                given, slopes = (value.where(kept[:, None], 0) for value in (given, slopes))
-            slopes = slopes * weights[:, None]
-            sums.append(torch.bmm(slopes, given.transpose(1, 2)))
+                given, output_grads = (value.where(kept[:, None], 0) for value in (given, output_grads))
+            output_grads = output_grads * weights[:, None]
+            sums.append(torch.bmm(output_grads, given.transpose(1, 2)))
             if biased:
-                sums.append(slopes.sum(2))
+                sums.append(output_grads.sum(2))
         return sums
 
 

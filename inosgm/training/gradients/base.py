@@ -1,4 +1,4 @@
-"""What training asks of per-record gradients: losses, norms, a weighted sum; never the matrix."""
+"""The interface of per-record gradients: losses, norms and a weighted sum, never the matrix of all gradients."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -19,13 +19,13 @@ class Gradients(ABC):
 
     Attributes:
         losses: One loss per record, detached.
-        outputs: What the model said about the batch, detached.
+        outputs: The outputs of the model for the batch, detached.
     """
 
     losses: Tensor
     outputs: Any
     reruns: ClassVar[bool] = True
-    """Whether norms or sums may run the model again, so that it has to be watched meanwhile."""
+    """Whether norms or sums may run the model again. The caller then checks the model's state around them."""
 
     @abstractmethod
     def norms(self) -> Tensor:
@@ -37,10 +37,10 @@ class Gradients(ABC):
 
 
 class Engine(ABC):
-    """A way to get the gradients of a batch without wrapping the model or leaving anything on it.
+    """Computes the gradients of a batch without wrapping the model; no hooks or attributes remain on it.
 
     Args:
-        model: Any module that treats records alike and apart.
+        model: Any module that processes each record independently.
         loss: Takes outputs and targets, gives one loss per record.
         autocast: The precision of the forward pass, such as torch.bfloat16; that of the parameters if not given.
     """
@@ -73,7 +73,7 @@ class Engine(ABC):
             return self._loss(outputs, targets), outputs
 
     def backward(self, losses: Tensor, weights: Tensor) -> list[Tensor]:
-        """Return the gradient of the weighted sum of losses, which is 0 where they do not depend on a parameter."""
+        """Return the gradient of the weighted sum of losses: 0 for a parameter that they do not depend on."""
         if not losses.requires_grad:
             return [torch.zeros_like(parameter) for parameter in self.parameters]
         return list(torch.autograd.grad(losses, self.parameters, weights, materialize_grads=True))
@@ -90,7 +90,7 @@ class Engine(ABC):
 
 
 def apply(model: Callable[..., Any], inputs: Any) -> Any:
-    """Call a model on a batch: a tuple or list holds its arguments, a dict its named ones, anything else is the one."""
+    """Call a model on a batch: a tuple or list holds its arguments, a dict its keyword arguments."""
     if isinstance(inputs, tuple | list):
         return model(*inputs)
     return model(**inputs) if isinstance(inputs, dict) else model(inputs)

@@ -1,6 +1,6 @@
 """Batches of inputs and targets: tensors, or tuples, lists and dicts of tensors, whose first axis is the record."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
@@ -10,27 +10,34 @@ from inosgm._internal.trees import tree_leaves, tree_map
 
 
 def size(batch: Any) -> int:
-    """Count the records of a batch."""
-    return int(tree_leaves(batch)[0].shape[0])
+    """Return the number of records of a batch, by its first tensor."""
+    if isinstance(batch, Tensor):  # the usual case, without the cost of a walk
+        return len(batch)
+    return int(next(tensors_in(batch)).shape[0])
+
+
+def tensors_in(values: Any) -> Iterator[Tensor]:
+    """Yield the tensors of nested lists, tuples and dicts."""
+    return (leaf for leaf in tree_leaves(values) if isinstance(leaf, Tensor))
 
 
 def rows(batch: Any, index: Any) -> Any:
-    """Pick records by a slice, a mask or positions; what is not a tensor stays as it is."""
+    """Pick records by a slice, a mask or positions; objects that are not tensors stay as they are."""
     return tree_map(lambda column: column[index] if isinstance(column, Tensor) else column, batch)
 
 
 def form(batch: Any) -> str:
-    """Describe a record by types and shapes."""
+    """Return the types and shapes of one record as text."""
     return ", ".join(f"{str(leaf.dtype).removeprefix('torch.')} {tuple(leaf.shape[1:])}" for leaf in tree_leaves(batch))
 
 
 def detached(outputs: Any) -> Any:
-    """Cut outputs of a model off from what made them; what is not a tensor stays as it is."""
+    """Detach the tensors among the outputs of a model; other objects stay as they are."""
     return tree_map(lambda leaf: leaf.detach() if isinstance(leaf, Tensor) else leaf, outputs)
 
 
-def made_up(like: Any, records: int, generator: torch.Generator) -> Any:
-    """Make up records with the form of a batch: numbers uniform in (0, 1), or 0 and 1 where they are whole."""
+def synthetic(like: Any, records: int, generator: torch.Generator) -> Any:
+    """Return random records with the form of a batch: floats uniform in (0, 1), integers 0 or 1."""
 
     def column(form: Tensor) -> Tensor:
         shape = (records, *form.shape[1:])
@@ -43,15 +50,15 @@ def made_up(like: Any, records: int, generator: torch.Generator) -> Any:
     return tree_map(column, like)
 
 
-def varied(like: Any, records: int, generator: torch.Generator, *, codes: int = 2) -> Any:
-    """Make up records of three kinds in any order: as `made_up` does; with zeros from some position on; and far out.
+def varied_synthetic(like: Any, records: int, generator: torch.Generator, *, codes: int = 2) -> Any:
+    """Return records of three kinds in random order: as `synthetic` gives them, padded with zeros, and extreme.
 
-    The latter are numbers from -10 to 10, or below `codes` where they are whole.
+    Extreme records have floats in (-10, 10), or integers below `codes`.
     """
     kind = torch.randperm(records, generator=generator) % 3
 
     def column(form: Tensor) -> Tensor:
-        values: Tensor = made_up(form, records, generator)
+        values: Tensor = synthetic(form, records, generator)
         for record in range(records):
             end = torch.randint(max((1, *form.shape[1:2])), (), generator=generator) + 1
             if kind[record] == 1 and form.ndim > 1:
@@ -65,8 +72,11 @@ def varied(like: Any, records: int, generator: torch.Generator, *, codes: int = 
     return tree_map(column, like)
 
 
-def telling_size(batch: Any, others: Iterable[Tensor]) -> int:
-    """Return a number of records that no other axis of the batch, and none of other tensors, could be taken for."""
+def unambiguous_size(batch: Any, others: Iterable[Tensor]) -> int:
+    """Return a number of records that is the length of no other axis, neither of the batch nor of other tensors.
+
+    An axis of this length is then known to be the one of the records.
+    """
     taken = {length for column in tree_leaves(batch) for length in column.shape[1:]}
     taken.update(length for tensor in others for length in tensor.shape)
     return next(number for number in range(4, len(taken) + 5) if number not in taken)

@@ -15,26 +15,28 @@ from torch.overrides import TorchFunctionMode
 
 from inosgm._internal.trees import tree_map
 from inosgm.training.gradients.base import Engine, Gradients, PerRecordLoss, apply
+from inosgm.training.gradients.batches import detached, size
+from inosgm.training.gradients.instantiated import no_gradients
 from inosgm.training.gradients.layers import Rule, has_own_rule, rules_for
 from inosgm.training.gradients.per_record import PerRecord, like, norms_of, total
 from inosgm.training.gradients.precision import without_autocast
 
 
 class NotPerRecord(ValueError):
-    """A layer was used in a way that hides its records from book-keeping; another engine can serve the model."""
+    """Raised when a layer is used in a way that hides its records from book-keeping; other engines remain."""
 
 
 class BookKeeping(Engine):
-    """Keeps what each layer was given and the slopes of what it returned; gradients and norms follow from them.
+    """Keeps the inputs and the output gradients of every layer, and computes norms and weighted sums from them.
 
     Each layer is served by Gram matrices or by instantiated gradients, whichever takes fewer operations for its shape,
-    and no gradient is computed twice. For one forward pass each layer has a `forward` of its own that takes notes; then
-    the model is as it was.
+    and no gradient is computed twice. During one forward pass the `forward` of each layer is replaced by one that also
+    records the call; afterwards the original is put back.
 
-    **Guarantee.** Norms are not below the truth beyond float roundings of a single sum: what cancellation between
-    positions could hide is added. It assumes that row k of every layer is record k, which `engine_for` tries and the
-    engine cannot know. What it can see is refused with NotPerRecord: a layer whose tensors do not begin with as many
-    rows as there are records, and, in the first pass of a mode, a parameter that is used outside of its layer.
+    **Guarantee.** Norms are below the true ones by the rounding errors of a single sum at most: a bound on what
+    cancellation between positions could hide is added. The engine assumes that row k of every layer is record k, which
+    `engine_for` tests. It raises NotPerRecord for a layer whose tensors do not begin with as many rows as there are
+    records and, in the first pass of a mode, for a parameter that is used outside of its layer.
 
     Args:
         model: A module whose trainable parameters belong to layers with a rule: see `unsupported`.
@@ -83,33 +85,33 @@ class BookKeeping(Engine):
             NotPerRecord: when a layer was used in a way that hides its records.
             ValueError: when the loss does not give one number per record.
         """
-        n = _records(inputs)
+        n = size(inputs)
         if not n:
-            return self._of_nothing(inputs, targets)
+            return no_gradients(self, inputs, targets)
         tape = _Tape(n)
         try:
-            outputs, losses = self._forward(tape, _detached(inputs), targets)
+            outputs, losses = self._forward(tape, detached(inputs), targets)
             if losses.shape != (n,):
                 raise ValueError("loss must give one number per record")
-            with without_autocast(self.device):  # rules compute norms in the backward pass
+            with without_autocast(self.device):  # because rules compute norms in the backward pass
                 norms = tape.play_back(losses)
         finally:
-            tape.ends.clear()  # they hold the graph, whose hooks hold the tape
+            tape.ends.clear()  # breaks a reference cycle: they hold the graph, whose hooks hold the tape
         parts = [tape.parts.get(id(parameter)) for parameter in self.parameters]
-        return _Kept(self.parameters, losses.detach(), _detached(outputs), norms, parts)
+        return BookKeptGradients(self.parameters, losses.detach(), detached(outputs), norms, parts)
 
     def _laid_out(self, inputs: Any) -> Any:
-        """Return the inputs in the memory layout that suits the model, whose parameters stay as they are."""
+        """Return the inputs in the memory layout that is fastest for the model; parameters keep theirs."""
         return tree_map(_images_last, inputs) if self._on_images else inputs
 
     def _forward(self, tape: "_Tape", inputs: Any, targets: Any) -> tuple[Any, Tensor]:
-        """Run the model with an ear at its layers; the first time in a mode, count the uses of each parameter."""
+        """Run the model and record the calls of its layers; in the first pass of a mode, count uses of parameters."""
         model = self._model
         unchecked = model.training not in self._checked
         uses = _Uses(self.parameters if unchecked else ())
         before = [vars(layer.module).get("forward") for layer in self._layers]
         try:
-            for layer in self._layers:  # a forward of its own costs less than a hook, and comes before those of users
+            for layer in self._layers:  # replacing forward costs less than a hook, and runs before the hooks of users
                 vars(layer.module)["forward"] = partial(tape.record, layer, layer.module.forward)
             with self._precision(), uses if unchecked else nullcontext():
                 outputs = apply(model, self._laid_out(inputs))
@@ -126,26 +128,16 @@ class BookKeeping(Engine):
         return outputs, losses
 
     def _check(self, uses: Counter[int], tape: "_Tape") -> None:
-        """Refuse a parameter that something else than its layers used: its gradient would be incomplete."""
+        """Raise for a parameter that is used outside of its layers: its gradient would be incomplete."""
         foreign = {p for layer in self._layers if not has_own_rule(layer.module) for p, _ in layer.rules}
         for name, parameter in self._model.named_parameters():
             if uses[id(parameter)] > tape.calls.get(id(parameter), 0) and id(parameter) not in foreign:
                 raise NotPerRecord(f"parameter {name} is used outside of its layer, where book-keeping cannot see it")
 
-    def _of_nothing(self, inputs: Any, targets: Any) -> Gradients:
-        """Return the gradients of no record, with outputs in the form that a record would have."""
-        one_input, one_target = tree_map(_one_of_zeros, (inputs, targets))  # many models cannot reshape no records
-        with torch.no_grad(), self._precision():
-            outputs = apply(self._model, one_input)
-            losses = self._loss(outputs, one_target)
-        empty = tree_map(lambda leaf: leaf[:0] if isinstance(leaf, Tensor) else leaf, outputs)
-        norms = torch.zeros(0, dtype=torch.float64, device=losses.device)
-        return _Kept(self.parameters, losses[:0], empty, norms, [None] * len(self.parameters))
-
 
 @dataclass(frozen=True, eq=False)
 class _Layer:
-    """A module with rules for its own trainable parameters, which are known by their id: tensors are slow to find."""
+    """A module with the rules of its own trainable parameters, keyed by id because hashing tensors is slow."""
 
     module: nn.Module
     rules: list[tuple[int, Rule]]
@@ -153,7 +145,7 @@ class _Layer:
 
 @dataclass(eq=False, slots=True)
 class _Call:
-    """One call of a layer: what it was given, and the versions of that, which change when it is overwritten."""
+    """One call of a layer: its inputs, and their version counters, which show whether they were overwritten."""
 
     layer: _Layer
     inputs: tuple[Tensor, ...]
@@ -162,7 +154,7 @@ class _Call:
 
 @dataclass(eq=False)
 class _Tape:
-    """What the layers did in one forward pass, and what follows from it in the backward pass."""
+    """Records the calls of layers in one forward pass, and computes gradients from them in the backward pass."""
 
     records: int
     parts: dict[int, PerRecord] = field(default_factory=dict)
@@ -172,17 +164,17 @@ class _Tape:
     _factors: list[tuple[Tensor, ...]] = field(default_factory=list)
 
     def record(self, layer: _Layer, forward: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """Call a layer, note what it was given, and see to it that the slopes of what it returns are kept."""
+        """Call a layer, keep its inputs, and arrange that the gradients of its output are kept."""
         output = forward(*args, **kwargs)
         for parameter, _ in layer.rules:
             self.calls[parameter] = self.calls.get(parameter, 0) + 1
         if not isinstance(output, Tensor) or not output.requires_grad:
-            return output  # inside of no_grad: no gradient comes from here
+            return output  # inside of no_grad, where no gradient arises
         inputs = tuple(given for given in (*args, *kwargs.values()) if isinstance(given, Tensor))
         kept = tuple(given.detach() for given in inputs)
         call = _Call(layer, kept, [given._version for given in kept])
-        # edge and hook are about the output as it is now, whatever overwrites it later
-        if output.ndim == 2:  # slopes of one position are small, and kept anyway: they may as well come all at once
+        # edge and hook refer to the output as it is now, even if it is overwritten later
+        if output.ndim == 2:  # gradients of one position are small and kept anyway, so they may arrive all at once
             self.ends.append((get_gradient_edge(output), call))
             return output
         if not any(given.requires_grad for given in inputs):
@@ -191,50 +183,50 @@ class _Tape:
         return output
 
     def play_back(self, losses: Tensor) -> Tensor:
-        """Run the backward pass, of which no weight gradients are asked, and return the norms in float64."""
+        """Run the backward pass without computing weight gradients, and return the norms in float64."""
         if losses.requires_grad and self.ends:
             edges, calls = zip(*self.ends, strict=True)
-            found = torch.autograd.grad(losses, edges, torch.ones_like(losses), allow_unused=True)
-            for call, slopes in zip(calls, found, strict=True):
-                if call is not None and slopes is not None:
-                    self._receive(call, slopes)
-        for parameter in list(self._waiting):  # some output of its layers led nowhere
+            gradients = torch.autograd.grad(losses, edges, torch.ones_like(losses), allow_unused=True)
+            for call, output_grads in zip(calls, gradients, strict=True):
+                if call is not None and output_grads is not None:
+                    self._receive(call, output_grads)
+        for parameter in list(self._waiting):  # an output of its layers did not reach the loss
             self._settle(parameter)
         if not self._factors:
             return losses.new_zeros(self.records, dtype=torch.float64)
         return norms_of(self._factors)
 
-    def _receive(self, call: _Call, slopes: Tensor) -> None:
-        """Turn the inputs and slopes of a call into gradients of its parameters: also a tensor hook."""
-        self._check(call, slopes)
+    def _receive(self, call: _Call, output_grads: Tensor) -> None:
+        """Turn inputs and output gradients of a call into gradients of its parameters; also used as a tensor hook."""
+        self._check(call, output_grads)
         for parameter, rule in call.layer.rules:
             waiting = self._waiting.setdefault(parameter, [])
-            waiting.append(rule(call.layer.module, call.inputs, slopes))
+            waiting.append(rule(call.layer.module, call.inputs, output_grads))
             if len(waiting) == self.calls[parameter]:
                 self._settle(parameter)
         call.inputs = ()
 
     def _settle(self, parameter: int) -> None:
-        """Add up what all calls said about a parameter, and keep it in its cheapest form."""
+        """Add up the gradients of a parameter from all calls, and keep them in their cheapest form."""
         part = self.parts[parameter] = total(self._waiting.pop(parameter)).cheapest()
         self._factors.append(part.factors())
 
-    def _check(self, call: _Call, slopes: Tensor) -> None:
+    def _check(self, call: _Call, output_grads: Tensor) -> None:
         kind = type(call.layer.module).__name__
         if not call.inputs:
             raise RuntimeError(f"a {kind} was differentiated twice: book-keeping serves one backward pass per batch")
-        for tensor in (*call.inputs, slopes):
-            if tensor.ndim < 1 + (tensor is slopes) or tensor.shape[0] != self.records:
+        for tensor in (*call.inputs, output_grads):
+            if tensor.ndim < 1 + (tensor is output_grads) or tensor.shape[0] != self.records:
                 raise NotPerRecord(
                     f"a {kind} works on a tensor that does not begin with the records of the batch: keep them as the "
                     "first axis, or choose another engine"
                 )
         if call.versions != [given._version for given in call.inputs]:
-            raise NotPerRecord(f"what a {kind} was given was overwritten in place, so its gradient is lost")
+            raise NotPerRecord(f"the input of a {kind} was overwritten in place, so its gradient is lost")
 
 
 class _Uses(TorchFunctionMode):
-    """Counts how often a parameter is given to a function of torch that returns a tensor."""
+    """Counts how often each parameter is passed to a torch function that returns a tensor."""
 
     def __init__(self, parameters: Iterable[nn.Parameter]) -> None:
         super().__init__()
@@ -253,8 +245,8 @@ class _Uses(TorchFunctionMode):
 
 
 @dataclass(frozen=True, eq=False)
-class _Kept(Gradients):
-    """Gradients of a batch in the forms that the layers were best served with."""
+class BookKeptGradients(Gradients):
+    """The gradients of a batch, each parameter's in the form that is cheapest for its layer."""
 
     reruns: ClassVar[bool] = False
     parameters: tuple[nn.Parameter, ...]
@@ -270,9 +262,11 @@ class _Kept(Gradients):
     @torch.no_grad()
     def weighted_sum(self, weights: Tensor) -> list[Tensor]:
         """Return the sum of weights_k g_k, one tensor per trainable parameter; weight 0 leaves a record out."""
-        weights, parts = _paired(weights, self._norms.shape[0], self._norms.device), self._parts
+        weights, parts = torch.as_tensor(weights, device=self._norms.device), self._parts
+        if weights.shape != self._norms.shape:
+            raise ValueError("weights must be one number per record")
         weights = weights.to(torch.promote_types(self.losses.dtype, torch.float32))
-        if not math.isfinite(self._norms.sum().item()):  # 0 * nan is nan: such records must not be there at all
+        if not math.isfinite(self._norms.sum().item()):  # 0 * nan is nan, so such records must be removed
             kept = self._norms.isfinite().nonzero()[:, 0]
             weights, parts = weights[kept], [part and part.take(kept) for part in parts]
         with without_autocast(weights.device):
@@ -287,7 +281,7 @@ def _pairs(module: nn.Module, rules: Mapping[str, Rule]) -> list[tuple[int, Rule
 
 
 def _leaves(value: Any) -> Iterator[Any]:
-    """Walk through nested arguments of a call."""
+    """Yield the leaves of nested arguments of a call."""
     if isinstance(value, dict):
         value = tuple(value.values())
     if isinstance(value, list | tuple):
@@ -297,34 +291,11 @@ def _leaves(value: Any) -> Iterator[Any]:
         yield value
 
 
-def _records(inputs: Any) -> int:
-    """Count the records of a batch by its first tensor."""
-    if isinstance(inputs, Tensor):
-        return len(inputs)
-    return int(next(leaf.shape[0] for leaf in _leaves(inputs) if isinstance(leaf, Tensor)))
-
-
-def _detached(tree: Any) -> Any:
-    return tree_map(lambda leaf: leaf.detach() if isinstance(leaf, Tensor) else leaf, tree)
-
-
 def _images_last(leaf: Any) -> Any:
     """Return images with their channels last in memory, where convolutions and pooling on a CPU are faster."""
     if not isinstance(leaf, Tensor) or leaf.ndim != 4 or leaf.device.type != "cpu":
         return leaf
     _, channels, height, width = leaf.shape
-    if channels == 1 and leaf.is_contiguous():  # the same numbers in the same order: only torch must be told
+    if channels == 1 and leaf.is_contiguous():  # same order in memory, so changing the strides is enough
         return leaf.as_strided(leaf.shape, (height * width, 1, width, 1))
     return leaf.to(memory_format=torch.channels_last)
-
-
-def _one_of_zeros(leaf: Any) -> Any:
-    return leaf.new_zeros((1, *leaf.shape[1:])) if isinstance(leaf, Tensor) else leaf
-
-
-def _paired(weights: Any, records: int, device: torch.device) -> Tensor:
-    """Return weights as a tensor with one number per record."""
-    result = torch.as_tensor(weights, device=device)
-    if result.shape != (records,):
-        raise ValueError("weights must be one number per record")
-    return result

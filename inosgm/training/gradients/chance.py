@@ -1,15 +1,15 @@
-"""Random numbers of a model: one set per record, one set for all records of a forward pass, or from no known seed.
+"""Classification of the random numbers of a model: drawn per record, shared by a forward pass, or without a seed.
 
 A mask that all records of a logical batch share is harmless: it can be held fixed when a record is added. So are
 independent masks of single records. A mask that some records of a batch share is not: one more record changes who
-shares it, and the sum moves by more than one sensitivity, although the record itself may contribute nothing. Nor is a
-mask that goes by a record's place in the batch, or is scaled by the masks of others.
+shares it, and the sum moves by more than one sensitivity, although the record itself may contribute nothing. A mask
+that depends on a record's position in the batch, or is scaled by the masks of others, is harmful for the same reason.
 
-A batch that is run in parts needs to know more: one more record moves the boundaries of all parts, so that numbers
-which all records of a forward pass share must come from one seed for all parts.
+In a batch that is run in micro-batches, one more record moves the boundaries of all of them. Numbers that all records
+of a forward pass share must then come from one seed for all micro-batches.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import partial
@@ -20,48 +20,46 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from inosgm._internal.trees import tree_leaves
 from inosgm.training.gradients.base import Engine, PerRecordLoss, apply
-from inosgm.training.gradients.batches import rows
+from inosgm.training.gradients.batches import rows, size, tensors_in
 from inosgm.training.gradients.functional import Functional
 from inosgm.training.gradients.one_by_one import OneByOne
-from inosgm.training.gradients.randomness import foreign_kept, foreign_state, random_state, same_state
-from inosgm.training.gradients.record_order import prime_to
-from inosgm.training.gradients.sandbox import on_synthetic, perturbed, trial
+from inosgm.training.gradients.randomness import foreign_state, keep_foreign_state, random_state, same_state
+from inosgm.training.gradients.record_order import prime_dividing_none
+from inosgm.training.gradients.sandbox import perturbed, run_on_synthetic, sandbox
 
 REPEATS = 4
-"""How often a pass is repeated with the same seed: a source without a seed may happen to repeat itself once."""
+"""Number of repetitions of a pass with the same seed: a source without a seed may repeat itself once by chance."""
 
 SEEDS = range(1, 5)
-"""Further seeds. Masks of 0 or 1, one per record, are alike for five records and five seeds with probability 1e-6."""
+"""Further seeds. Masks of 0 or 1, one per record, are equal for five records and five seeds with probability 1e-6."""
 
 TOLERANCE = 1e-3
-"""Losses and norms that differ by less, relative to the largest, are equal: batches of other sizes are rounded in other
-ways."""
+"""Relative difference up to which losses and norms are equal: batches of other sizes are rounded differently."""
 
 REPEATED = 1e-5
-"""The same for a pass that is repeated: 4,096 records that share a number move by 4 % of a sensitivity for each."""
+"""The same for a repeated pass: 4,096 records that share a number then move the sum by 4 % of a sensitivity."""
 
 EXTREMES = (0.0, 1 - 2.0**-24)
-"""The least and the greatest number that `torch.rand` gives in float32."""
+"""The smallest and the largest number that `torch.rand` gives in float32."""
 
 
 class Chance(Enum):
-    """Who shares the random numbers of a forward pass."""
+    """The kinds of random numbers in a forward pass, by the records that share them."""
 
     NONE = "no random numbers"
     PER_RECORD = "random numbers of its own for every record"
     SHARED = "random numbers that all records of a forward pass share"
     BOTH = "random numbers of which only some are drawn for every record"
-    ENTANGLED = "random numbers of which a record has others beside other records or at another place of a batch"
+    ENTANGLED = "random numbers of which a record has others beside other records or at another position of a batch"
     UNSEEDED = "random numbers that do not come from torch's seed"
 
 
 WHOLE = (Chance.NONE, Chance.PER_RECORD, Chance.SHARED, Chance.BOTH, Chance.UNSEEDED)
-"""With these a batch can be run at once; whether numbers without a seed are right shows when engines are compared."""
+"""Kinds with which a batch can be run at once; the comparison of engines decides about numbers without a seed."""
 
 IN_PARTS = (Chance.NONE, Chance.PER_RECORD, Chance.SHARED)
-"""With these a batch can be run in parts: shared numbers are drawn from one seed for all parts."""
+"""Kinds with which a batch can be run in micro-batches: shared numbers come from one seed for all of them."""
 
 
 def chance_of(
@@ -73,14 +71,14 @@ def chance_of(
     *,
     autocast: torch.dtype | None = None,
 ) -> Chance:
-    """Say who shares the random numbers when an engine runs a model in training mode.
+    """Return the kind of random numbers when an engine runs a model in training mode.
 
-    The model is tried on copies of one synthetic record (of the first record of the batch, if it does not take
-    synthetic ones), with parameters moved away from 0 if it takes them, and left as it was.
+    The model runs on copies of one synthetic record, or of the first record of the batch if it rejects synthetic ones,
+    with perturbed parameters if it accepts them, and is restored afterwards.
 
     Args:
         kind: The engine. `OneByOne` gives every record a forward pass of its own, and `Functional` has torch draw for
-            every record: what the model draws from torch's seed, they make PER_RECORD.
+            every record: numbers from torch's seed are then PER_RECORD.
         model: The model.
         loss: Gives one loss per record.
         inputs: A batch, or all inputs.
@@ -89,29 +87,31 @@ def chance_of(
     """
     if issubclass(kind, OneByOne):
         return Chance.PER_RECORD
-    with trial(model, loss=loss):
+    with sandbox(model, loss=loss):
         engine = kind(model, loss, autocast=autocast)
 
-        def said(inputs: Any, targets: Any) -> Tensor:
+        def results(inputs: Any, targets: Any) -> Tensor:
             gradients = engine.gradients(inputs, targets)
             return torch.stack([gradients.losses.double(), gradients.norms()])
 
-        return _tried(model, said, (inputs, targets), engine.device, mapped=issubclass(kind, Functional))
+        return _classify_perturbed(
+            model, results, (inputs, targets), engine.device, mapped=issubclass(kind, Functional)
+        )
 
 
 def chance_in_evaluation(model: nn.Module, loss: PerRecordLoss, inputs: Any, targets: Any) -> Chance:
-    """Say who shares the random numbers of a model in evaluation mode; tried as `chance_of` does."""
+    """Return the kind of random numbers of a model in evaluation mode, determined as in `chance_of`."""
 
-    def said(inputs: Any, targets: Any) -> Tensor:
+    def results(inputs: Any, targets: Any) -> Tensor:
         return loss(apply(model, inputs), targets).double()[None]
 
-    with trial(model, loss=loss), torch.no_grad():
+    with sandbox(model, loss=loss), torch.no_grad():
         model.eval()
-        return _tried(model, said, (inputs, targets), next(model.parameters()).device)
+        return _classify_perturbed(model, results, (inputs, targets), next(model.parameters()).device)
 
 
 def refuse_chance(chance: Chance, *, in_parts: bool) -> None:
-    """Raise if the engine that was asked for cannot run a batch, at once or in parts, because of what a model draws.
+    """Raise if an engine cannot run a batch, at once or in micro-batches, because of the numbers that a model draws.
 
     Raises:
         ValueError: saying why, and what to do.
@@ -130,47 +130,49 @@ def refuse_chance(chance: Chance, *, in_parts: bool) -> None:
         )
 
 
-Said = Callable[[Any, Any], Tensor]
-"""(inputs, targets) -> what is said about each record, a column of numbers."""
+Results = Callable[[Any, Any], Tensor]
+"""(inputs, targets) -> losses and other results, one column of numbers per record."""
 
 
-def _tried(model: nn.Module, said: Said, batch: Any, device: torch.device, *, mapped: bool = False) -> Chance:
-    """Classify the random numbers of a function of batches, and leave global generators as they were."""
-    classify = partial(_classified, said, device, mapped)
-    # other kernels of attention draw their masks unseen
-    with foreign_kept(), sdpa_kernel(SDPBackend.MATH):
+def _classify_perturbed(
+    model: nn.Module, results: Results, batch: Any, device: torch.device, *, mapped: bool = False
+) -> Chance:
+    """Classify the random numbers of a function of batches, and restore global generators."""
+    classify = partial(_classify, results, device, mapped)
+    # other kernels of attention draw their masks without a visible operation
+    with keep_foreign_state(), sdpa_kernel(SDPBackend.MATH):
         try:
             with perturbed(model):
-                return on_synthetic(classify, batch, 1)
-        except Exception:  # a model that takes no other parameters
-            return on_synthetic(classify, batch, 1)
+                return run_on_synthetic(classify, batch, 1)
+        except Exception:  # a model that rejects perturbed parameters
+            return run_on_synthetic(classify, batch, 1)
 
 
-def _classified(said: Said, device: torch.device, mapped: bool, record: Any) -> Chance:
-    """Classify by passes over copies of one record; `mapped` says that an engine gives each a pass of its own."""
+def _classify(results: Results, device: torch.device, mapped: bool, record: Any) -> Chance:
+    """Classify by passes over copies of one record; with `mapped`, the engine gives each record its own pass."""
 
-    def passed(records: int, seed: int = 0, instead: float | None = None, coins: "_Coins | None" = None) -> _Pass:
-        return _Pass.of(said, rows(record, [0] * records), device, seed, instead, coins)
+    def passed(records: int, seed: int = 0, instead: float | None = None, coins: "_RecordDraws | None" = None) -> _Pass:
+        return _Pass.of(results, rows(record, [0] * records), device, seed, instead, coins)
 
     def apart(minor: bool) -> bool:
-        """Say whether the same is said about a record alone, with the numbers that it has in a batch."""
+        """Return whether a record alone has the same results with the numbers that it had in a batch."""
         try:
-            for place in range(few):
-                coins = _Coins(whole.draws, place, few, minor)
+            for position in range(few):
+                coins = _RecordDraws(whole.draws, position, few, minor)
                 alone = passed(1, coins=coins)
-                if coins.left or _differ(whole.said, alone.said, place, max(TOLERANCE, whole.rounding)):
+                if coins.left or _differ(whole.results, alone.results, position, max(TOLERANCE, whole.rounding)):
                     return False
         except Exception:  # numbers of another shape or count, with which the model may fail as well
             return False
         return True
 
     lengths = passed(1).lengths
-    few = prime_to(lengths)  # an axis that these numbers divide is one of records
-    more = prime_to(lengths, few + 1)
+    few = prime_dividing_none(lengths)  # an axis whose length it divides is one of records
+    more = prime_dividing_none(lengths, few + 1)
     whole, other = passed(few), passed(more)
     again = [passed(few) for _ in range(REPEATS)]
     # another thread may draw from a global generator in some pass; a model does so in every pass with the same seed
-    changed = any(_differ(whole.said, each.said, tolerance=REPEATED) for each in again)
+    changed = any(_differ(whole.results, each.results, tolerance=REPEATED) for each in again)
     if changed or all(each.foreign for each in (whole, *again)):
         return Chance.UNSEEDED
     if not whole.draws:
@@ -183,7 +185,7 @@ def _classified(said: Said, device: torch.device, mapped: bool, record: Any) -> 
         return Chance.ENTANGLED
     one = whole
     if any(draw.single for draw in one.draws) and not any(
-        _differ(one.said, passed(few, instead=number).said) for number in EXTREMES
+        _differ(one.results, passed(few, instead=number).results) for number in EXTREMES
     ):
         # a threshold that no number passes, such as layer dropout with probability 0
         one, other = one.without_singles(), other.without_singles()
@@ -197,14 +199,14 @@ def _classified(said: Said, device: torch.device, mapped: bool, record: Any) -> 
 
 @dataclass(frozen=True, eq=False)
 class _Draw:
-    """What one operation has drawn, and whether an axis of it is one of records."""
+    """The numbers that one operation has drawn, and whether one of their axes is that of the records."""
 
     values: list[Tensor]
     by_record: bool
     single: bool
 
     def same(self, other: "_Draw") -> bool:
-        """Say whether another pass has drawn the same numbers."""
+        """Return whether another pass has drawn the same numbers."""
         pairs = zip(self.values, other.values, strict=True)
         return all(one.shape == two.shape and torch.equal(one, two) for one, two in pairs)
 
@@ -215,29 +217,29 @@ class _Draw:
 
 
 @dataclass(eq=False)
-class _Coins:
+class _RecordDraws:
     """The numbers that one record of a pass was given, for a pass of that record alone.
 
     Args:
-        draws: What was drawn in the pass.
-        place: The place of the record.
-        records: How many records there were.
+        draws: The numbers drawn in the pass.
+        position: The position of the record.
+        records: The number of records.
         minor: Whether the records are the faster part of an axis that they share with something else, such as time.
     """
 
     draws: Sequence[_Draw]
-    place: int
+    position: int
     records: int
     minor: bool
     _given: int = 0
 
     @property
     def left(self) -> int:
-        """How many draws were not asked for."""
+        """The number of draws that were not used."""
         return len(self.draws) - self._given
 
     def give(self, drawn: Sequence[Tensor]) -> None:
-        """Replace what was drawn.
+        """Replace drawn numbers by those of the record.
 
         Raises:
             IndexError: if more is drawn than in the batch.
@@ -255,24 +257,24 @@ class _Coins:
             raise ValueError("another shape")
         axis, factors = axes[0], (-1, self.records) if self.minor else (self.records, -1)
         split = value.reshape(*value.shape[:axis], *factors, *value.shape[axis + 1 :])
-        return split.select(axis + self.minor, self.place)
+        return split.select(axis + self.minor, self.position)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class _Pass:
-    """What happened in one pass.
+    """The results and the draws of one pass.
 
     Attributes:
-        said: What was said about the records, one column each.
-        draws: What was drawn from torch, in order.
+        results: The results of the records, one column each.
+        draws: The numbers drawn from torch, in order.
         shuffles: Whether an order of the records was drawn.
         foreign: Whether numbers came from Python, numpy or a generator of the model's own.
         unseen: Whether torch's generators moved on although no operation was seen to draw.
         lengths: All lengths of axes.
-        rounding: By how much two ways of computing the same may differ, relatively.
+        rounding: Relative difference that two ways of computing the same may have.
     """
 
-    said: Tensor
+    results: Tensor
     draws: Sequence[_Draw]
     shuffles: bool
     foreign: bool
@@ -282,23 +284,29 @@ class _Pass:
 
     @classmethod
     def of(
-        cls, said: Said, batch: Any, device: torch.device, seed: int, instead: float | None, coins: _Coins | None
+        cls,
+        results: Results,
+        batch: Any,
+        device: torch.device,
+        seed: int,
+        instead: float | None,
+        coins: _RecordDraws | None,
     ) -> "_Pass":
-        """Make a pass from a seed; with `instead`, single uniform numbers are replaced by it, with `coins` all."""
-        watch = _Watch(int(tree_leaves(batch)[0].shape[0]), instead, coins)
+        """Run a pass from a seed; `instead` replaces single uniform numbers, `coins` all numbers."""
+        watch = _DrawWatch(size(batch), instead, coins)
         foreign = foreign_state()
         torch.manual_seed(seed)
         before = random_state(device)
         with watch:
-            found = said(*batch)
+            outcome = results(*batch)
         return cls(
-            said=found.detach(),
+            results=outcome.detach(),
             draws=watch.draws,
             shuffles=watch.shuffles,
             foreign=watch.own_generator or foreign != foreign_state(),
             unseen=not watch.draws and not same_state(before, random_state(device)),
             lengths=watch.lengths,
-            rounding=8 * watch.unit,
+            rounding=8 * watch.unit,  # a few roundings of the coarsest type in the pass
         )
 
     def without_singles(self) -> "_Pass":
@@ -306,21 +314,21 @@ class _Pass:
         return replace(self, draws=[draw for draw in self.draws if not draw.single])
 
     def repeats_rows(self, others: Sequence["_Pass"]) -> bool:
-        """Say whether records have numbers that differ by place, and are the same in passes from other seeds.
+        """Return whether numbers differ from record to record, and are the same in passes from other seeds.
 
         A model that sets the seed itself draws such numbers.
         """
-        for place, draw in enumerate(self.draws):
-            also = [each.draws[place] for each in others if place < len(each.draws)]
+        for position, draw in enumerate(self.draws):
+            also = [each.draws[position] for each in others if position < len(each.draws)]
             if draw.by_record and draw.varies and len(also) == len(others) and all(map(draw.same, also)):
                 return True
         return False
 
 
-class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Keeps what operations of torch draw, the lengths of all axes and the coarsest precision."""
+class _DrawWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Keeps the numbers that torch operations draw, the lengths of all axes and the coarsest precision."""
 
-    def __init__(self, records: int, instead: float | None, coins: _Coins | None) -> None:
+    def __init__(self, records: int, instead: float | None, coins: _RecordDraws | None) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._records, self._instead, self._coins = records, instead, coins
         self.draws: list[_Draw] = []
@@ -331,8 +339,8 @@ class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __torch_dispatch__(self, op: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         result = op(*args, **kwargs)
-        tensors = list(_tensors(result))
-        self.lengths.update(length for tensor in _tensors((args, kwargs, result)) for length in tensor.shape)
+        tensors = list(tensors_in(result))
+        self.lengths.update(length for tensor in tensors_in((args, kwargs, result)) for length in tensor.shape)
         self.unit = max(
             [self.unit, *(torch.finfo(tensor.dtype).eps for tensor in tensors if tensor.is_floating_point())]
         )
@@ -349,16 +357,12 @@ class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return result
 
 
-def _tensors(values: Any) -> Iterator[Tensor]:
-    return (leaf for leaf in tree_leaves(values) if isinstance(leaf, Tensor))
-
-
-def _differ(one: Tensor, other: Tensor, place: int | None = None, tolerance: float = TOLERANCE) -> bool:
-    """Say whether something else is said about the records, or about the one at a place.
+def _differ(one: Tensor, other: Tensor, position: int | None = None, tolerance: float = TOLERANCE) -> bool:
+    """Return whether the results of the records differ, or those of the record at a position.
 
     Numbers are compared with the largest one of their kind.
     """
-    scale = one.nan_to_num(0, 0, 0).abs().amax(1, keepdim=True) + 1e-9
-    one = one if place is None else one[:, place : place + 1]
+    scale = one.nan_to_num(0, 0, 0).abs().amax(1, keepdim=True) + 1e-9  # so that results of 0 can be compared
+    one = one if position is None else one[:, position : position + 1]
     close = (one - other).abs() <= tolerance * scale
     return not bool(((one == other) | (one.isnan() & other.isnan()) | close).all())

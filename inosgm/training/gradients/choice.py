@@ -1,4 +1,4 @@
-"""Which engine for which model: the fastest one that is seen to be right."""
+"""The choice of an engine for a model: the fastest one that passes a comparison with one backward pass per record."""
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -11,14 +11,14 @@ from torch import Tensor, nn
 
 from inosgm._internal.trees import tree_map
 from inosgm.training.gradients.base import Engine, PerRecordLoss
-from inosgm.training.gradients.batches import made_up, rows, size, telling_size
+from inosgm.training.gradients.batches import rows, size, synthetic, unambiguous_size
 from inosgm.training.gradients.bookkeeping import BookKeeping
 from inosgm.training.gradients.chance import IN_PARTS, WHOLE, chance_of
 from inosgm.training.gradients.functional import Functional
 from inosgm.training.gradients.mixing import mixes_records, refuse_mixing
 from inosgm.training.gradients.one_by_one import OneByOne
 from inosgm.training.gradients.record_order import moves_records
-from inosgm.training.gradients.sandbox import in_double, perturbed, quieted, trial, variety
+from inosgm.training.gradients.sandbox import in_double, perturbed, sandbox, varied_batches, without_randomness
 from inosgm.training.gradients.writing import refuse_writing
 
 
@@ -31,13 +31,13 @@ def engine_for(
     autocast: torch.dtype | None = None,
     in_parts: bool = False,
 ) -> Engine:
-    """Return the fastest engine that gives the gradients of one backward pass per record, tried on made-up records.
+    """Return the fastest engine that gives the gradients of one backward pass per record, tried on synthetic records.
 
-    Of inputs and targets only the form is looked at, so that the choice says nothing about the data. The model is
-    tried in both modes, and left as it was.
+    Only the form of inputs and targets is used, so that the choice does not depend on the data. The model is
+    tested in both modes, and restored afterwards.
 
     Args:
-        model: Any module that treats records apart.
+        model: Any module that processes each record independently.
         loss: Takes outputs and targets, gives one loss per record, as `per_record` makes it.
         inputs: A batch, or all inputs: a tensor, or a tuple, list or dict of the model's arguments.
         targets: What the loss compares with.
@@ -50,8 +50,8 @@ def engine_for(
         A BookKeeping, Functional or OneByOne engine.
 
     Raises:
-        ValueError: for a model or a loss that mixes records, or writes to itself in either mode. What they raise on
-            made-up records is passed on.
+        ValueError: for a model or a loss that mixes records, or writes to its state in either mode. Exceptions of
+            model and loss on synthetic records are passed on.
     """
     refuse_mixing(model)
     try:
@@ -62,7 +62,7 @@ def engine_for(
         kind = _fastest(model, loss, (inputs, targets), autocast, in_parts)
     except Exception as error:  # whatever model and loss raise
         error.add_note(
-            "(tried on made-up records of the form of the data: floats uniform in (0, 1), whole numbers 0 or 1; a "
+            "(tried on synthetic records of the form of the data: floats uniform in (0, 1), whole numbers 0 or 1; a "
             "model that cannot take them needs an engine of your choice, and your word that it treats records apart)"
         )
         raise
@@ -74,40 +74,40 @@ def _fastest(
 ) -> type[Engine]:
     kinds: list[type[Engine]] = [BookKeeping, Functional]
     while True:
-        kind = _right(kinds, model, loss, like, autocast)
+        kind = _first_correct(kinds, model, loss, like, autocast)
         if _serves(kind, model, loss, like, autocast, in_parts):
             return kind
         kinds.remove(kind)
 
 
-def _right(
+def _first_correct(
     kinds: Sequence[type[Engine]], model: nn.Module, loss: PerRecordLoss, like: Any, autocast: torch.dtype | None
 ) -> type[Engine]:
-    """Return the first kind of engine that is seen to be right, which OneByOne always is."""
+    """Return the first kind of engine whose gradients are correct; OneByOne is correct by definition."""
     plain = OneByOne(model, loss)
-    with trial(model, loss=loss):
-        batch = made_up(like, telling_size(like, model.parameters()), torch.Generator().manual_seed(0))
+    with sandbox(model, loss=loss):
+        batch = synthetic(like, unambiguous_size(like, model.parameters()), torch.Generator().manual_seed(0))
         moving = moves_records(plain, *like)
-        with quieted(model, lambda: plain.run(*batch)) as quiet:
+        with without_randomness(model, lambda: plain.run(*batch)) as quiet:
             with perturbed(model):
-                more = variety(model, plain.run, like, 3, 1)  # one record of each kind
+                more = varied_batches(model, plain.run, like, 3, 1)  # one record of each kind
             cases = [_Case(model, loss, batch, nullcontext)]
             cases += [_Case(model, loss, batch, partial(perturbed, model)) for batch in more]
             for kind in kinds:
                 if moving and kind is BookKeeping:
                     continue
-                # other random numbers cannot be compared; a function mapped over records is right by construction
-                right = all(case.met_by(kind) for case in cases) if quiet else kind is Functional
-                if right and _runs(kind(model, loss, autocast=autocast), batch):
+                # gradients with other random numbers cannot be compared; Functional is correct by construction
+                correct = all(case.passed_by(kind) for case in cases) if quiet else kind is Functional
+                if correct and _runs(kind(model, loss, autocast=autocast), batch):
                     return kind
-            plain.gradients(*batch)  # raises if nothing will do
+            plain.gradients(*batch)  # raises if no engine can run the model
     return OneByOne
 
 
 def _serves(
     kind: type[Engine], model: nn.Module, loss: PerRecordLoss, like: Any, autocast: torch.dtype | None, in_parts: bool
 ) -> bool:
-    """Say whether an engine gives every record random numbers that do not depend on who else is in the batch."""
+    """Return whether the random numbers of a record do not depend on the other records of the batch."""
     if kind is OneByOne:
         return True
     try:
@@ -119,14 +119,14 @@ def _serves(
 def _runs(engine: Engine, batch: Any) -> bool:
     try:
         engine.gradients(*batch).norms()
-    except Exception:  # what an engine cannot do, the next one may
+    except Exception:  # the next engine may be able to
         return False
     return True
 
 
 @dataclass(frozen=True, eq=False)
 class _Case:
-    """Records and parameters with which engines are compared.
+    """A batch and parameters with which engines are compared.
 
     In float64, unless model, loss or engine cannot do that: in float32 another order of a sum is enough to switch a
     ReLU on or off, and then gradients differ visibly.
@@ -138,15 +138,15 @@ class _Case:
     parameters: Callable[[], AbstractContextManager[None]]
     _expected: dict[bool, "_Expected"] = field(default_factory=dict)
 
-    def met_by(self, kind: type[Engine]) -> bool:
-        """Say whether an engine finds what one backward pass per record does."""
+    def passed_by(self, kind: type[Engine]) -> bool:
+        """Return whether an engine gives the results of one backward pass per record."""
         for precise in (True, False):
             try:
                 with self.parameters(), in_double(self.model) if precise else nullcontext():
                     if precise not in self._expected:
                         batch = tree_map(_wide, self.batch) if precise else self.batch
                         self._expected[precise] = _Expected.of(OneByOne(self.model, self.loss), batch, precise=precise)
-                    return self._expected[precise].found_by(kind(self.model, self.loss))
+                    return self._expected[precise].matched_by(kind(self.model, self.loss))
             except Exception:  # a constant in float32 somewhere; some layers have fast gradients in float32 only
                 continue
         return False
@@ -154,7 +154,7 @@ class _Case:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class _Expected:
-    """What one backward pass per record says about a batch."""
+    """The results of one backward pass per record for a batch."""
 
     batch: Any
     precise: bool
@@ -165,7 +165,7 @@ class _Expected:
 
     @classmethod
     def of(cls, engine: Engine, batch: Any, *, precise: bool) -> "_Expected":
-        """Go through the records, holding one gradient at a time."""
+        """Run the records one by one, so that only one gradient is held at a time."""
         records = size(batch)
         weights = torch.linspace(0, 1, records, dtype=torch.float64, device=engine.device)
         total = [torch.zeros_like(parameter) for parameter in engine.parameters]
@@ -187,8 +187,8 @@ class _Expected:
             total=total,
         )
 
-    def found_by(self, engine: Engine) -> bool:
-        """Say whether an engine finds the same losses, norms and sums."""
+    def matched_by(self, engine: Engine) -> bool:
+        """Return whether an engine gives the same losses, norms and sums."""
         inputs, targets = self.batch
         gradients = engine.gradients(inputs, targets)
         sums = gradients.weighted_sum(self.weights)
@@ -200,15 +200,16 @@ class _Expected:
             and all(self._close(a, b, typical) for a, b in zip(sums, self.total, strict=True))
         )
 
-    def _alike(self, found: Tensor, expected: Tensor) -> bool:
+    def _alike(self, actual: Tensor, expected: Tensor) -> bool:
         """Compare one number per record, where it is finite, which it must be in the same places."""
         finite = expected.isfinite()
-        return torch.equal(finite, found.isfinite()) and self._close(found[finite], expected[finite])
+        return torch.equal(finite, actual.isfinite()) and self._close(actual[finite], expected[finite])
 
-    def _close(self, found: Tensor, expected: Tensor, typical: float = 0.0) -> bool:
-        """Compare numbers with the largest of them, and with those of a sum whose parts are typically so large."""
+    def _close(self, actual: Tensor, expected: Tensor, typical: float = 0.0) -> bool:
+        """Compare numbers, relative to the largest of them and to the typical size of the gradients."""
+        # 1e-6 is far above the rounding of float64 and below any wrong rule; in float32, a ReLU may switch at rounding
         tolerance = (1e-6 if self.precise else 1e-2) * max(_largest(expected), 0.01 * typical)
-        return _largest(found.to(expected.dtype) - expected) <= tolerance
+        return _largest(actual.to(expected.dtype) - expected) <= tolerance
 
 
 def _largest(numbers: Tensor) -> float:

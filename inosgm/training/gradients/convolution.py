@@ -1,5 +1,6 @@
 """The gradients of a convolution's weight: one per record, from windows of the input."""
 
+import math
 import operator
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -8,16 +9,16 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from inosgm.training.gradients.per_record import PerRecord, Rows, chunks, gram_squares, prefer_gram, volume
+from inosgm.training.gradients.per_record import PerRecord, Rows, chunks, gram_squares, prefer_gram
 from inosgm.training.gradients.precision import convolution_unit, product_unit
 
 
 @dataclass(frozen=True, eq=False)
 class Windows(PerRecord):
-    """Gradients of the weight of a convolution: inputs (n, C, *size), slopes (n, p, *size of the output)."""
+    """Gradients of the weight of a convolution: inputs (n, C, *size), output_grads (n, p, *size of the output)."""
 
     inputs: Tensor
-    slopes: Tensor
+    output_grads: Tensor
     weight: Tensor
     stride: tuple[int, ...]
     padding: tuple[int, ...]
@@ -25,70 +26,74 @@ class Windows(PerRecord):
     groups: int
 
     @classmethod
-    def of(cls, module: nn.Conv1d | nn.Conv2d | nn.Conv3d, inputs: Tensor, slopes: Tensor) -> "Windows":
-        """Read the numbers off a module, and pad where padding is not plain zeros on both sides."""
+    def of(cls, module: nn.Conv1d | nn.Conv2d | nn.Conv3d, inputs: Tensor, output_grads: Tensor) -> "Windows":
+        """Return the gradients for a module; inputs are padded here if padding is not the same zeros on both sides."""
         padding: tuple[int, ...] = (0,) * (inputs.ndim - 2)
         if module.padding_mode != "zeros" or module.padding == "same":
             mode = "constant" if module.padding_mode == "zeros" else module.padding_mode
             inputs = F.pad(inputs, module._reversed_padding_repeated_twice, mode=mode)
         elif not isinstance(module.padding, str):
             padding = tuple(module.padding)
-        dtype = torch.promote_types(slopes.dtype, torch.float32)  # half precision is too coarse for sums
-        inputs, slopes, weight = inputs.to(dtype), slopes.to(dtype), module.weight.detach().to(dtype)
-        return cls(inputs, slopes, weight, module.stride, padding, module.dilation, module.groups)
+        dtype = torch.promote_types(output_grads.dtype, torch.float32)  # half precision is too coarse for sums
+        inputs, output_grads, weight = inputs.to(dtype), output_grads.to(dtype), module.weight.detach().to(dtype)
+        return cls(inputs, output_grads, weight, module.stride, padding, module.dilation, module.groups)
 
     def factors(self) -> tuple[Tensor, ...]:
-        """Use Gram matrices over the positions of the output."""
-        squares = self.slopes.new_empty(self.slopes.shape[0], dtype=torch.float64)
+        """Return norms from Gram matrices over the positions of the output."""
+        squares = self.output_grads.new_empty(self.output_grads.shape[0], dtype=torch.float64)
         scratch = self.groups * self._positions * (self._width + 2 * self._positions) * 4
-        units = product_unit(self.slopes), convolution_unit(self.slopes)
-        for part, windows, slopes in self._parts(scratch):
-            squares[part] = gram_squares(windows, slopes, *units).view(-1, self.groups).sum(1)
+        units = product_unit(self.output_grads), convolution_unit(self.output_grads)
+        for part, windows, output_grads in self._parts(scratch):
+            squares[part] = gram_squares(windows, output_grads, *units).view(-1, self.groups).sum(1)
         return (squares.sqrt_()[:, None],)
 
     def weighted_sum(self, weights: Tensor) -> Tensor:
-        """Return the ordinary gradient of a convolution for weighted slopes."""
-        slopes = self.slopes * weights.to(self.slopes.dtype).view(-1, *[1] * (self.slopes.ndim - 1))
+        """Return the ordinary gradient of a convolution for weighted output_grads."""
+        output_grads = self.output_grads * weights.to(self.output_grads.dtype).view(
+            -1, *[1] * (self.output_grads.ndim - 1)
+        )
         none = [0] * len(self.stride)
         settings = self.stride, self.padding, self.dilation, False, none, self.groups, [False, True, False]
-        gradient: Tensor = torch.ops.aten.convolution_backward(slopes, self.inputs, self.weight, None, *settings)[1]
+        gradient: Tensor = torch.ops.aten.convolution_backward(output_grads, self.inputs, self.weight, None, *settings)[
+            1
+        ]
         return gradient
 
     def rows(self) -> Tensor:
-        """Multiply windows and slopes of each record."""
-        n, (height, depth, *kernel) = self.slopes.shape[0], self.weight.shape
-        rows = self.slopes.new_empty(n * self.groups, height // self.groups, self._width)
-        for part, windows, slopes in self._parts(self.groups * self._positions * self._width * 4):
+        """Return the product of windows and output gradients of each record."""
+        n, (height, depth, *kernel) = self.output_grads.shape[0], self.weight.shape
+        rows = self.output_grads.new_empty(n * self.groups, height // self.groups, self._width)
+        for part, windows, output_grads in self._parts(self.groups * self._positions * self._width * 4):
             out = rows[part.start * self.groups : part.start * self.groups + windows.shape[0]]
-            torch.bmm(slopes.transpose(1, 2), windows, out=out)
+            torch.bmm(output_grads.transpose(1, 2), windows, out=out)
         return rows.view(n, height, *kernel, depth).movedim(-1, 2)
 
     def take(self, kept: Tensor) -> "Windows":
-        """Pick records."""
-        return replace(self, inputs=self.inputs[kept], slopes=self.slopes[kept])
+        """Return the gradients of some records."""
+        return replace(self, inputs=self.inputs[kept], output_grads=self.output_grads[kept])
 
     def cheapest(self) -> PerRecord:
-        """Make rows unless Gram matrices are smaller work."""
-        records = self.slopes.shape[0] * self.groups
+        """Return rows unless Gram matrices take fewer operations."""
+        records = self.output_grads.shape[0] * self.groups
         if prefer_gram(records, self._positions, self._width, self.weight.shape[0] // self.groups):
             return self
         return Rows(self.rows())
 
     @property
     def _positions(self) -> int:
-        return volume(self.slopes.shape[2:])
+        return math.prod(self.output_grads.shape[2:])
 
     @property
     def _width(self) -> int:
-        return volume(self.weight.shape[1:])
+        return math.prod(self.weight.shape[1:])
 
     def _parts(self, scratch: int) -> Iterator[tuple[slice, Tensor, Tensor]]:
-        """Yield windows (records * groups, T, width) and slopes (records * groups, T, height) of a few records.
+        """Yield windows (records * groups, T, width) and output_grads (records * groups, T, height) of a few records.
 
         The windows of one turn overwrite those of the turn before.
         """
-        n, groups, depth, positions = self.slopes.shape[0], self.groups, self.weight.shape[1], self._positions
-        kernel, size = self.weight.shape[2:], self.slopes.shape[2:]
+        n, groups, depth, positions = self.output_grads.shape[0], self.groups, self.weight.shape[1], self._positions
+        kernel, size = self.weight.shape[2:], self.output_grads.shape[2:]
         inputs, padded = self.inputs.movedim(1, -1), None
         windows = inputs.new_empty(0)
         for part in chunks(n, scratch):
@@ -109,5 +114,5 @@ class Windows(PerRecord):
             if not windows.numel():
                 windows = torch.empty_like(view, memory_format=torch.contiguous_format)
             windows[:records] = view
-            slopes = self.slopes[part].reshape(records * groups, -1, positions).transpose(1, 2)
-            yield part, windows[:records].view(records * groups, positions, self._width), slopes
+            output_grads = self.output_grads[part].reshape(records * groups, -1, positions).transpose(1, 2)
+            yield part, windows[:records].view(records * groups, positions, self._width), output_grads

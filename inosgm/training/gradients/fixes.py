@@ -1,4 +1,4 @@
-"""Putting layers that training with privacy can handle in the place of those that it cannot."""
+"""Replacement of layers that training with privacy cannot handle."""
 
 import copy
 from collections import Counter
@@ -9,6 +9,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.instancenorm import _InstanceNorm
 from torch.optim import Optimizer
 
+from inosgm._internal.extras import require_extra
 from inosgm.training.gradients.mixing import groups, mixing_layers
 
 _NORMS = (
@@ -57,7 +58,7 @@ def fix_in_place(model: nn.Module, optimizer: Optimizer) -> None:
 
 
 def _replacements(model: nn.Module) -> dict[nn.Module, nn.Module]:
-    """Return what replaces which layer."""
+    """Return the replacement of each layer that needs one."""
     mixing = {module for _, module in mixing_layers(model)}
     replaced: dict[nn.Module, nn.Module] = {}
     with torch.random.fork_rng([]):  # new layers draw parameters, which are then overwritten
@@ -76,12 +77,13 @@ def _replacements(model: nn.Module) -> dict[nn.Module, nn.Module]:
 
 
 def _is_slow(module: nn.Module) -> bool:
-    """Say whether a layer has no fast gradients, and Opacus a layer that has (its DPLSTM knows no projection)."""
+    """Return whether Opacus has a faster layer with the same result (its DPLSTM has no projection)."""
     trained = any(parameter.requires_grad for parameter in module.parameters())
     return trained and type(module) in (nn.LSTM, nn.GRU) and not module.proj_size
 
 
 def _of_opacus(module: nn.Module) -> nn.Module:
+    require_extra("opacus")
     from opacus.validators import ModuleValidator  # takes seconds to import
 
     replacement: nn.Module = ModuleValidator.FIXERS[type(module)](module)
@@ -89,7 +91,7 @@ def _of_opacus(module: nn.Module) -> nn.Module:
 
 
 def _norm(module: nn.Module) -> nn.Module:
-    """Return a norm of single records; Opacus' own leave statistics running, or turn single features into 0."""
+    """Return a normalisation of single records; Opacus' own keep running statistics, or turn features into 0."""
     if isinstance(module, _BatchNorm):
         return nn.GroupNorm(groups(module), module.num_features, eps=module.eps, affine=module.affine)
     assert isinstance(module, _InstanceNorm)

@@ -36,7 +36,7 @@ class Functional(Engine):
         trained = {name: value.detach() for name, value in self._model.named_parameters() if value.requires_grad}
         mapped = vmap(grad(loss, has_aux=True), in_dims=(None, 0, 0), randomness="different")
         with self._precision(), warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "There is a performance drop")  # torch maps some layers by a loop
+            warnings.filterwarnings("ignore", "There is a performance drop")  # torch runs some layers in a loop
             gradients, (losses, outputs) = mapped(trained, inputs, targets)
         return Instantiated(list(gradients.values()), losses.detach(), detached(outputs))
 

@@ -1,4 +1,4 @@
-"""Gradients that are held record by record: for engines that have nothing smaller to keep."""
+"""Gradients with one row per record: for engines that have nothing smaller to keep."""
 
 import math
 from collections.abc import Sequence
@@ -54,9 +54,12 @@ class Instantiated(Gradients):
 
 
 def no_gradients(engine: Engine, inputs: Any, targets: Any) -> Gradients:
-    """Return the gradients of no records. The model is asked about a record of zeros, since many cannot take none."""
-    zeros = tree_map(lambda column: column.new_zeros((1, *column.shape[1:])), (inputs, targets))
-    losses, outputs = engine.run(*zeros)
+    """Return the gradients of an empty batch, by a run on one record of zeros: many models fail on an empty batch."""
+
+    def zero_record(leaf: Any) -> Any:
+        return leaf.new_zeros((1, *leaf.shape[1:])) if isinstance(leaf, Tensor) else leaf
+
+    losses, outputs = engine.run(*tree_map(zero_record, (inputs, targets)))
     none = [parameter.new_zeros((0, *parameter.shape)) for parameter in engine.parameters]
     return Instantiated(none, losses[:0].detach(), rows(detached(outputs), slice(0)))
 

@@ -1,4 +1,4 @@
-"""Which layers the book-keeping engine knows, and how inputs and slopes of each become gradients of its parameters."""
+"""The rules of the book-keeping engine: gradients of parameters from inputs and output gradients of a layer."""
 
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -6,11 +6,12 @@ from functools import partial
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from inosgm._internal.extras import require_extra
 from inosgm.training.gradients.convolution import Windows
 from inosgm.training.gradients.per_record import Lookups, Outer, PerRecord, Rows, Single, like, wide
 
 Rule = Callable[[nn.Module, tuple[Tensor, ...], Tensor], PerRecord]
-"""(layer, what it was given, slopes of what it returned) -> the gradients of one of its parameters."""
+"""(layer, inputs, gradients of its output) -> the gradients of one of its parameters."""
 
 
 def rules_for(module: nn.Module) -> Mapping[str, Rule] | str:
@@ -29,71 +30,71 @@ def rules_for(module: nn.Module) -> Mapping[str, Rule] | str:
 
 
 def has_own_rule(module: nn.Module) -> bool:
-    """Say whether the rules of a module are ours, which count on one use of each parameter in a call."""
+    """Return whether the rules of a module are in RULES; these assume one use of each parameter per call."""
     return any(isinstance(module, kind) and _computes_as(module, kind) for kind in RULES)
 
 
 def _computes_as(module: nn.Module, kind: type[nn.Module]) -> bool:
-    """Say whether a module, of a kind or of a subclass, computes what the kind computes."""
+    """Return whether a module computes what a layer of torch does: a subclass may have its own `forward`."""
     names = [name for name in ("forward", "_conv_forward") if hasattr(kind, name)]
     return all(getattr(type(module), name) is getattr(kind, name) and name not in vars(module) for name in names)
 
 
-def _matrix(module: nn.Module, inputs: tuple[Tensor, ...], slopes: Tensor) -> PerRecord:
-    given = like(slopes, inputs[0])
-    if slopes.ndim == 2:
-        return Single(given, slopes)
-    n = slopes.shape[0]
-    if slopes.numel() == n * slopes.shape[-1]:  # one position all the same
-        return Single(given.reshape(n, -1), slopes.reshape(n, -1))
-    return Outer(given.reshape(n, -1, given.shape[-1]), slopes.reshape(n, -1, slopes.shape[-1]))
+def _matrix(module: nn.Module, inputs: tuple[Tensor, ...], output_grads: Tensor) -> PerRecord:
+    given = like(output_grads, inputs[0])
+    if output_grads.ndim == 2:
+        return Single(given, output_grads)
+    n = output_grads.shape[0]
+    if output_grads.numel() == n * output_grads.shape[-1]:  # one position with an axis of its own
+        return Single(given.reshape(n, -1), output_grads.reshape(n, -1))
+    return Outer(given.reshape(n, -1, given.shape[-1]), output_grads.reshape(n, -1, output_grads.shape[-1]))
 
 
-def _table(module: nn.Module, inputs: tuple[Tensor, ...], slopes: Tensor) -> PerRecord:
+def _table(module: nn.Module, inputs: tuple[Tensor, ...], output_grads: Tensor) -> PerRecord:
     assert isinstance(module, nn.Embedding)
-    n, indices = slopes.shape[0], inputs[0].reshape(slopes.shape[0], -1)
-    slopes = slopes.reshape(n, -1, slopes.shape[-1])
+    n, indices = output_grads.shape[0], inputs[0].reshape(output_grads.shape[0], -1)
+    output_grads = output_grads.reshape(n, -1, output_grads.shape[-1])
     if module.padding_idx is not None:
-        slopes = slopes.masked_fill((indices == module.padding_idx)[..., None], 0.0)
-    return Lookups(indices, slopes, module.num_embeddings)
+        output_grads = output_grads.masked_fill((indices == module.padding_idx)[..., None], 0.0)
+    return Lookups(indices, output_grads, module.num_embeddings)
 
 
-def _windows(module: nn.Module, inputs: tuple[Tensor, ...], slopes: Tensor) -> PerRecord:
+def _windows(module: nn.Module, inputs: tuple[Tensor, ...], output_grads: Tensor) -> PerRecord:
     assert isinstance(module, nn.Conv1d | nn.Conv2d | nn.Conv3d)
-    return Windows.of(module, inputs[0], slopes)
+    return Windows.of(module, inputs[0], output_grads)
 
 
-def _sum_to_last(module: nn.Module, inputs: tuple[Tensor, ...], slopes: Tensor) -> PerRecord:
-    """Gradients of a vector that was added to the last axis at every position."""
-    return Rows(_sum(slopes, 1, slopes.ndim - 1))
+def _sum_to_last(module: nn.Module, inputs: tuple[Tensor, ...], output_grads: Tensor) -> PerRecord:
+    """Return the gradients of a vector that was added to the last axis at every position."""
+    return Rows(_sum(output_grads, 1, output_grads.ndim - 1))
 
 
-def _sum_to_channels(module: nn.Module, inputs: tuple[Tensor, ...], slopes: Tensor) -> PerRecord:
-    """Gradients of a vector that was added to the channels, the axis after the record."""
-    return Rows(_sum(slopes, 2, slopes.ndim))
+def _sum_to_channels(module: nn.Module, inputs: tuple[Tensor, ...], output_grads: Tensor) -> PerRecord:
+    """Return the gradients of a vector that was added to the channels, the axis after the record."""
+    return Rows(_sum(output_grads, 2, output_grads.ndim))
 
 
-def _scale_of_layer(module: nn.Module, inputs: tuple[Tensor, ...], slopes: Tensor) -> PerRecord:
+def _scale_of_layer(module: nn.Module, inputs: tuple[Tensor, ...], output_grads: Tensor) -> PerRecord:
     assert isinstance(module, nn.LayerNorm)
     standard = F.layer_norm(wide(inputs[0]), module.normalized_shape, eps=module.eps)
-    return Rows(_sum(slopes * standard, 1, slopes.ndim - len(module.normalized_shape)))
+    return Rows(_sum(output_grads * standard, 1, output_grads.ndim - len(module.normalized_shape)))
 
 
-def _shift_of_layer(module: nn.Module, inputs: tuple[Tensor, ...], slopes: Tensor) -> PerRecord:
+def _shift_of_layer(module: nn.Module, inputs: tuple[Tensor, ...], output_grads: Tensor) -> PerRecord:
     assert isinstance(module, nn.LayerNorm)
-    return Rows(_sum(slopes, 1, slopes.ndim - len(module.normalized_shape)))
+    return Rows(_sum(output_grads, 1, output_grads.ndim - len(module.normalized_shape)))
 
 
-def _scale_of_rms(module: nn.Module, inputs: tuple[Tensor, ...], slopes: Tensor) -> PerRecord:
+def _scale_of_rms(module: nn.Module, inputs: tuple[Tensor, ...], output_grads: Tensor) -> PerRecord:
     assert isinstance(module, nn.RMSNorm)
     standard = F.rms_norm(wide(inputs[0]), list(module.normalized_shape), eps=module.eps)
-    return Rows(_sum(slopes * standard, 1, slopes.ndim - len(module.normalized_shape)))
+    return Rows(_sum(output_grads * standard, 1, output_grads.ndim - len(module.normalized_shape)))
 
 
-def _scale_of_groups(module: nn.Module, inputs: tuple[Tensor, ...], slopes: Tensor) -> PerRecord:
+def _scale_of_groups(module: nn.Module, inputs: tuple[Tensor, ...], output_grads: Tensor) -> PerRecord:
     assert isinstance(module, nn.GroupNorm)
     standard = F.group_norm(wide(inputs[0]), module.num_groups, eps=module.eps)
-    return Rows(_sum(slopes * standard, 2, slopes.ndim))
+    return Rows(_sum(output_grads * standard, 2, output_grads.ndim))
 
 
 def _sum(values: Tensor, begin: int, end: int) -> Tensor:
@@ -104,6 +105,7 @@ def _sum(values: Tensor, begin: int, end: int) -> Tensor:
 
 def _of_opacus(module: nn.Module, names: list[str]) -> dict[str, Rule]:
     """Return Opacus' rule for a module, if it has one."""
+    require_extra("opacus")
     from opacus.grad_sample import GradSampleModule  # slow to import, and seldom needed
 
     sampler = GradSampleModule.GRAD_SAMPLERS.get(type(module))
@@ -115,11 +117,11 @@ def _sampled(
     name: str,
     module: nn.Module,
     inputs: tuple[Tensor, ...],
-    slopes: Tensor,
+    output_grads: Tensor,
 ) -> PerRecord:
-    """Compute by a rule of Opacus, which adds up in whatever precision it is given."""
+    """Apply a rule of Opacus to widened tensors, because it adds up in the precision that it is given."""
     given = [wide(tensor) if tensor.is_floating_point() else tensor for tensor in inputs]
-    return Rows(sampler(module, given, wide(slopes))[module.get_parameter(name)])
+    return Rows(sampler(module, given, wide(output_grads))[module.get_parameter(name)])
 
 
 _CONVOLUTION: dict[str, Rule] = {"weight": _windows, "bias": _sum_to_channels}
@@ -134,4 +136,4 @@ RULES: dict[type[nn.Module], dict[str, Rule]] = {
     nn.GroupNorm: {"weight": _scale_of_groups, "bias": _sum_to_channels},
     nn.RMSNorm: {"weight": _scale_of_rms},
 }
-"""One rule for each parameter of the layers that we know ourselves."""
+"""The rules of this library, one for each parameter of a layer; Opacus has more."""

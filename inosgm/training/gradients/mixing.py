@@ -1,4 +1,4 @@
-"""Models and losses that mix the records of a batch, which no clipping can make private: found before training."""
+"""Detection of models and losses that mix the records of a batch: clipping cannot make their gradients private."""
 
 import math
 from functools import partial
@@ -12,16 +12,16 @@ from torch.nn.parameter import is_lazy
 
 from inosgm._internal.trees import tree_leaves, tree_map
 from inosgm.training.gradients.base import PerRecordLoss, apply
-from inosgm.training.gradients.batches import made_up, rows, size, telling_size
-from inosgm.training.gradients.sandbox import perturbed, quieted, trial, variety
+from inosgm.training.gradients.batches import rows, size, synthetic, unambiguous_size
+from inosgm.training.gradients.sandbox import perturbed, sandbox, varied_batches, without_randomness
 from inosgm.training.gradients.snapshot import Snapshot
 
 
 def refuse_mixing(model: nn.Module) -> None:
     """Raise if a layer of the model is known to mix the records of a batch, or to remember them, in training mode.
 
-    A normalisation that keeps to evaluation mode when model.train() is called (because its `train` says so) and has
-    statistics of its own treats records apart, and is fine.
+    A normalisation that stays in evaluation mode when model.train() is called (because it overrides `train`) and has
+    running statistics processes each record independently, and is accepted.
 
     Raises:
         ValueError: naming the layer and what to put in its place.
@@ -33,7 +33,7 @@ def refuse_mixing(model: nn.Module) -> None:
     """
     if any(is_lazy(tensor) for tensor in (*model.parameters(), *model.buffers())):
         raise ValueError(
-            "model has lazy layers that do not know their sizes yet: call it once on a made-up batch first"
+            "model has lazy layers that do not know their sizes yet: call it once on a synthetic batch first"
         )
     _refuse_rescaling(model)
     mixing = mixing_layers(model)
@@ -44,12 +44,12 @@ def refuse_mixing(model: nn.Module) -> None:
     further = f" (so do {len(mixing) - 1} more)" if len(mixing) > 1 else ""
     raise ValueError(
         f"model must treat records apart, but its layer {path!r} ({type(module).__name__}) {how}{further}: replace it "
-        f"by {_instead(module)}, or have that done by fix=True (in a configuration, training.fix: true)"
+        f"by {_replacement(module)}, or have that done by fix=True (in a configuration, training.fix: true)"
     )
 
 
 def _refuse_rescaling(model: nn.Module) -> None:
-    """Raise if an embedding, frozen or not, rescales the rows that are looked up, by which they can be told."""
+    """Raise if an embedding, frozen or not, rescales the rows that it looks up: the table shows which they were."""
     for path, module in model.named_modules():
         if isinstance(module, nn.Embedding | nn.EmbeddingBag) and module.max_norm is not None:
             limit = module.max_norm
@@ -63,12 +63,12 @@ def _refuse_rescaling(model: nn.Module) -> None:
 
 def mixing_layers(model: nn.Module) -> list[tuple[str, nn.Module]]:
     """List the layers, by their paths, that mix or remember records when the model is in training mode."""
-    with trial(model):
+    with sandbox(model):
         return [(path, module) for path, module in model.named_modules() if _mixes(module)]
 
 
 def groups(module: _BatchNorm) -> int:
-    """Return how many groups a GroupNorm needs to stand in for a BatchNorm: as many as Opacus takes, one without axes.
+    """Return the number of groups of a GroupNorm that replaces a BatchNorm: that of Opacus, or 1 for BatchNorm1d.
 
     A record of BatchNorm1d may be a single number per feature, which a group of one feature would turn into 0.
     """
@@ -78,43 +78,43 @@ def groups(module: _BatchNorm) -> int:
 def mixes_records(
     model: nn.Module, loss: PerRecordLoss, inputs: Any, targets: Any, *, training: bool = True
 ) -> str | None:
-    """Try whether a model in training mode (or not), or its loss, mixes the records of a batch, and say how if so.
+    """Return how a model or its loss mixes the records of a batch, or None if no test shows that it does.
 
-    On made-up records, of which only the form is that of inputs and targets: what is said about a record must be the
-    same beside other records; the same among fewer, where random numbers can be switched off; and nothing that model
-    and loss hold may change. Once with the parameters as they are, and once moved and on records of more kinds, if the
-    model takes them. A model that passes is not proven to treat records apart.
+    The tests use synthetic records with the form of inputs and targets. Outputs and loss of a record must be the same
+    beside other records, and in a smaller batch if randomness can be switched off; and no state of model and loss may
+    change. The tests run with the parameters as they are, and again with perturbed parameters on more varied records
+    if the model accepts them. They cannot prove that a model processes each record independently.
     """
     like = inputs, targets
-    with trial(model, loss=loss):
+    with sandbox(model, loss=loss):
         model.train(training)
         generator = torch.Generator().manual_seed(0)
-        records = telling_size(like, model.parameters())
-        how = _mixes_those(model, loss, *(made_up(like, records, generator) for _ in range(2)))
+        records = unambiguous_size(like, model.parameters())
+        how = _mixes_pair(model, loss, *(synthetic(like, records, generator) for _ in range(2)))
         if how is None:
             with perturbed(model):
-                batches = variety(model, partial(_said, model, loss), like, records, 2)
-                how = _mixes_those(model, loss, *batches) if batches else None
+                batches = varied_batches(model, partial(_outputs_and_losses, model, loss), like, records, 2)
+                how = _mixes_pair(model, loss, *batches) if batches else None
         return how
 
 
-def _mixes_those(model: nn.Module, loss: PerRecordLoss, batch: Any, others: Any) -> str | None:
-    """Try it on two batches of the same size."""
+def _mixes_pair(model: nn.Module, loss: PerRecordLoss, batch: Any, others: Any) -> str | None:
+    """Return how two batches of the same size show that records are mixed, or None."""
     snapshot = Snapshot(model=model, loss=loss)
     snapshot.take()
-    expected = _again(model, loss, batch)
+    expected = _reproducible(model, loss, batch)
     change = snapshot.change()
     if change is not None:
         return f"{change} as it runs: a state that is never released"
-    for place in range(size(batch)):
-        whose = _differing(expected, _again(model, loss, _beside(batch, others, place)), place, 0.8)
+    for position in range(size(batch)):
+        whose = _differing(expected, _reproducible(model, loss, _beside(batch, others, position)), position, 0.8)
         if whose:
             return f"{whose} says something else about a record beside other records"
-    with quieted(model, lambda: _said(model, loss, *batch)) as quiet:
-        together = _again(model, loss, batch)
+    with without_randomness(model, lambda: _outputs_and_losses(model, loss, *batch)) as quiet:
+        together = _reproducible(model, loss, batch)
         for fewer in (1, 2) if quiet else ():
-            whose = _differing(together, _again(model, loss, rows(batch, slice(fewer))), 0, 0.5)
-            if whose:  # sums of other lengths are rounded differently, so that much more is asked of a difference
+            whose = _differing(together, _reproducible(model, loss, rows(batch, slice(fewer))), 0, 0.5)
+            if whose:  # the power is .5, not .8, because sums of another length are rounded differently
                 return f"{whose} says something else about a record when it is {'alone' if fewer == 1 else 'in a pair'}"
     return None
 
@@ -125,43 +125,43 @@ def _mixes(module: nn.Module) -> bool:
     return isinstance(module, _InstanceNorm) and module.training and module.running_mean is not None
 
 
-def _instead(module: nn.Module) -> str:
+def _replacement(module: nn.Module) -> str:
     if isinstance(module, _BatchNorm):
         return f"GroupNorm({groups(module)}, {module.num_features})"
     return f"{type(module).__name__}({module.num_features}, track_running_stats=False)"
 
 
-def _again(model: nn.Module, loss: PerRecordLoss, batch: Any) -> tuple[Any, Tensor]:
-    """Return outputs and losses, with the same random numbers each time."""
+def _reproducible(model: nn.Module, loss: PerRecordLoss, batch: Any) -> tuple[Any, Tensor]:
+    """Return outputs and losses, computed with the same random numbers each time."""
     torch.manual_seed(0)
-    return _said(model, loss, *batch)
+    return _outputs_and_losses(model, loss, *batch)
 
 
-def _said(model: nn.Module, loss: PerRecordLoss, inputs: Any, targets: Any) -> tuple[Any, Tensor]:
+def _outputs_and_losses(model: nn.Module, loss: PerRecordLoss, inputs: Any, targets: Any) -> tuple[Any, Tensor]:
     outputs = apply(model, inputs)
     return outputs, loss(outputs, targets)
 
 
-def _beside(batch: Any, others: Any, place: int) -> Any:
-    """Return the record at a place of a batch, with other records at all other places."""
+def _beside(batch: Any, others: Any, position: int) -> Any:
+    """Return the record at a position of a batch, with other records at all other positions."""
 
     def swap(column: Tensor, other: Tensor) -> Tensor:
         swapped = other.clone()
-        swapped[place] = column[place]
+        swapped[position] = column[position]
         return swapped
 
     return tree_map(swap, batch, others)
 
 
-def _differing(one: tuple[Any, Tensor], other: tuple[Any, Tensor], place: int, power: float) -> str | None:
-    """Name what differs about the record at a place by more than the given power of the precision."""
+def _differing(one: tuple[Any, Tensor], other: tuple[Any, Tensor], position: int, power: float) -> str | None:
+    """Return whose result for one record differs by more than the given power of the precision, or None."""
     records = one[1].shape[0]
     for whose, mine, theirs in zip(("the model", "the loss"), one, other, strict=True):
         for a, b in zip(tree_leaves(mine), tree_leaves(theirs), strict=True):
             if isinstance(a, Tensor) and a.shape[:1] == (records,) and a.numel():
                 tolerance = torch.finfo(a.dtype).eps ** power if a.is_floating_point() else 0.0
-                a, b = a[place].detach().double(), b[place].detach().double()
-                scale = float(a.abs().nan_to_num(0, 0).max()) + 1e-3
+                a, b = a[position].detach().double(), b[position].detach().double()
+                scale = float(a.abs().nan_to_num(0, 0).max()) + 1e-3  # numbers near 0 are mostly rounding
                 if not torch.allclose(a, b, rtol=0, atol=tolerance * scale, equal_nan=True):
                     return whose
     return None

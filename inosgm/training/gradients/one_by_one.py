@@ -1,4 +1,4 @@
-"""One backward pass per record: slow, and right for whatever torch can differentiate."""
+"""One backward pass per record: slow, and correct for every model that torch can differentiate."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ from inosgm.training.gradients.instantiated import Instantiated, no_gradients
 
 
 class OneByOne(Engine):
-    """An engine that runs every record by itself, and what the other engines are compared with."""
+    """An engine that runs every record separately; the other engines are compared with it."""
 
     def gradients(self, inputs: Any, targets: Any) -> Gradients:
         """Return the gradients of a batch, which may hold no record at all."""

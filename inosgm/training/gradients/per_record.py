@@ -1,7 +1,7 @@
-"""The gradients of one parameter, one per record, in the form that is cheapest to keep: rows, or what makes them.
+"""The gradients of one parameter, one per record, in the form that is cheapest to keep: rows, or factors of them.
 
-Throughout, `inputs` are what a layer was given and `slopes` the derivatives of the loss by what it returned. A layer
-that works on T positions of a record (pixels, words, steps of time) has inputs (n, T, d) and slopes (n, T, p).
+Throughout, `inputs` are the inputs of a layer and `output_grads` the derivatives of the loss by its output. A layer
+that works on T positions of a record (pixels, words, steps of time) has inputs (n, T, d) and output_grads (n, T, p).
 """
 
 import math
@@ -16,33 +16,32 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from inosgm.training.gradients.precision import product_unit, require_wide
+from inosgm.training.gradients.precision import WIDE, product_unit, require_wide
 
 CHUNK = 2**20
-"""Bytes of scratch memory that a rule uses at a time: what fits a processor's cache."""
+"""Bytes of scratch memory that a rule uses at a time: 1 MiB fits the cache of a processor core."""
 
 LARGE = 2**25
-"""Bytes from which on memory comes fresh from the operating system at every step, page by page (glibc on 64 bits)."""
+"""Bytes from which on glibc (64 bits) returns memory to the operating system and asks for it again at every step."""
 
 TOUCH, TOUCH_LARGE = 16, 48
-"""Multiplications in the time that it takes to write a number of an array and read it twice: measured on CPUs."""
+"""Multiplications that take as long as writing a number of an array and reading it twice: measured on CPUs."""
 
 TINY = torch.finfo(torch.float32).tiny
-"""What a square that underflows counts as."""
-
+"""The value that a square counts as when it underflows, so that norms are never below the true ones."""
 
 BLOCK = 2**11
-"""How many squares are added up in float32 at most."""
+"""Largest number of squares that are added up in float32: longer rows lose digits, so they go by blocks."""
 
 
 class PerRecord(ABC):
-    """The gradients of one parameter."""
+    """The gradients of one parameter, one per record."""
 
     @abstractmethod
     def factors(self) -> tuple[Tensor, ...]:
-        """Return matrices, one row per record, the product of whose lengths is the norm of the record's gradient.
+        """Return matrices with one row per record; the product of the lengths of its rows is the norm of a record.
 
-        It is not below the truth but for the rounding of one sum.
+        The product is below the true norm by the rounding error of one sum at most.
         """
 
     @abstractmethod
@@ -51,7 +50,7 @@ class PerRecord(ABC):
 
     @abstractmethod
     def rows(self) -> Tensor:
-        """Return all gradients, the record first."""
+        """Return all gradients as one tensor whose first axis is the record."""
 
     @abstractmethod
     def take(self, kept: Tensor) -> "PerRecord":
@@ -64,7 +63,7 @@ class PerRecord(ABC):
 
 @dataclass(frozen=True, eq=False)
 class Rows(PerRecord):
-    """Gradients held as they are: (n, ...), in float32 or float64."""
+    """Gradients in one tensor (n, ...), in float32 or float64."""
 
     values: Tensor
 
@@ -72,11 +71,11 @@ class Rows(PerRecord):
         require_wide(self.values)
 
     def factors(self) -> tuple[Tensor, ...]:
-        """Return what is short, and the lengths of what is long while the processor still has it at hand."""
+        """Return short rows as they are, and the lengths of long ones while they are still in the processor's cache."""
         return (self.values if self.values.ndim == 2 else _lengths(_flat(self.values))[:, None],)
 
     def weighted_sum(self, weights: Tensor) -> Tensor:
-        """Multiply weights and rows in whatever order the rows lie in memory."""
+        """Return weights times rows, multiplied in the order in which rows lie in memory."""
         total = like(self.values, weights) @ _flat(self.values)
         if self.values.ndim == 2:
             return total
@@ -84,128 +83,132 @@ class Rows(PerRecord):
         return total.view([self.values.shape[axis + 1] for axis in order]).permute(_inverse(order))
 
     def rows(self) -> Tensor:
-        """Return them."""
+        """Return the tensor."""
         return self.values
 
     def take(self, kept: Tensor) -> "Rows":
-        """Pick rows."""
+        """Return the rows of some records."""
         return Rows(self.values[kept])
 
 
 @dataclass(frozen=True, eq=False)
 class Single(PerRecord):
-    """Gradients of a matrix that was used at one position, slopes inputs^T: inputs (n, d), slopes (n, p)."""
+    """Gradients of a matrix used at one position, output_grads inputs^T: inputs (n, d), output_grads (n, p)."""
 
     inputs: Tensor
-    slopes: Tensor
+    output_grads: Tensor
 
     def factors(self) -> tuple[Tensor, ...]:
-        """Return both: the norm is |inputs| |slopes|."""
-        return wide(self.inputs), wide(self.slopes)
+        """Return inputs and output_grads: the norm is |inputs| |output_grads|."""
+        return wide(self.inputs), wide(self.output_grads)
 
     def weighted_sum(self, weights: Tensor) -> Tensor:
         """Return one product of matrices."""
-        slopes = wide(self.slopes)
-        return (slopes * like(slopes, weights)[:, None]).t() @ wide(self.inputs)
+        output_grads = wide(self.output_grads)
+        return (output_grads * like(output_grads, weights)[:, None]).t() @ wide(self.inputs)
 
     def rows(self) -> Tensor:
         """Return one outer product per record."""
         return self.spread().rows()
 
     def take(self, kept: Tensor) -> "Single":
-        """Pick records."""
-        return Single(self.inputs[kept], self.slopes[kept])
+        """Return the gradients of some records."""
+        return Single(self.inputs[kept], self.output_grads[kept])
 
     def spread(self) -> "Outer":
         """Return the same with an axis for positions."""
-        return Outer(self.inputs[:, None], self.slopes[:, None])
+        return Outer(self.inputs[:, None], self.output_grads[:, None])
 
 
 @dataclass(frozen=True, eq=False)
 class Outer(PerRecord):
-    """Gradients of a matrix that was used at T positions, sum_t slopes_t inputs_t^T: (n, T, d) and (n, T, p)."""
+    """Gradients of a matrix that was used at T positions, sum_t output_grads_t inputs_t^T: (n, T, d) and (n, T, p)."""
 
     inputs: Tensor
-    slopes: Tensor
+    output_grads: Tensor
 
     @classmethod
     def joined(cls, parts: Sequence[Any]) -> Self:
-        """Return the sum of several: more positions."""
-        return cls(torch.cat([part.inputs for part in parts], 1), torch.cat([part.slopes for part in parts], 1))
+        """Return the sum of several, by concatenating their positions."""
+        return cls(torch.cat([part.inputs for part in parts], 1), torch.cat([part.output_grads for part in parts], 1))
 
     def factors(self) -> tuple[Tensor, ...]:
-        """Use Gram matrices over the positions: no gradient is ever made."""
+        """Return norms from Gram matrices over the positions, without computing a gradient."""
         n, positions, _ = self.inputs.shape
         squares = self.inputs.new_empty(n, dtype=torch.float64)
         unit = product_unit(self.inputs)
         for part in chunks(n, 2 * positions**2 * 4):
-            squares[part] = gram_squares(wide(self.inputs[part]), wide(self.slopes[part]), unit, unit)
+            squares[part] = gram_squares(wide(self.inputs[part]), wide(self.output_grads[part]), unit, unit)
         return (squares.sqrt_()[:, None],)
 
     def weighted_sum(self, weights: Tensor) -> Tensor:
         """Return one product of matrices."""
-        inputs, slopes = wide(self.inputs), wide(self.slopes)
-        weighted = slopes * like(slopes, weights)[:, None, None]
+        inputs, output_grads = wide(self.inputs), wide(self.output_grads)
+        weighted = output_grads * like(output_grads, weights)[:, None, None]
         return weighted.flatten(0, 1).t() @ inputs.flatten(0, 1)
 
     def rows(self) -> Tensor:
         """Return one product of matrices per record."""
-        return torch.bmm(wide(self.slopes).transpose(1, 2), wide(self.inputs))
+        return torch.bmm(wide(self.output_grads).transpose(1, 2), wide(self.inputs))
 
     def take(self, kept: Tensor) -> "Outer":
-        """Pick records."""
-        return Outer(self.inputs[kept], self.slopes[kept])
+        """Return the gradients of some records."""
+        return Outer(self.inputs[kept], self.output_grads[kept])
 
     def cheapest(self) -> PerRecord:
-        """Make rows unless Gram matrices are smaller work."""
+        """Return rows unless Gram matrices take fewer operations."""
         records, positions, width = self.inputs.shape
-        if prefer_gram(records, positions, width, self.slopes.shape[2]):
+        if prefer_gram(records, positions, width, self.output_grads.shape[2]):
             return self
         return Rows(self.rows())
 
 
 @dataclass(frozen=True, eq=False)
 class Lookups(PerRecord):
-    """Gradients of a table from which each record took rows: indices (n, T), slopes (n, T, d); no (n, size, d)."""
+    """Gradients of a table of which each record looked up rows, given indices (n, T) and output_grads (n, T, d)."""
 
     indices: Tensor
-    slopes: Tensor
+    output_grads: Tensor
     size: int
 
     @classmethod
     def joined(cls, parts: Sequence[Any]) -> Self:
-        """Return the sum of several: more lookups."""
-        indices, slopes = (torch.cat([getattr(part, name) for part in parts], 1) for name in ("indices", "slopes"))
-        return cls(indices, slopes, parts[0].size)
+        """Return the sum of several, by concatenating their lookups."""
+        indices, output_grads = (
+            torch.cat([getattr(part, name) for part in parts], 1) for name in ("indices", "output_grads")
+        )
+        return cls(indices, output_grads, parts[0].size)
 
     def factors(self) -> tuple[Tensor, ...]:
-        """Add what a record says about the same row of the table, then square."""
+        """Return norms: sums over the lookups of one row by one record, squared and added up."""
         n = self.indices.shape[0]
         distinct, places = torch.unique(self._keys(), return_inverse=True)
-        slopes = wide(self.slopes).flatten(0, 1)
-        sums = slopes.new_zeros(distinct.numel(), slopes.shape[1]).index_add_(0, places, slopes)
-        squares = slopes.new_zeros(n, dtype=torch.float64)
+        output_grads = wide(self.output_grads).flatten(0, 1)
+        sums = output_grads.new_zeros(distinct.numel(), output_grads.shape[1]).index_add_(0, places, output_grads)
+        squares = output_grads.new_zeros(n, dtype=torch.float64)
         records = torch.div(distinct, self.size, rounding_mode="floor")
         return (squares.index_add_(0, records, _lengths(sums).double().square_()).sqrt_()[:, None],)
 
     def weighted_sum(self, weights: Tensor) -> Tensor:
-        """Add the weighted slopes to the rows that were taken."""
-        slopes = wide(self.slopes)
-        slopes = (slopes * like(slopes, weights)[:, None, None]).flatten(0, 1)
-        return slopes.new_zeros(self.size, slopes.shape[1]).index_add_(0, self.indices.flatten(), slopes)
+        """Return a table with the weighted output_grads added to the rows that were looked up."""
+        output_grads = wide(self.output_grads)
+        output_grads = (output_grads * like(output_grads, weights)[:, None, None]).flatten(0, 1)
+        return output_grads.new_zeros(self.size, output_grads.shape[1]).index_add_(
+            0, self.indices.flatten(), output_grads
+        )
 
     def rows(self) -> Tensor:
         """Return a whole table per record."""
-        n, slopes = self.indices.shape[0], wide(self.slopes).flatten(0, 1)
-        table = slopes.new_zeros(n * self.size, slopes.shape[1])
-        return table.index_add_(0, self._keys(), slopes).view(n, self.size, -1)
+        n, output_grads = self.indices.shape[0], wide(self.output_grads).flatten(0, 1)
+        table = output_grads.new_zeros(n * self.size, output_grads.shape[1])
+        return table.index_add_(0, self._keys(), output_grads).view(n, self.size, -1)
 
     def take(self, kept: Tensor) -> "Lookups":
-        """Pick records."""
-        return Lookups(self.indices[kept], self.slopes[kept], self.size)
+        """Return the gradients of some records."""
+        return Lookups(self.indices[kept], self.output_grads[kept], self.size)
 
     def _keys(self) -> Tensor:
-        """Return one number for each pair of a record and a row of the table."""
+        """Return one integer for each pair of a record and a row of the table."""
         records = torch.arange(self.indices.shape[0], device=self.indices.device)
         return (records[:, None] * self.size + self.indices).flatten()
 
@@ -225,15 +228,15 @@ def total(parts: Sequence[PerRecord]) -> PerRecord:
 
 
 def norms_of(parts: Sequence[tuple[Tensor, ...]]) -> Tensor:
-    """Return the norm of each record over several parameters in float64, given the factors of each.
+    """Return the norm of each record over several parameters in float64, given the factors of each parameter.
 
-    What is a factor of two, such as the slopes for a weight and its bias, is measured once. Squares that underflow
-    count as the least number there is.
+    A matrix that is a factor of two parameters, such as a weight and its bias, is measured once. Squares that underflow
+    count as `TINY`.
     """
     matrices = {id(rows): rows for factors in parts for rows in factors}
     lengths = torch.stack([_norms(rows) for rows in matrices.values()]).double()
-    numbers = lengths.numpy() if lengths.device.type == "cpu" else lengths  # small arrays are quicker in numpy
-    with np.errstate(over="ignore", invalid="ignore"):  # not finite: such a record is left out
+    numbers = lengths.numpy() if lengths.device.type == "cpu" else lengths  # numpy is faster for small arrays
+    with np.errstate(over="ignore", invalid="ignore"):  # a record with such a norm gets weight 0
         squares = numbers * numbers + max(rows.shape[1] for rows in matrices.values()) * TINY
         square = dict(zip(matrices, squares, strict=True))
         total = sum(reduce(operator.mul, [square[id(rows)] for rows in factors]) for factors in parts)
@@ -241,7 +244,7 @@ def norms_of(parts: Sequence[tuple[Tensor, ...]]) -> Tensor:
 
 
 def prefer_gram(records: int, positions: int, width: int, height: int) -> bool:
-    """Say whether Gram matrices are less work for T positions than making height x width gradients.
+    """Return whether Gram matrices over T positions take fewer operations than height x width gradients.
 
     Both ways multiply T * height * width numbers, one for the weighted sum, the other for the rows; beside that, one
     multiplies T^2 (height + width) numbers, the other writes every row and reads it twice.
@@ -250,7 +253,7 @@ def prefer_gram(records: int, positions: int, width: int, height: int) -> bool:
     return positions**2 * (height + width) < touch * height * width
 
 
-def gram_squares(inputs: Tensor, slopes: Tensor, unit: float, summed: float) -> Tensor:
+def gram_squares(inputs: Tensor, output_grads: Tensor, unit: float, summed: float) -> Tensor:
     """Return sum_{t,s} (a_t . a_s)(g_t . g_s), plus the rounding error that it and the sum of gradients may have.
 
     Where the positions of a record cancel, the sum is a small difference of large numbers. A dot product of d numbers
@@ -263,24 +266,24 @@ def gram_squares(inputs: Tensor, slopes: Tensor, unit: float, summed: float) -> 
 
     Args:
         inputs: (n, T, d).
-        slopes: (n, T, p).
+        output_grads: (n, T, p).
         unit: Half a unit in the last place of the products here.
         summed: The same of the products that make the weighted sum. They are off by at most
             (2 u + u^2) sum_t |a_t||g_t|, which is within what is added here if they are no coarser.
     """
-    first, second = torch.bmm(inputs, inputs.transpose(1, 2)), torch.bmm(slopes, slopes.transpose(1, 2))
+    first, second = torch.bmm(inputs, inputs.transpose(1, 2)), torch.bmm(output_grads, output_grads.transpose(1, 2))
     lost = torch.finfo(inputs.dtype).tiny
     one, two = _diagonal(first), _diagonal(second)
     kept = (one * two).sqrt().sum(1)
-    lengths = ((one + inputs.shape[2] * lost) * (two + slopes.shape[2] * lost)).sqrt().sum(1)
+    lengths = ((one + inputs.shape[2] * lost) * (two + output_grads.shape[2] * lost)).sqrt().sum(1)
     computed = (first * second).sum((1, 2), dtype=torch.float64)
-    width = inputs.shape[2] + slopes.shape[2] + 1
+    width = inputs.shape[2] + output_grads.shape[2] + 1
     squares = computed.clamp(min=0) + width * unit * lengths.square() + (lengths.square() - kept.square())
     return squares if summed <= unit else (squares.sqrt() + 3 * summed * lengths).square()
 
 
 def chunks(records: int, bytes_each: int) -> Iterator[slice]:
-    """Split records so that each part needs little scratch memory."""
+    """Yield slices of records, each of which needs at most `CHUNK` bytes of scratch memory."""
     size = max(1, CHUNK // max(1, bytes_each))
     return (slice(begin, begin + size) for begin in range(0, records, size))
 
@@ -292,8 +295,8 @@ def _diagonal(grams: Tensor) -> Tensor:
 def _norms(rows: Tensor) -> Tensor:
     """Return the norm of each row, to a few roundings.
 
-    torch adds up squares in several lanes if they are next to each other in memory, and one by one otherwise; long rows
-    go by blocks.
+    torch adds up squares in several lanes if they are contiguous in memory, and one by one otherwise, which loses
+    digits; long rows go by blocks.
     """
     norms: Tensor
     rows = rows.contiguous() if rows.stride(1) > 1 else rows
@@ -308,14 +311,14 @@ def _norms(rows: Tensor) -> Tensor:
 
 
 def _lengths(rows: Tensor) -> Tensor:
-    """Return the length of each row; squares that underflow count as the least number there is."""
+    """Return the length of each row; squares that underflow count as the smallest normal number."""
     rows = wide(rows)
     return _norms(rows).add_(math.sqrt(rows.shape[1] * torch.finfo(rows.dtype).tiny))
 
 
 def wide(values: Tensor) -> Tensor:
     """Return values in float32 or better."""
-    return values if values.dtype in (torch.float32, torch.float64) else values.float()
+    return values if values.dtype in WIDE else values.float()
 
 
 def like(other: Tensor, values: Tensor) -> Tensor:
@@ -333,12 +336,7 @@ def _inverse(order: Sequence[int]) -> list[int]:
 
 
 def _flat(values: Tensor) -> Tensor:
-    """Return one row per record, with the axes of a record in the order in which they lie in memory."""
+    """Return one row per record, its axes in memory order, so that nothing is copied."""
     if values.ndim == 2:
         return values
     return values.permute(0, *(axis + 1 for axis in _memory_order(values))).flatten(1)
-
-
-def volume(sizes: Sequence[int]) -> int:
-    """Return the product of sizes."""
-    return math.prod(sizes)

@@ -12,8 +12,9 @@ WIDE = (torch.float32, torch.float64)
 """The types in which gradients are measured and summed."""
 
 FINE, COARSE = 2.0**-24, 2.0**-8
-"""Half a unit in the last place of float32, and of bfloat16 from above."""
+"""Half a unit in the last place of float32 (2^-24), and an upper bound of that of bfloat16 (2^-9)."""
 
+# half a unit in the last place of a factor, by torch's and oneDNN's names of a precision; TF32 and float16 keep 11 bits
 _UNITS = {
     "none": FINE,
     "ieee": FINE,
@@ -29,7 +30,7 @@ def require_wide(values: Tensor) -> None:
     """Raise for gradients in half precision.
 
     A sum of 4,096 records in bfloat16 is rounded to multiples of 16 sensitivities, so that one record can move it by
-    as much. Every rule widens what it is given before it computes; this is where a rule that does not is stopped.
+    as much. Every rule widens its inputs before it computes; this check stops a rule that does not.
 
     Raises:
         TypeError: naming the type.
@@ -43,7 +44,7 @@ def require_wide(values: Tensor) -> None:
 
 def without_autocast(device: torch.device) -> AbstractContextManager[Any]:
     """Return a context in which products keep the type of their factors, also inside a user's own torch.autocast."""
-    # asking takes 0.2 microseconds, entering a context 10
+    # the query takes 0.2 microseconds, entering a context 10
     return torch.autocast(device.type, enabled=False) if torch.is_autocast_enabled(device.type) else nullcontext()
 
 
@@ -57,7 +58,7 @@ def product_unit(values: Tensor) -> float:
 
 
 def convolution_unit(values: Tensor) -> float:
-    """Return the same for convolutions, which on CUDA take TF32 unless they are told not to."""
+    """Return the same for convolutions, which use TF32 on CUDA by default."""
     return _unit(values, "conv")
 
 
@@ -83,6 +84,6 @@ def _setting(device: torch.device, operation: str) -> str:
 
 @cache
 def _of_environment() -> str:
-    """Return the name of the precision that oneDNN, which multiplies on CPUs, reads from the environment, once."""
+    """Return the name of the precision that oneDNN (products on CPUs) reads from the environment, once."""
     names = (os.environ.get(f"{prefix}_DEFAULT_FPMATH_MODE") for prefix in ("ONEDNN", "DNNL"))
     return next((name.lower() for name in names if name), "strict")

@@ -1,4 +1,4 @@
-"""The state of global generators, by which one can tell whether anything was drawn."""
+"""The state of global generators, which shows whether anything was drawn."""
 
 import random
 from collections.abc import Iterator
@@ -14,25 +14,25 @@ RandomState = tuple[Tensor, ...]
 
 
 def random_state(device: torch.device) -> RandomState:
-    """Return the state of the CPU's generator and of the device's own."""
+    """Return the state of the CPU's generator and of the generator of a CUDA device."""
     state = (torch.get_rng_state(),)
     return (*state, torch.cuda.get_rng_state(device)) if device.type == "cuda" else state
 
 
 def same_state(one: RandomState, other: RandomState) -> bool:
-    """Say whether nothing was drawn between two states."""
+    """Return whether nothing was drawn between two states."""
     return all(torch.equal(a, b) for a, b in zip(one, other, strict=True))
 
 
 def foreign_state() -> tuple[Any, ...]:
     """Return the state of the global generators of Python and numpy."""
-    state: Any = np.random.get_state()  # noqa: NPY002 what others draw from
+    state: Any = np.random.get_state()  # noqa: NPY002 the generator that models and data sets may use
     return random.getstate(), state[1].tobytes(), *state[2:]
 
 
 @contextmanager
-def foreign_kept() -> Iterator[None]:
-    """Give the global generators of Python and numpy back as they were."""
+def keep_foreign_state() -> Iterator[None]:
+    """Restore the global generators of Python and numpy at the end."""
     of_python, of_numpy = random.getstate(), np.random.get_state()  # noqa: NPY002
     try:
         yield

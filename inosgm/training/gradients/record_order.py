@@ -1,6 +1,9 @@
-"""Models that move records to other places of a batch, where book-keeping cannot follow: found by what they call."""
+"""Detection of models that reorder the records of a batch, by the operations that they call.
 
-from collections.abc import Callable, Iterator
+Book-keeping cannot follow such models: row k of a layer is no longer record k.
+"""
+
+from collections.abc import Callable
 from itertools import count
 from typing import Any
 
@@ -11,7 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from inosgm._internal.trees import tree_leaves
 from inosgm.training.gradients.base import Engine
-from inosgm.training.gradients.batches import made_up
+from inosgm.training.gradients.batches import synthetic, tensors_in
 
 _SUMS_OF_PRODUCTS = {"mm", "bmm", "mv", "dot", "vdot", "addmm", "addmv", "addbmm", "baddbmm"}
 _PLACED_BY_VALUES = {"embedding", "_embedding_bag", "take", "put", "masked_scatter", "_pack_padded_sequence"}
@@ -20,30 +23,30 @@ _INTO_PYTHON = {Tensor.tolist, Tensor.numpy, Tensor.__array__, Tensor.__dlpack__
 
 
 def moves_records(engine: Engine, inputs: Any, targets: Any) -> bool:
-    """Say whether model or loss call something that can put records in an order that depends on their values.
+    """Return whether model or loss call an operation that can order records by their values.
 
-    Made-up records need not bring about an order that real ones do: so calls count, and not what came of them. An
-    order that depends on nothing shows when gradients are compared.
+    Calls count, not their results, because synthetic records need not cause a reordering that real ones cause. An order
+    that does not depend on values shows when the gradients of engines are compared.
     """
     generator = torch.Generator().manual_seed(0)
     try:
-        alone = _watched(engine, made_up((inputs, targets), 1, generator))
-        return _watched(engine, made_up((inputs, targets), prime_to(alone.lengths), generator)).moved
-    except Exception:  # what cannot be watched
+        alone = _watched(engine, synthetic((inputs, targets), 1, generator))
+        return _watched(engine, synthetic((inputs, targets), prime_dividing_none(alone.lengths), generator)).moved
+    except Exception:  # a model that cannot be watched counts as one that reorders
         return True
 
 
-def _watched(engine: Engine, batch: Any) -> "_Watch":
-    watch = _Watch(batch)
+def _watched(engine: Engine, batch: Any) -> "_OrderWatch":
+    watch = _OrderWatch(batch)
     with _Looks(watch), watch:
         engine.run(*batch)
     return watch
 
 
-class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Follows the values of a batch, and notices operations by which they may choose a place among its records.
+class _OrderWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Follows the values of a batch, and detects operations by which values may choose a position among its records.
 
-    An axis with records is told by its length, which their number divides.
+    An axis holds records if their number divides its length; the number is a prime that divides no other length.
     """
 
     def __init__(self, batch: Any) -> None:
@@ -55,17 +58,17 @@ class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.moved = False
 
     def knows(self, tensor: Tensor) -> bool:
-        """Say whether a tensor holds values of the batch, or random ones."""
+        """Return whether a tensor holds values that depend on the batch or on random numbers."""
         return _storage(tensor)._cdata in self._storages
 
     def __torch_dispatch__(self, op: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         result = op(*args, **kwargs)
-        known = any(map(self.knows, _tensors((args, kwargs))))
-        self.lengths.update(length for tensor in _tensors((args, kwargs, result)) for length in tensor.shape)
+        known = any(map(self.knows, tensors_in((args, kwargs))))
+        self.lengths.update(length for tensor in tensors_in((args, kwargs, result)) for length in tensor.shape)
         self.moved |= known and self._moves(op, args, kwargs)
         if known or torch.Tag.nondeterministic_seeded in op.tags:
-            self._storages.update((_storage(tensor)._cdata, _storage(tensor)) for tensor in _tensors(result))
+            self._storages.update((_storage(tensor)._cdata, _storage(tensor)) for tensor in tensors_in(result))
         return result
 
     def _moves(self, op: Any, args: Any, kwargs: Any) -> bool:
@@ -73,9 +76,9 @@ class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if name in ("index", "index_put"):
             return self._picks(args[0], args[1], filled=name == "index_put" and args[2].numel() == 1)
         if {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape}.intersection(op.tags):
-            return True  # python sees the values, or they decide about a shape
+            return True  # Python sees the values, or they decide a shape
         if name in _SUMS_OF_PRODUCTS:
-            return self._of_records(list(_tensors(args))[-2].shape[-1])
+            return self._of_records(list(tensors_in(args))[-2].shape[-1])
         first = args[0] if args else None
         if not isinstance(first, Tensor) or op.is_view or name in _RESHAPED:
             return False
@@ -86,7 +89,7 @@ class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return any(self._of_records(first.shape[axis]) for axis in _axes(named, first.ndim))
 
     def _picks(self, tensor: Tensor, indices: Any, filled: bool) -> bool:
-        """Say whether known values index records; one number for all that a mask selects moves nothing."""
+        """Return whether known values index records; filling what a mask selects with one number moves no record."""
         axis = 0
         for index in indices:
             mask = index is not None and index.dtype in (torch.bool, torch.uint8)
@@ -102,9 +105,9 @@ class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 class _Looks(TorchFunctionMode):
-    """Tells a watch about values that leave torch by other ways than its operations."""
+    """Tells a watch about values that leave torch without an operation, such as `Tensor.numpy`."""
 
-    def __init__(self, watch: _Watch) -> None:
+    def __init__(self, watch: _OrderWatch) -> None:
         super().__init__()
         self._watch = watch
 
@@ -114,8 +117,8 @@ class _Looks(TorchFunctionMode):
         return function(*args, **(kwargs or {}))
 
 
-def prime_to(lengths: set[int], least: int = 5) -> int:
-    """Return the first prime from `least` on that divides no length, and thus no product of them."""
+def prime_dividing_none(lengths: set[int], least: int = 5) -> int:
+    """Return the smallest prime from `least` on that divides no length, and thus no product of lengths."""
     return next(
         number
         for number in count(least)
@@ -124,7 +127,7 @@ def prime_to(lengths: set[int], least: int = 5) -> int:
 
 
 def _axes(named: dict[str, Any], ndim: int) -> list[int]:
-    """List the axes that an operation goes along, which are all if it is not told."""
+    """Return the axes that an operation reduces or sorts along: all of them if it is called without `dim`."""
     if not ndim or not {"dim", "dims"} & named.keys():
         return []
     axes = named.get("dim", named.get("dims"))
@@ -132,9 +135,5 @@ def _axes(named: dict[str, Any], ndim: int) -> list[int]:
 
 
 def _storage(tensor: Tensor) -> torch.UntypedStorage:
-    """Return what a tensor shares with its views."""
+    """Return the memory that a tensor shares with its views."""
     return tensor.untyped_storage()
-
-
-def _tensors(values: Any) -> Iterator[Tensor]:
-    return (leaf for leaf in tree_leaves(values) if isinstance(leaf, Tensor))

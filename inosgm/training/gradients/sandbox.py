@@ -1,4 +1,4 @@
-"""Trying a model on made-up records without leaving a trace of it."""
+"""Running a model on synthetic records so that model and generators are restored afterwards."""
 
 import math
 from collections.abc import Callable, Iterator
@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.autograd.grad_mode import _unsafe_preserve_version_counter
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from inosgm.training.gradients.batches import made_up, rows, varied
+from inosgm.training.gradients.batches import rows, synthetic, varied_synthetic
 from inosgm.training.gradients.randomness import random_state, same_state
 from inosgm.training.gradients.snapshot import Snapshot
 
@@ -19,10 +19,10 @@ Result = TypeVar("Result")
 
 
 @contextmanager
-def trial(model: nn.Module, **others: Any) -> Iterator[None]:
-    """Put a model into training mode; in the end it is what it was in every respect, and so are torch's generators.
+def sandbox(model: nn.Module, **others: Any) -> Iterator[None]:
+    """Put a model into training mode, and restore it completely at the end, as well as torch's generators.
 
-    Parameters and buffers are the same objects in the same memory, with their values and torch's counts of writes, and
+    Parameters and buffers are then the same objects in the same memory, with their values and version counters, and
     attributes of modules are what they were. The same holds for `others`, such as the loss.
     """
     snapshot = Snapshot(model=model, **others)
@@ -40,11 +40,11 @@ def trial(model: nn.Module, **others: Any) -> Iterator[None]:
 
 
 @contextmanager
-def quieted(model: nn.Module, run: Callable[[], Any]) -> Iterator[bool]:
-    """Silence the randomness of a model as gently as will do, and say whether it worked.
+def without_randomness(model: nn.Module, run: Callable[[], Any]) -> Iterator[bool]:
+    """Switch off the randomness of a model with the smallest change that is enough, and yield whether it worked.
 
-    Nothing is changed where `run` draws no random numbers; otherwise dropout drops nothing; and if that is not enough,
-    because a model draws by itself, it is put into evaluation mode, in which it may be another model.
+    If `run` draws no random numbers, nothing changes. Otherwise dropout keeps everything; and if a model still draws,
+    it is put into evaluation mode, in which it may compute something else.
     """
     with ExitStack() as stack:
         quiet = not draws(model, run)
@@ -60,15 +60,15 @@ def quieted(model: nn.Module, run: Callable[[], Any]) -> Iterator[bool]:
 
 
 class _NothingDropped(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Has all that torch calls dropout, in layers, functions and inside of recurrence and attention, keep everything.
+    """Makes dropout keep everything, in layers, in functions, and inside of recurrent layers and attention.
 
-    What dropout draws is a mask of 0 and 1, which it then divides by the share of 1.
+    Dropout draws a mask of 0 and 1, and divides it by the share of 1.
     """
 
     def __torch_dispatch__(self, op: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if op is torch.ops.aten.bernoulli_.float:
             return args[0].fill_(1)
-        if op is torch.ops.aten.bernoulli.p:  # what vmap makes of it
+        if op is torch.ops.aten.bernoulli.p:  # the form of dropout under vmap
             return torch.ones_like(args[0])
         if op is torch.ops.aten.native_dropout.default:
             return args[0] / (1 - args[1]), torch.ones_like(args[0], dtype=torch.bool)
@@ -77,14 +77,16 @@ class _NothingDropped(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 @contextmanager
 def perturbed(model: nn.Module) -> Iterator[None]:
-    """Move the parameters away from 0 for a while, by the same noise each time: one that is 0 hides what it scales."""
+    """Move the parameters away from 0 for a while, by the same noise each time: a factor 0 would hide an error."""
     generator = torch.Generator().manual_seed(0)
 
     def move(value: Tensor) -> Tensor:
         usual = max(1, math.prod(value.shape[1:])) ** -0.5
+        # a tenth of the usual size of an initial weight, or of the weights: visible, and within the range of training
         size = 0.1 * max(usual, float(value.square().mean().sqrt()))
         noise = size * torch.randn(value.shape, generator=generator).to(value)
-        return value + torch.where(value == 0, noise, noise.copysign(value))  # what must not be negative stays so
+        # the sign stays, because some parameters must not be negative
+        return value + torch.where(value == 0, noise, noise.copysign(value))
 
     with _altered([parameter for parameter in model.parameters() if parameter.is_floating_point()], move):
         yield
@@ -92,19 +94,19 @@ def perturbed(model: nn.Module) -> Iterator[None]:
 
 @contextmanager
 def in_double(model: nn.Module) -> Iterator[None]:
-    """Have parameters and buffers in float64 for a while."""
+    """Convert parameters and buffers to float64 for a while."""
     tensors = [tensor for tensor in (*model.parameters(), *model.buffers()) if tensor.is_floating_point()]
     with _altered(tensors, Tensor.double):
         yield
 
 
-def variety(model: nn.Module, run: Callable[..., Any], like: Any, records: int, batches: int) -> list[Any]:
-    """Make up batches of inputs and targets whose inputs are as varied as the model takes; none if it takes nothing."""
-    most = partial(varied, codes=10)
-    on_cpu = next(model.parameters()).device.type == "cpu"  # elsewhere a code too large ends the process
-    for kind in (most, varied, made_up) if on_cpu else (varied, made_up):
+def varied_batches(model: nn.Module, run: Callable[..., Any], like: Any, records: int, batches: int) -> list[Any]:
+    """Return synthetic batches with the most varied inputs that the model accepts, or none if it accepts nothing."""
+    most = partial(varied_synthetic, codes=10)
+    on_cpu = next(model.parameters()).device.type == "cpu"  # on a GPU, an index out of range ends the process
+    for kind in (most, varied_synthetic, synthetic) if on_cpu else (varied_synthetic, synthetic):
         generator = torch.Generator().manual_seed(1)
-        made = [(kind(like[0], records, generator), made_up(like[1], records, generator)) for _ in range(batches)]
+        made = [(kind(like[0], records, generator), synthetic(like[1], records, generator)) for _ in range(batches)]
         try:
             for batch in made:
                 run(*batch)
@@ -114,20 +116,20 @@ def variety(model: nn.Module, run: Callable[..., Any], like: Any, records: int, 
     return []
 
 
-def on_synthetic(run: Callable[[Any], Result], like: Any, records: int) -> Result:
-    """Return what a run gives for synthetic records of the form of a batch.
+def run_on_synthetic(run: Callable[[Any], Result], like: Any, records: int) -> Result:
+    """Return the result of a run on synthetic records of the form of a batch.
 
-    If it raises, return what it gives for the first record of the batch: for models that take no synthetic records. Its
-    place is inside of a `trial`, which puts back what the run writes.
+    If the run raises, return its result on the first record of the batch, for models that reject synthetic records.
+    Call it inside of a `sandbox`, which undoes writes.
     """
     try:
-        return run(made_up(like, records, torch.Generator().manual_seed(0)))
+        return run(synthetic(like, records, torch.Generator().manual_seed(0)))
     except Exception:  # values that the model refuses
         return run(rows(like, slice(1)))
 
 
 def draws(model: nn.Module, run: Callable[[], Any]) -> bool:
-    """Say whether a run draws from torch's generators."""
+    """Return whether a run draws from torch's generators."""
     device = next(model.parameters()).device
     before = random_state(device)
     run()
@@ -146,7 +148,7 @@ def _modes(model: nn.Module) -> Iterator[None]:
 
 @contextmanager
 def _altered(tensors: list[Tensor], change: Callable[[Tensor], Tensor]) -> Iterator[None]:
-    """Give tensors other values for a while, and then the very memory that they had."""
+    """Give tensors other values for a while, and then the original memory."""
     values = [tensor.data for tensor in tensors]
     try:
         for tensor, value in zip(tensors, values, strict=True):

@@ -1,9 +1,9 @@
-"""Snapshots of what a model holds: a pass over records that writes to it is noticed and undone.
+"""Snapshots of the state of a model, by which a pass over records that writes to it is detected and undone.
 
 A forward or backward pass may write: an average that is kept as a frozen parameter, a codebook, rows of an embedding
-that torch rescales, an observer that calibrates. Records would reach the model without noise, and later records would
-be measured by what earlier ones have left. Gradients, losses and predictions need no such thing, so a pass that writes
-is an error, and everything it has left is taken away.
+that torch rescales, an observer that calibrates. Records would then reach the model without noise, and the gradients of
+later records would depend on earlier ones. Gradients, losses and predictions need no writes, so a pass that writes is
+an error, and its writes are undone.
 """
 
 import copy
@@ -22,13 +22,13 @@ from torch.nn.parameter import is_lazy
 from inosgm.training.gradients.tensor_values import TensorValues, readable, same_bits
 
 LARGEST_CONTAINER = 1000
-"""Lists and dicts with more entries are not looked into: vocabularies are long, and hold no tensors."""
+"""Largest container that is searched for tensors: longer ones are vocabularies, which hold none."""
 
 DEEPEST_CONTAINER = 4
-"""How many lists and dicts inside of each other are looked into."""
+"""Deepest nesting of containers that is searched for tensors."""
 
 REGISTERED = {"_parameters": "parameter", "_buffers": "buffer", "_modules": "module"}
-"""What a module registers, by the attribute in which torch keeps it."""
+"""The kinds of things that a module registers, by the attribute in which torch keeps them."""
 
 _OF_TORCH = frozenset(vars(nn.Module()))
 
@@ -40,14 +40,14 @@ _CONTAINERS = (dict, list, tuple, set, frozenset, deque)
 
 
 class Snapshot:
-    """What modules hold at one moment: tensors and their values, where they are, and extra state.
+    """The state of modules at one moment: their tensors, values, containers, and extra state.
 
     Tensors are parameters, frozen ones included, buffers, and those in plain attributes of modules, also inside of
-    lists, tuples, sets and dicts. Modules in such places are looked at as well. Memory for the values is allocated once
-    and used again by the next `take`.
+    lists, tuples, sets and dicts. Modules in such containers are included. Memory for the values is allocated once
+    and reused by the next `take`.
 
     Args:
-        holders: Modules, or other objects with attributes, such as a loss, by the name that an error calls them.
+        holders: Modules, or other objects with attributes, such as a loss, by the name for error messages.
 
     >>> model = nn.Linear(2, 1)
     >>> with Snapshot(model=model):
@@ -59,7 +59,7 @@ class Snapshot:
 
     def __init__(self, **holders: Any) -> None:
         self._holders = holders
-        self._places: list[_Place] = []
+        self._containers: list[_Container] = []
         self._attributes: list[tuple[dict[str, Any], list[Any]]] = []
         self._dicts: list[dict[Any, Any]] = []
         self._lists: list[Any] = []
@@ -80,27 +80,27 @@ class Snapshot:
         self.take()
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        """Raise if something has changed inside, and leave everything as it was, whatever was raised.
+        """Raise if something has changed, and restore everything, whatever was raised.
 
         Raises:
             ValueError: naming what was changed.
         """
         change = None
         if kind is None:
-            same_places = self._same_places()
-            change = self._change(same_places)
+            same_containers = self._same_containers()
+            change = self._change(same_containers)
             if change is None:
-                if not same_places:
-                    self._restore_places(everything=False)
+                if not same_containers:
+                    self._restore_containers(everything=False)
                 self._put_gradients(self._gradients)
                 return
         self.restore()
         if change is not None:
-            raise refusal("a pass over records", change)
+            raise write_error("a pass over records", change)
 
     def take(self) -> None:
-        """Remember what is held now. Gradients that were left on parameters are laid aside meanwhile."""
-        if not self._places or not self._same_places():
+        """Record the present state. Gradients on parameters are removed until `__exit__` or `restore`."""
+        if not self._containers or not self._same_containers():
             self._walk()
         self._values.take()
         if self._extra:
@@ -109,7 +109,7 @@ class Snapshot:
         self._put_gradients([None] * len(self._leaves))
 
     def unwritten(self) -> bool:
-        """Say whether torch has counted no write since `take`: a quick look."""
+        """Return whether torch has counted no write since `take`: a quick check."""
         return self._values.unwritten()
 
     def require_unwritten(self) -> None:
@@ -121,31 +121,30 @@ class Snapshot:
         if not self.unwritten():
             change = self.change()
             if change is not None:
-                raise refusal("a pass over records", change)
+                raise write_error("a pass over records", change)
 
     def change(self) -> str | None:
-        """Say what has changed since `take`, or None.
+        """Return what has changed since `take`, or None.
 
-        Tensors that a plain attribute or a list holds instead of others, or in addition, are no change: they are taken
-        away.
+        New tensors in plain attributes and lists are no change: `restore` removes them.
         """
-        return self._change(self._same_places())
+        return self._change(self._same_containers())
 
     def restore(self, *, everything: bool = False) -> None:
-        """Put back what was held at the last `take`: the same objects in the same memory, with their values.
+        """Restore the state of the last `take`: the same objects in the same memory, with their values.
 
         Args:
-            everything: Also put back attributes, and entries of lists and dicts, that hold no tensors.
+            everything: Also restore attributes, and entries of lists and dicts, that hold no tensors.
         """
-        self._restore_places(everything=everything)
+        self._restore_containers(everything=everything)
         self._values.restore()
         for _, module, before in self._extra:
             if not _equal(before, module.get_extra_state()):
                 module.set_extra_state(copy.deepcopy(before))
         self._put_gradients(self._gradients)
 
-    def _change(self, same_places: bool) -> str | None:
-        for change in () if same_places else map(_Place.change, self._places):
+    def _change(self, same_containers: bool) -> str | None:
+        for change in () if same_containers else map(_Container.change, self._containers):
             if change is not None:
                 return change
         changed = self._values.changed()
@@ -156,82 +155,84 @@ class Snapshot:
                 return f"{whose} changes the extra state of its {type(module).__name__}"
         return None
 
-    def _restore_places(self, *, everything: bool) -> None:
-        for place in self._places:
-            place.restore(everything=everything)
+    def _restore_containers(self, *, everything: bool) -> None:
+        for container in self._containers:
+            container.restore(everything=everything)
 
     def _put_gradients(self, gradients: Sequence[Tensor | None]) -> None:
-        """Set the gradients of all leaves: with one that a pass left on a frozen parameter, an optimizer would step."""
+        """Set the gradients of all leaves: an optimizer would use one that a pass left on a frozen parameter."""
         if all(map(is_, map(_gradient, self._leaves), gradients)):
             return
         for leaf, gradient in zip(self._leaves, gradients, strict=True):
             leaf.grad = gradient
 
-    def _same_places(self) -> bool:
-        """Say whether every dict and list holds the objects that it held."""
+    def _same_containers(self) -> bool:
+        """Return whether every dict and list holds the objects that it held."""
         try:
             for attributes, values in self._attributes:
-                if list(attributes.values()) != values:  # most are the same objects, of which this asks first
+                if list(attributes.values()) != values:  # compares identities first, so it is fast
                     return False
-        except Exception:  # such as two tensors, which are not simply equal
+        except Exception:  # tensors have no truth value
             return False
         now = chain(chain.from_iterable(map(dict.values, self._dicts)), chain.from_iterable(self._lists))
         return list(map(len, chain(self._dicts, self._lists))) == self._sizes and all(map(is_, now, self._entries))
 
     def _walk(self) -> None:
-        """Find all places and tensors anew."""
-        found = _Walk()
+        """Find all containers and tensors again."""
+        walk = _Walk()
         for name, holder in self._holders.items():
             for root in _roots(holder):
-                found.visit(root, f"the {name}", "", 0)
-        self._places, self._labels, self._extra = found.places, found.labels, found.extra
-        attributes = [place for place in self._places if place.module is not None and place.kind is None]
-        others = [place for place in self._places if place.module is None or place.kind is not None]
-        dicts = [place for place in others if isinstance(place.held, dict)]
-        lists = [place for place in others if not isinstance(place.held, dict)]
-        self._attributes = [(place.held, place.values) for place in attributes]
-        self._dicts, self._lists = [place.held for place in dicts], [place.held for place in lists]
-        self._entries = [value for place in (*dicts, *lists) for value in place.values]
-        self._sizes = [len(place.values) for place in (*dicts, *lists)]
-        self._leaves = [tensor for tensor in found.tensors if tensor.is_leaf]
-        if not self._values.of(found.tensors):
-            self._values = TensorValues(found.tensors)
+                walk.visit(root, f"the {name}", "", 0)
+        self._containers, self._labels, self._extra = walk.containers, walk.labels, walk.extra
+        attributes = [
+            container for container in self._containers if container.module is not None and container.kind is None
+        ]
+        others = [container for container in self._containers if container.module is None or container.kind is not None]
+        dicts = [container for container in others if isinstance(container.held, dict)]
+        lists = [container for container in others if not isinstance(container.held, dict)]
+        self._attributes = [(container.held, container.values) for container in attributes]
+        self._dicts, self._lists = [container.held for container in dicts], [container.held for container in lists]
+        self._entries = [value for container in (*dicts, *lists) for value in container.values]
+        self._sizes = [len(container.values) for container in (*dicts, *lists)]
+        self._leaves = [tensor for tensor in walk.tensors if tensor.is_leaf]
+        if not self._values.of(walk.tensors):
+            self._values = TensorValues(walk.tensors)
 
 
 class _Walk:
-    """Finds what modules hold, each thing once."""
+    """Collects the containers and tensors of modules, each once."""
 
     def __init__(self) -> None:
-        self.places: list[_Place] = []
+        self.containers: list[_Container] = []
         self.tensors: list[Tensor] = []
         self.labels: dict[int, str] = {}
         self.extra: list[tuple[str, nn.Module, Any]] = []
         self._seen: set[int] = set()
 
     def visit(self, held: Any, whose: str, path: str, depth: int, kind: str = "tensor", remedy: str = "") -> None:
-        """Note what is held at a path, and what that holds."""
+        """Collect an object and its contents, given its path."""
         if not isinstance(held, (Tensor, nn.Module, *_CONTAINERS)) or id(held) in self._seen:
             return
         self._seen.add(id(held))
         if isinstance(held, nn.Module):
             self._visit_module(held, whose, path)
         elif isinstance(held, Tensor):
-            if not is_lazy(held):  # which has no values yet
+            if not is_lazy(held):  # a lazy parameter has no values yet
                 self.tensors.append(held)
                 self.labels[id(held)] = f"{whose} changes its {kind} {path!r}{remedy}"
         elif len(held) <= LARGEST_CONTAINER and depth < DEEPEST_CONTAINER:
-            self.places.append(_Place.of(held))
+            self.containers.append(_Container.of(held))
             for name, entry in held.items() if isinstance(held, dict) else enumerate(held):
                 self.visit(entry, whose, f"{path}[{name!r}]" if path else str(name), depth + 1)
 
     def _visit_module(self, module: nn.Module, whose: str, path: str) -> None:
         prefix = f"{path}." if path else ""
-        self.places.append(_Place.of(vars(module), whose=whose, prefix=prefix, module=module))
+        self.containers.append(_Container.of(vars(module), whose=whose, prefix=prefix, module=module))
         if type(module).get_extra_state is not nn.Module.get_extra_state:
             self.extra.append((whose, module, None))
         for attribute, kind in REGISTERED.items():
             registered = vars(module)[attribute]
-            self.places.append(_Place.of(registered, whose=whose, prefix=prefix, module=module, kind=kind))
+            self.containers.append(_Container.of(registered, whose=whose, prefix=prefix, module=module, kind=kind))
             for name, entry in registered.items():
                 self.visit(entry, whose, prefix + name, 0, kind, _remedy(module))
         for name, entry in vars(module).items():
@@ -240,8 +241,8 @@ class _Walk:
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class _Place:
-    """A dict or a list, and what it held. Of a module it is known whose it is, and which kind of thing it registers."""
+class _Container:
+    """A dict or a list and its contents at one moment; for a module also whose it is and the kind it registers."""
 
     held: Any
     keys: list[Any]
@@ -252,13 +253,13 @@ class _Place:
     kind: str | None = None
 
     @classmethod
-    def of(cls, held: Any, **about: Any) -> "_Place":
-        """Note what a dict or list holds."""
+    def of(cls, held: Any, **about: Any) -> "_Container":
+        """Return a record of the contents of a dict or list."""
         named = isinstance(held, dict)
         return cls(held, list(held) if named else [], list(held.values() if named else held), **about)
 
     def change(self) -> str | None:
-        """Say what a module has registered, replaced or dropped since."""
+        """Return what a module has registered, replaced or dropped since, or None."""
         if self.module is None or self._same():
             return None
         before = dict(zip(self.keys, self.values, strict=True))
@@ -277,7 +278,7 @@ class _Place:
         )
 
     def restore(self, *, everything: bool) -> None:
-        """Put back what was registered, and of attributes and lists what has to do with tensors, or everything."""
+        """Restore what was registered, and tensors in attributes and lists, or everything."""
         if self._same():
             return
         if not isinstance(self.held, dict):
@@ -297,7 +298,7 @@ class _Place:
                     self.held[name] = value
 
     def _alike(self, before: Any, now: Any) -> bool:
-        """Say whether it is the same thing; another buffer will do if it has the same values."""
+        """Return whether two entries are the same object, or buffers with the same values."""
         if self.kind == "buffer" and isinstance(before, Tensor) and isinstance(now, Tensor):
             return same_bits(before.detach(), now.detach())
         return before is now
@@ -307,8 +308,8 @@ class _Place:
         return len(self.held) == len(self.values) and all(map(is_, now, self.values))
 
 
-def refusal(what: str, change: str) -> ValueError:
-    """Return the error about something that was changed, which is put back."""
+def write_error(what: str, change: str) -> ValueError:
+    """Return the error about a change, which the caller has undone."""
     return ValueError(
         f"{what} must leave the model as it was, but {change}: records would reach the model without noise. Nothing "
         "was released, and everything is as it was before the pass. Compute it between steps from released values, or "
@@ -317,7 +318,7 @@ def refusal(what: str, change: str) -> ValueError:
 
 
 def _roots(holder: Any, depth: int = 0) -> Iterator[Any]:
-    """Return a module, or the attributes of another object, after what it wraps: a loss, say, or `self` of a method."""
+    """Yield a module, or the attributes of another object, such as a loss, after the modules that they hold."""
     holder = holder.__self__ if isinstance(holder, MethodType) else holder
     if isinstance(holder, nn.Module):
         yield holder
@@ -328,7 +329,7 @@ def _roots(holder: Any, depth: int = 0) -> Iterator[Any]:
 
 
 def _has_tensors(held: Any, depth: int = 0) -> bool:
-    """Say whether something is, or holds, a tensor or a module."""
+    """Return whether an object is, or contains, a tensor or a module."""
     if isinstance(held, Tensor | nn.Module):
         return True
     if not isinstance(held, _CONTAINERS) or len(held) > LARGEST_CONTAINER or depth > DEEPEST_CONTAINER:
@@ -337,7 +338,7 @@ def _has_tensors(held: Any, depth: int = 0) -> bool:
 
 
 def _equal(one: Any, other: Any) -> bool:
-    """Compare extra state, bit by bit where it is made of tensors."""
+    """Return whether two extra states are equal: tensors bit by bit, other objects by their pickles."""
     if type(one) is not type(other):
         return False
     if isinstance(one, Tensor) and readable(one) and readable(other):
@@ -350,7 +351,7 @@ def _equal(one: Any, other: Any) -> bool:
 
 
 def _remedy(module: nn.Module) -> str:
-    """Return what to do about a layer of torch's that writes."""
+    """Return the remedy for a torch layer that is known to write."""
     kind = type(module)
     hooks = (type(hook).__name__ for hook in module._forward_pre_hooks.values())
     if kind.__name__ == "_SpectralNorm" or "SpectralNorm" in hooks:

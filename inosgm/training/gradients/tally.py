@@ -1,6 +1,6 @@
-"""How many random numbers a model draws: this tells a model that begins to draw others than those it was tried with.
+"""Counting the random numbers that a model draws, to notice a model that begins to draw other numbers in training.
 
-A probability of stochastic depth, for example, may grow with the steps of training and be 0 when the model is tried.
+The probability of stochastic depth, for example, may be 0 when the model is tested and grow with the steps.
 """
 
 from typing import Any
@@ -11,15 +11,15 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from inosgm._internal.trees import tree_leaves
 from inosgm.training.gradients.base import Engine, Gradients
-from inosgm.training.gradients.batches import made_up, rows, size
+from inosgm.training.gradients.batches import rows, size, synthetic
 from inosgm.training.gradients.randomness import RandomState, random_state
-from inosgm.training.gradients.sandbox import trial
+from inosgm.training.gradients.sandbox import sandbox
 
-MARK = 4
-"""How many words, of 31 bits each, tell one place of a stream of random words from all others."""
+MARK_WORDS = 4
+"""Number of words, of 31 bits each, that identify a position in a stream of random words: 124 bits do not repeat."""
 
-MOST = 2**28
-"""The longest stream that is searched for a place, in words: a pass that draws more is not counted."""
+LONGEST_STREAM = 2**28
+"""Longest stream that is searched for a position, in words (1 GiB): a pass that draws more is not counted."""
 
 UNTIL_ACCEPTED = {
     torch.ops.aten.poisson,
@@ -27,21 +27,21 @@ UNTIL_ACCEPTED = {
     torch.ops.aten._standard_gamma,
     torch.ops.aten._sample_dirichlet,
 }
-"""Operations that draw until a number is accepted, another amount every time."""
+"""Operations with rejection sampling, which draw another amount every time."""
 
 Amount = tuple[int, list[int]]
-"""How many words were taken from the CPU's generator, and how far the generator of another device has moved."""
+"""The number of words drawn from the CPU's generator, and how far the generator of another device has advanced."""
 
 
 class Tally:
-    """Counts what an engine draws for a batch, and compares it with a batch of synthetic records of the same form.
+    """Counts the numbers that an engine draws for a batch, and compares with synthetic records of the same form.
 
     Args:
         model: The model, in the state in which its random numbers were classified.
         engine: The engine that runs it.
-        inputs: Records of the form that batches have.
+        inputs: Records with the form of batches.
         targets: What the loss compares with.
-        records: How many records there are in a batch.
+        records: The number of records in a batch.
     """
 
     def __init__(self, model: nn.Module, engine: Engine, inputs: Any, targets: Any, records: int) -> None:
@@ -57,59 +57,61 @@ class Tally:
         expected = self._expected((inputs, targets))
         before = random_state(self._engine.device)
         gradients = self._engine.gradients(inputs, targets)
-        mark, moved = self._left(before)
+        mark, moved = self._drawn_since(before)
         if expected is None:
             return gradients, False
         words, others = expected
-        return gradients, moved != others or not torch.equal(self._words(before, words, MARK), mark)
+        return gradients, moved != others or not torch.equal(self._words(before, words, MARK_WORDS), mark)
 
     def _expected(self, batch: Any) -> Amount | None:
         form = tuple(leaf.shape for leaf in tree_leaves(batch))
         if form not in self._known:
             try:
-                self._known[form] = self._tried(made_up(batch, size(batch), torch.Generator().manual_seed(0)))
-            except Exception:  # a model that does not take synthetic records
-                self._known[form] = self._tried(rows(batch, [0] * size(batch)))
+                self._known[form] = self._constant_amount(
+                    synthetic(batch, size(batch), torch.Generator().manual_seed(0))
+                )
+            except Exception:  # a model that rejects synthetic records
+                self._known[form] = self._constant_amount(rows(batch, [0] * size(batch)))
         return self._known[form]
 
-    def _tried(self, batch: Any) -> Amount | None:
-        """Return what a pass draws, if it is the same at every pass."""
-        found, watch = [], _Watch()
-        with trial(self._model), watch:
+    def _constant_amount(self, batch: Any) -> Amount | None:
+        """Return the amount that a pass draws, or None if it varies from pass to pass."""
+        amounts, watch = [], _VaryingDrawWatch()
+        with sandbox(self._model), watch:
             for seed in range(2):
                 torch.manual_seed(seed)
                 before = random_state(self._engine.device)
                 self._engine.gradients(*batch)
-                mark, moved = self._left(before)
-                found.append((self._place(before, mark), moved))
-        (words, moved), other = found
+                mark, moved = self._drawn_since(before)
+                amounts.append((self._words_until(before, mark), moved))
+        (words, moved), other = amounts
         return None if watch.varies or words is None or other != (words, moved) else (words, moved)
 
-    def _left(self, before: RandomState) -> tuple[Tensor, list[int]]:
-        """Return the next words of the CPU's generator, and how far those of other devices have moved."""
-        mark = torch.empty(MARK, dtype=torch.int32).random_()
+    def _drawn_since(self, before: RandomState) -> tuple[Tensor, list[int]]:
+        """Return the next words of the CPU's generator, and how far the generators of other devices have advanced."""
+        mark = torch.empty(MARK_WORDS, dtype=torch.int32).random_()
         after = random_state(self._engine.device)
         numbers = (new.view(torch.int64) - old.view(torch.int64) for old, new in zip(before, after, strict=True))
         return mark, [moved for change in list(numbers)[1:] for moved in change.tolist()]
 
-    def _place(self, before: RandomState, mark: Tensor) -> int | None:
-        """Return after how many words from a state on a mark follows."""
+    def _words_until(self, before: RandomState, mark: Tensor) -> int | None:
+        """Return the number of words between a state and a mark."""
         length = 2**12
-        while length <= MOST:
-            found = (self._words(before, 0, length).unfold(0, MARK, 1) == mark).all(1).nonzero()
-            if found.numel():
-                return int(found[0, 0])
+        while length <= LONGEST_STREAM:
+            matches = (self._words(before, 0, length).unfold(0, MARK_WORDS, 1) == mark).all(1).nonzero()
+            if matches.numel():
+                return int(matches[0, 0])
             length *= 4
         return None
 
     def _words(self, state: RandomState, skip: int, words: int) -> Tensor:
-        """Return words of the CPU's stream that begins with a state."""
+        """Return words of the CPU's stream from a state on, after skipping some."""
         self._generator.set_state(state[0])
         return torch.empty(skip + words, dtype=torch.int32).random_(generator=self._generator)[skip:]
 
 
-class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Notices operations that draw another amount every time."""
+class _VaryingDrawWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Detects operations that draw another amount every time."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]

@@ -1,4 +1,4 @@
-"""Models that write to themselves as they run, in training or in evaluation mode: found before training."""
+"""Detection, before training, of models that write to their own state as they run."""
 
 from functools import partial
 from typing import Any
@@ -7,9 +7,9 @@ import torch
 from torch import nn
 
 from inosgm.training.gradients.base import Engine, PerRecordLoss, apply
-from inosgm.training.gradients.batches import telling_size
-from inosgm.training.gradients.sandbox import on_synthetic, perturbed, trial, variety
-from inosgm.training.gradients.snapshot import Snapshot, refusal
+from inosgm.training.gradients.batches import unambiguous_size
+from inosgm.training.gradients.sandbox import perturbed, run_on_synthetic, sandbox, varied_batches
+from inosgm.training.gradients.snapshot import Snapshot, write_error
 
 
 def refuse_writing(
@@ -21,11 +21,11 @@ def refuse_writing(
     *,
     autocast: torch.dtype | None = None,
 ) -> None:
-    """Raise if a model or its loss changes what it holds in a pass, in either mode; it is left as it was.
+    """Raise if a model or its loss changes its state in a pass, in training or evaluation mode; it is restored.
 
-    Tried are gradients by an engine, and outputs without gradients, on synthetic records; on the first record of the
-    batch, if the model does not take them. Then once more with parameters that are moved, on records of more kinds, if
-    the model takes those.
+    The passes are gradients by an engine, and outputs without gradients, on synthetic records, or on the first record
+    of the batch if the model rejects those. They run again with perturbed parameters on more varied records, if the
+    model accepts them.
 
     Args:
         kind: The engine.
@@ -36,7 +36,7 @@ def refuse_writing(
         autocast: The precision of the forward pass.
 
     Raises:
-        ValueError: naming what is changed. What model and loss raise is passed on.
+        ValueError: naming what is changed. Exceptions of model and loss are passed on.
     """
     like, snapshot = (inputs, targets), Snapshot(model=model, loss=loss)
 
@@ -46,25 +46,25 @@ def refuse_writing(
         with torch.no_grad():
             loss(apply(model, inputs), targets)
         changes.append(snapshot.change())
-        if changes[-1] is None:  # else an engine may meet tensors that torch.func cannot write, and end the process
+        if changes[-1] is None:  # otherwise torch.func may meet tensors that it cannot write, and end the process
             gradients = engine.gradients(inputs, targets)
             gradients.weighted_sum(torch.ones_like(gradients.norms()))
             changes.append(snapshot.change())
 
-    with trial(model, loss=loss):
+    with sandbox(model, loss=loss):
         for mode in ("training", "evaluation"):
             model.train(mode == "training")
             engine = kind(model, loss, autocast=autocast)
             changes = list[str | None]()
-            on_synthetic(watch, like, telling_size(like, model.parameters()))
+            run_on_synthetic(watch, like, unambiguous_size(like, model.parameters()))
             with perturbed(model):
-                variety(model, lambda *batch: watch(batch), like, 3, 1)
+                varied_batches(model, lambda *batch: watch(batch), like, 3, 1)
             for change in filter(None, changes):
-                raise refusal(f"a pass over records in {mode} mode", change)
+                raise write_error(f"a pass over records in {mode} mode", change)
 
 
 def outputs_in_evaluation(model: nn.Module, inputs: Any) -> Any:
-    """Return what a model in evaluation mode says about a synthetic record, or the first one if it takes no such."""
-    with trial(model), torch.no_grad():
+    """Return the output of a model in evaluation mode for a synthetic record, or for the first record of the batch."""
+    with sandbox(model), torch.no_grad():
         model.eval()
-        return on_synthetic(partial(apply, model), inputs, 1)
+        return run_on_synthetic(partial(apply, model), inputs, 1)
