@@ -45,20 +45,20 @@ def cost_of(answer: Answer) -> TextTable | None:
 
 def picture_of(answer: Answer, name: str) -> Picture | None:
     """Draw an answer with its noise: a number by owner, or the bars of a histogram; None for a matrix."""
-    found = answer.estimate
-    own = found.by_owner or {}
+    estimate = answer.estimate
+    own = estimate.by_owner or {}
     if own and all(np.ndim(row.value) == 0 for row in own.values()):
         names = [*map(str, own), "estimate"]
-        values = np.array([*(row.value for row in own.values()), found.value], dtype=np.float64)
-        errors = np.array([*(row.standard_error for row in own.values()), found.standard_error], dtype=np.float64)
-    elif np.ndim(found.value) > 1:
+        values = np.array([*(row.value for row in own.values()), estimate.value], dtype=np.float64)
+        errors = np.array([*(row.standard_error for row in own.values()), estimate.standard_error], dtype=np.float64)
+    elif np.ndim(estimate.value) > 1:
         return None
     else:
-        values, errors = np.atleast_1d(found.value), np.atleast_1d(found.standard_error)
+        values, errors = np.atleast_1d(estimate.value), np.atleast_1d(estimate.standard_error)
         names = _names(answer, values.size)
     shown = slice(0, MAX_BARS)
     names, values, errors = names[shown], values[shown], errors[shown]
-    bars = "edges" in found.details or "categories" in found.details
+    bars = "edges" in estimate.details or "categories" in estimate.details
 
     def draw(axes: Axes) -> None:
         rows = np.arange(values.size)
@@ -74,11 +74,11 @@ def picture_of(answer: Answer, name: str) -> Picture | None:
     return Picture(
         name=name,
         title=answer.name,
-        text=f"{found.estimand}: "
+        text=f"{estimate.estimand}: "
         + "; ".join(f"{label} {value}, standard error {error}" for label, value, error in rows[:6]),
         panels=(Panel(title="", draw=draw),),
         size=(4.7, 0.7 + 0.27 * values.size),
-        table=TextTable(caption=found.estimand, header=("", "value", "standard error"), rows=tuple(rows)),
+        table=TextTable(caption=estimate.estimand, header=("", "value", "standard error"), rows=tuple(rows)),
         note="Whiskers are 95 % intervals of the noise alone.",
     )
 
@@ -93,10 +93,10 @@ def _names(answer: Answer, count: int) -> list[str]:
     elif count == 1:
         names = [answer.question.replace("-", " ")]
     elif "components" in details:
-        names = [f"component {place + 1}" for place in range(count)]
+        names = [f"component {index + 1}" for index in range(count)]
     else:
         names = ["intercept", *answer.columns[:-1]]
-    return names if len(names) == count else [str(place) for place in range(count)]
+    return names if len(names) == count else [str(index) for index in range(count)]
 
 
 def points_of(standings: Mapping[str, Sequence["Standing"]], metric: "Metric") -> TextTable:
@@ -110,19 +110,19 @@ def points_of(standings: Mapping[str, Sequence["Standing"]], metric: "Metric") -
 
     others = [other for other in Metric if other is not metric]
 
-    def shown(one: "Standing", by: "Metric") -> str:
-        mean, deviation = one.mean(by), one.deviation(by)
+    def shown(standing: "Standing", by: "Metric") -> str:
+        mean, deviation = standing.mean(by), standing.deviation(by)
         return number(mean) + ("" if deviation is None else f" ± {number(deviation)}")
 
     rows = [
         (
-            f"{method} {one.point.name}".strip(),
-            *(shown(one, by) for by in (metric, *others)),
-            str(len(one.evaluations)),
-            one.remark(),
+            f"{method} {standing.point.name}".strip(),
+            *(shown(standing, by) for by in (metric, *others)),
+            str(len(standing.evaluations)),
+            standing.remark(),
         )
         for method, some in standings.items()
-        for one in some
+        for standing in some
     ]
     names = (by.value.replace("_", " ") for by in (metric, *others))
     header = ("point", *names, "seeds", "not done")
@@ -137,13 +137,13 @@ def tried(
     looks: Mapping[str, Style] | None = None,
 ) -> Picture | None:
     """Draw the results of points that differ in one number, a line for each method; None for other points."""
-    keys = {path for some in standings.values() for one in some for path in one.point.values}
+    keys = {path for some in standings.values() for standing in some for path in standing.point.values}
     if len(keys) != 1:
         return None
     (key,) = keys
     lines: dict[str, tuple[np.ndarray, np.ndarray]] = {}
     for method, some in standings.items():
-        pairs = [(one.point.values.get(key), one.mean(metric)) for one in some]
+        pairs = [(standing.point.values.get(key), standing.mean(metric)) for standing in some]
         if any(not isinstance(value, int | float) or isinstance(value, bool) for value, _ in pairs):
             return None
         known = sorted((float(value), mean) for value, mean in pairs if mean is not None and value is not None)
@@ -151,7 +151,7 @@ def tried(
             lines[method] = (np.array([x for x, _ in known]), np.array([y for _, y in known]))
     if not lines:
         return None
-    styles = {method: (looks or {}).get(method, STYLES[place % len(STYLES)]) for place, method in enumerate(lines)}
+    styles = {method: (looks or {}).get(method, STYLES[index % len(STYLES)]) for index, method in enumerate(lines)}
     what = metric.value.replace("_", " ")
 
     def draw(axes: Axes) -> None:

@@ -25,9 +25,9 @@ ALLOWED = ("most that ε allows", Style(colour=BLUE, dashes=roc.DOTS, marker="")
 """The entry of the legend for claimed epsilons."""
 
 
-def roc_of(found: Audited, name: str) -> Picture:
+def roc_of(audited: Audited, name: str) -> Picture:
     """Draw true against false positive rates of the first attack, a panel for each owner, and one for everyone."""
-    audit = found.audit
+    audit = audited.audit
     lines = roc.lines_of(audit, audit.attacks[0])
     everyone = [line for line in lines if line.name == roc.EVERYONE]
     owners = sorted((line for line in lines if line not in everyone), key=lambda line: -np.nan_to_num(line.success.auc))
@@ -47,7 +47,7 @@ def roc_of(found: Audited, name: str) -> Picture:
     best = owners[0]
     return Picture(
         name=name,
-        title=f"Membership inference against {found.name}",
+        title=f"Membership inference against {audited.name}",
         text=f"True against false positive rates of the attack {audit.attacks[0]} on logarithmic axes, with "
         f"{100 * audit.confidence:g} % bands; the diagonal is guessing, a dotted line the most that epsilon allows. It "
         f"does best on {best.name}, with an area under the curve of {number(best.success.auc)}.",
@@ -75,25 +75,27 @@ def _promised(line: roc.RocLine) -> bool:
     return line.claim is not None and bool(np.isfinite(line.claim.spent))
 
 
-def verdicts_of(found: Audited) -> TextTable:
+def verdicts_of(audited: Audited) -> TextTable:
     """Return a table of claims and lower bounds; of many owners, the contradicted ones and the largest bounds."""
     from inosgm.audit._tables import BOUNDS
 
-    ranked = sorted(found.audit.verdicts, key=lambda one: (not one.contradicted, -found.bounds[one.claim.owner]))
-    shown = [one for one in found.audit.verdicts if one in ranked[:40]]
+    ranked = sorted(
+        audited.audit.verdicts, key=lambda verdict: (not verdict.contradicted, -audited.bounds[verdict.claim.owner])
+    )
+    shown = [verdict for verdict in audited.audit.verdicts if verdict in ranked[:40]]
     rows = [
         (
-            str(one.claim.owner),
-            "-" if one.claim.granted is None else f"{one.claim.granted:.4g}",
-            f"{one.claim.spent:.4g}",
-            *(f"{one.bounds[name].epsilon:.3f}" if name in one.bounds else "-" for name in BOUNDS),
-            "CONTRADICTED" if one.contradicted else "not contradicted",
+            str(verdict.claim.owner),
+            "-" if verdict.claim.granted is None else f"{verdict.claim.granted:.4g}",
+            f"{verdict.claim.spent:.4g}",
+            *(f"{verdict.bounds[name].epsilon:.3f}" if name in verdict.bounds else "-" for name in BOUNDS),
+            "CONTRADICTED" if verdict.contradicted else "not contradicted",
         )
-        for one in shown
+        for verdict in shown
     ]
-    hidden = len(found.audit.verdicts) - len(shown)
+    hidden = len(audited.audit.verdicts) - len(shown)
     return TextTable(
-        caption=f"Lower bounds on epsilon, all at once with {100 * found.audit.confidence:g} % confidence",
+        caption=f"Lower bounds on epsilon, all at once with {100 * audited.audit.confidence:g} % confidence",
         header=("owner", "granted", "spent by a shadow model", *(f"by {name}" for name in BOUNDS), "verdict"),
         rows=tuple(rows),
         notes=(f"{hidden} owners with smaller bounds are not shown",) * (hidden > 0),

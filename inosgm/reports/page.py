@@ -4,7 +4,6 @@ import platform
 import re
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from importlib import resources
 from importlib.metadata import version
@@ -21,7 +20,7 @@ from inosgm.audit._secret import WARNING
 from inosgm.experiments.config import TrainingConfig
 from inosgm.reports import answer_pictures, audit_pictures, glossary, learning_pictures, plan_pictures
 from inosgm.reports import narrative as words
-from inosgm.reports.contents import Answer, Audited, Contents, Swept, breaches
+from inosgm.reports.contents import Answer, Contents, breaches
 from inosgm.reports.pictures import Picture
 from inosgm.reports.styles import styles_of
 from inosgm.reports.tables import TextTable, measured, number, short
@@ -31,49 +30,8 @@ PACKAGES = ("numpy", "torch", "dp-accounting")
 """Packages whose versions are on the page: they may change numbers."""
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class StudyPart:
-    """The section of a study."""
-
-    study: TrainedStudy
-    owners: TextTable
-    pictures: dict[str, Picture]
-    tuning: TextTable | None
-    tried: Picture | None
-    slopes: tuple[words.Sentence, ...]
-    commands: tuple[str, ...]
-    private: dict[str, TextTable]
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class AuditPart:
-    """The section of an audit."""
-
-    found: Audited
-    verdicts: TextTable
-    roc: Picture
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class AnswerPart:
-    """The section of a private statistic."""
-
-    answer: Answer
-    name: str
-    asked: str
-    text: str
-    picture: Picture | None
-    cost: TextTable | None
-    command: str
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class SweepPart:
-    """The section of a sweep."""
-
-    swept: Swept
-    points: TextTable
-    picture: Picture | None
+Section = dict[str, Any]
+"""The values that the template shows of a study, an audit, an answer or a sweep, by name."""
 
 
 class Page:
@@ -88,54 +46,55 @@ class Page:
         self.contents, self.title = contents, title or _title(contents)
 
     @cached_property
-    def studies(self) -> list[StudyPart]:
+    def studies(self) -> list[Section]:
         """The sections of studies."""
         several = len(self.contents.studies) > 1
         return [
-            _study(self.contents, study, f"{place + 1}-" if several else "")
-            for place, study in enumerate(self.contents.studies)
+            _study(self.contents, study, f"{index + 1}-" if several else "")
+            for index, study in enumerate(self.contents.studies)
         ]
 
     @cached_property
-    def audits(self) -> list[AuditPart]:
+    def audits(self) -> list[Section]:
         """The sections of audits."""
         return [
-            AuditPart(
-                found=one, verdicts=audit_pictures.verdicts_of(one), roc=audit_pictures.roc_of(one, f"roc-{place + 1}")
+            Section(
+                found=audited,
+                verdicts=audit_pictures.verdicts_of(audited),
+                roc=audit_pictures.roc_of(audited, f"roc-{index + 1}"),
             )
-            for place, one in enumerate(self.contents.audits)
+            for index, audited in enumerate(self.contents.audits)
         ]
 
     @cached_property
-    def answers(self) -> list[AnswerPart]:
+    def answers(self) -> list[Section]:
         """The sections of private statistics."""
-        return [_answer(one, f"statistic-{place + 1}") for place, one in enumerate(self.contents.answers)]
+        return [_answer(answer, f"statistic-{index + 1}") for index, answer in enumerate(self.contents.answers)]
 
     @cached_property
-    def sweeps(self) -> list[SweepPart]:
+    def sweeps(self) -> list[Section]:
         """The sections of sweeps."""
         from inosgm.experiments.standings import Metric
 
         metric = Metric.balanced_accuracy
         return [
-            SweepPart(
-                swept=one,
-                points=answer_pictures.points_of({"": one.sweep.ordered()}, metric),
-                picture=answer_pictures.tried({"": one.sweep.standings}, metric, f"sweep-{place + 1}"),
+            Section(
+                swept=swept,
+                points=answer_pictures.points_of({"": swept.sweep.ordered()}, metric),
+                picture=answer_pictures.tried({"": swept.sweep.standings}, metric, f"sweep-{index + 1}"),
             )
-            for place, one in enumerate(self.contents.sweeps)
+            for index, swept in enumerate(self.contents.sweeps)
         ]
 
     @property
     def pictures(self) -> list[Picture]:
-        """All pictures, in their order."""
-        found: list[Picture | None] = []
-        for part in self.studies:
-            found += [*part.pictures.values(), part.tried]
-        found += [part.roc for part in self.audits]
-        found += [part.picture for part in self.answers]
-        found += [part.picture for part in self.sweeps]
-        return [picture for picture in found if picture is not None]
+        """All pictures, in their order on the page."""
+        pictures: list[Picture | None] = []
+        for section in self.studies:
+            pictures += [*section["pictures"].values(), section["tried"]]
+        pictures += [section["roc"] for section in self.audits]
+        pictures += [section["picture"] for section in (*self.answers, *self.sweeps)]
+        return [picture for picture in pictures if picture is not None]
 
     def html(self) -> str:
         """Return the page: one file that needs no other."""
@@ -149,7 +108,7 @@ class Page:
         )
         made.filters["yaml"] = _yaml
         made.filters["breaches"] = breaches
-        made.filters["svg"] = lambda picture: [Markup(part) for part in picture.parts()]
+        made.filters["svg"] = lambda picture: [Markup(element) for element in picture.parts()]
         made.filters["samples"] = lambda picture: [(name, Markup(sample)) for name, sample in picture.key_samples()]
         text = made.get_template("page.html").render(
             page=self,
@@ -175,23 +134,23 @@ def _title(contents: Contents) -> str:
     return "Private statistics" if contents.answers else "A sweep"
 
 
-def _study(contents: Contents, study: TrainedStudy, name: str) -> StudyPart:
+def _study(contents: Contents, study: TrainedStudy, name: str) -> Section:
     methods = list(study.methods.values())
-    metrics = [one.metric for one in methods if one.tuning and one.metric]
+    metrics = [trained.metric for trained in methods if trained.tuning and trained.metric]
     tuning, tried = None, None
     if metrics:
-        points = {one.name: one.tuning for one in methods if one.tuning}
+        points = {trained.name: trained.tuning for trained in methods if trained.tuning}
         tuning = answer_pictures.points_of(points, metrics[0])
         tried = answer_pictures.tried(points, metrics[0], f"{name}tuning", styles_of(study))
-    return StudyPart(
+    return Section(
         study=study,
         owners=contents.owners(study),
         pictures=_pictures(contents, study, name),
         tuning=tuning,
         tried=tried,
-        slopes=tuple(words.slope(study, one) for one in study.changes),
+        slopes=tuple(words.slope(study, change) for change in study.changes),
         commands=tuple(_commands(methods)),
-        private={one.name: _diagnostics(one) for one in methods if one.private},
+        private={trained.name: _diagnostics(trained) for trained in methods if trained.private},
     )
 
 
@@ -210,25 +169,25 @@ def _pictures(contents: Contents, study: TrainedStudy, name: str) -> dict[str, P
 
 def _commands(methods: Sequence[Trained]) -> list[str]:
     """Return the command that repeats the training, given the configurations as files."""
-    files = [f"{re.sub(r'[^a-z0-9]+', '-', one.name.lower()).strip('-')}.yaml" for one in methods]
-    seeds = max(one.asked for one in methods)
+    files = [f"{re.sub(r'[^a-z0-9]+', '-', trained.name.lower()).strip('-')}.yaml" for trained in methods]
+    seeds = max(trained.asked for trained in methods)
     if len(methods) == 1:
         return [f"inosgm train {files[0]}" + (f" --seeds {seeds}" if seeds > 1 else "")]
     return [f"inosgm compare {' '.join(files)} --seeds {seeds}"]
 
 
-def _diagnostics(one: Trained) -> TextTable:
+def _diagnostics(trained: Trained) -> TextTable:
     """Return a table of the last diagnostics on training records. NOT PRIVATE."""
-    last = one.private[-1]
+    last = trained.private[-1]
     learnt = last["learnt_and_clipped"] or [None] * len(last["labels"])
     condition = np.array(last["condition"], dtype=np.float64)
     np.fill_diagonal(condition, np.inf)
     rows = []
-    for place, label in enumerate(last["labels"]):
-        against = int(condition[place].argmin())
-        pair = [number(condition[place, against]), str(last["labels"][against])] if len(condition) > 1 else ["-", "-"]
-        shares = [number(last["clipped"][place]), number(learnt[place])]
-        rows.append((str(label), str(last["records"][place]), short(last["lengths"][place]), *shares, *pair))
+    for index, label in enumerate(last["labels"]):
+        against = int(condition[index].argmin())
+        pair = [number(condition[index, against]), str(last["labels"][against])] if len(condition) > 1 else ["-", "-"]
+        shares = [number(last["clipped"][index]), number(learnt[index])]
+        rows.append((str(label), str(last["records"][index]), short(last["lengths"][index]), *shares, *pair))
     return TextTable(
         caption=f"After {last['step']} steps, on training records",
         header=("owner", "records", "length of its sum", "clipped", "clipped and learnt", "condition", "against"),
@@ -237,10 +196,10 @@ def _diagnostics(one: Trained) -> TextTable:
     )
 
 
-def _answer(answer: Answer, name: str) -> AnswerPart:
-    found = answer.estimate
-    single = np.ndim(found.value) == 0
-    return AnswerPart(
+def _answer(answer: Answer, name: str) -> Section:
+    estimate = answer.estimate
+    single = np.ndim(estimate.value) == 0
+    return Section(
         answer=answer,
         name=answer.name,
         asked=", ".join(
@@ -248,7 +207,7 @@ def _answer(answer: Answer, name: str) -> AnswerPart:
             for name, value in answer.parameters.items()
             if value is not False
         ),
-        text=" ± ".join(measured(float(found.value), float(found.standard_error))) if single else "",
+        text=" ± ".join(measured(float(estimate.value), float(estimate.standard_error))) if single else "",
         picture=answer_pictures.picture_of(answer, name),
         cost=answer_pictures.cost_of(answer),
         command=_asked(answer),

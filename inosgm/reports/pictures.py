@@ -227,7 +227,7 @@ def _tag(tag: str, name: str) -> str:
     tag = re.sub(r"url\(#([^)]+)\)", rf"url(#{name}-\1)", tag)
     tag = re.sub(r"font: ([\d.]+)px [^;\"]*", r"font-size: \1px", tag)
     tag = re.sub(r"(\d+\.\d\d)\d+", r"\1", tag)
-    return re.sub(r"#[0-9a-fA-F]{6}\b", lambda found: _variable(found[0]), tag)
+    return re.sub(r"#[0-9a-fA-F]{6}\b", lambda match: _variable(match[0]), tag)
 
 
 def logarithmic(axes: Axes, *names: str) -> None:

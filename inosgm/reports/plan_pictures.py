@@ -27,19 +27,21 @@ def budgets(study: TrainedStudy, audits: Sequence[Audited], name: str) -> Pictur
     """Draw the granted epsilon of every owner, the spent one of each method, and the lower bounds of audits."""
     plan, styles = study.plan, styles_of(study)
     shown, granted = strictest(study, MAX_BARS), np.asarray(plan.epsilon)
-    bounds = [(one.name, np.array([one.bounds.get(label, math.nan) for label in plan.labels])) for one in audits]
+    bounds = [
+        (audited.name, np.array([audited.bounds.get(label, math.nan) for label in plan.labels])) for audited in audits
+    ]
 
     def draw(axes: Axes) -> None:
         rows = np.arange(shown.size)
         axes.barh(rows, granted[shown], height=0.62, color=BAR, edgecolor="none")
         axes.scatter(granted[shown], rows, marker="|", s=150, color=INK, linewidths=1.8, zorder=3)
-        for place, (method, style) in enumerate(styles.items()):
-            off = 0.36 * (place - (len(styles) - 1) / 2) / max(len(styles) - 1, 1)
+        for index, (method, style) in enumerate(styles.items()):
+            off = 0.36 * (index - (len(styles) - 1) / 2) / max(len(styles) - 1, 1)
             spent = study.methods[method].spent[shown]
             axes.scatter(spent, rows + off, marker=style.marker, s=20, color=style.colour, zorder=4)
         for _, values in bounds:
             axes.scatter(np.maximum(values[shown], 0), rows, marker="D", s=26, color=AUDITED.colour, zorder=5)
-        axes.set_yticks(rows, [cut(plan.labels[place]) for place in shown])
+        axes.set_yticks(rows, [cut(plan.labels[index]) for index in shown])
         axes.set(ylim=(shown.size - 0.4, -0.6), xlabel="ε")
         axes.set_xlim(left=0)
         axes.grid(visible=False, axis="y")
@@ -47,19 +49,25 @@ def budgets(study: TrainedStudy, audits: Sequence[Audited], name: str) -> Pictur
             logarithmic(axes, "x")
             axes.set_xlim(left=granted[shown].min() / 3)
 
-    header = ["owner", "records", "granted", "delta", *(f"spent, {one.title}" for one in study.methods.values())]
-    header += [f"audited, {one}" for one, _ in bounds] + [together.heads[1] for together in study.together]
+    header = [
+        "owner",
+        "records",
+        "granted",
+        "delta",
+        *(f"spent, {trained.title}" for trained in study.methods.values()),
+    ]
+    header += [f"audited, {method}" for method, _ in bounds] + [together.heads[1] for together in study.together]
     rows = [
         (
-            str(plan.labels[place]),
-            str(int(plan.sizes[place])),
-            short(granted[place]),
-            f"{np.asarray(plan.delta)[place]:.3g}",
-            *(short(study.methods[method].spent[place]) for method in styles),
-            *(number(values[place]) for _, values in bounds),
-            *(short(together.together[place]) for together in study.together),
+            str(plan.labels[index]),
+            str(int(plan.sizes[index])),
+            short(granted[index]),
+            f"{np.asarray(plan.delta)[index]:.3g}",
+            *(short(study.methods[method].spent[index]) for method in styles),
+            *(number(values[index]) for _, values in bounds),
+            *(short(together.together[index]) for together in study.together),
         )
-        for place in shown
+        for index in shown
     ]
     left = len(plan.labels) - shown.size
     notes = (f"{left} of {len(plan.labels)} owners are not shown, from the strictest to the largest",) * (left > 0)
@@ -75,7 +83,7 @@ def budgets(study: TrainedStudy, audits: Sequence[Audited], name: str) -> Pictur
         keys=(
             ("granted", GRANTED),
             *((f"spent, {study.methods[name].title}", replace(style, dashes=None)) for name, style in styles.items()),
-            *((f"audited, at least ({one})", AUDITED) for one, _ in bounds),
+            *((f"audited, at least ({method})", AUDITED) for method, _ in bounds),
         ),
         note="".join(notes),
         secret=bool(bounds),
@@ -99,8 +107,8 @@ def pull(study: TrainedStudy, name: str) -> Picture | None:
         return None
     distinct = {
         method: share
-        for place, (method, share) in enumerate(weights.items())
-        if not any(np.array_equal(share, other) for other in list(weights.values())[:place])
+        for index, (method, share) in enumerate(weights.items())
+        if not any(np.array_equal(share, other) for other in list(weights.values())[:index])
     }
     names = {
         method: " and ".join(other for other, values in weights.items() if np.array_equal(values, share))
@@ -113,7 +121,7 @@ def pull(study: TrainedStudy, name: str) -> Picture | None:
         for method, share in distinct.items():
             style = styles[method]
             axes.scatter(share[shown], rows, marker=style.marker, s=26, color=style.colour, zorder=4)
-        axes.set_yticks(rows, [cut(plan.labels[place]) for place in shown])
+        axes.set_yticks(rows, [cut(plan.labels[index]) for index in shown])
         axes.set(ylim=(shown.size - 0.4, -0.6), xlabel="share of everything")
         axes.set_xlim(left=0)
         axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:g} %"))
@@ -121,12 +129,12 @@ def pull(study: TrainedStudy, name: str) -> Picture | None:
 
     rows = [
         (
-            str(plan.labels[place]),
-            percent(records[place]),
-            *(percent(share[place]) for share in distinct.values()),
-            *(short(study.focus.plan.sample_rates[place]), short(study.focus.plan.sensitivities[place])),
+            str(plan.labels[index]),
+            percent(records[index]),
+            *(percent(share[index]) for share in distinct.values()),
+            *(short(study.focus.plan.sample_rates[index]), short(study.focus.plan.sensitivities[index])),
         )
-        for place in shown
+        for index in shown
     ]
     header = ("owner", "of the records", *(f"of the batch, {name}" for name in names.values()), "rate", "sensitivity")
     least = int(np.argmin(weights[study.focus.name]))
@@ -159,16 +167,16 @@ def strictest(study: TrainedStudy, most: int) -> np.ndarray:
 def tail(study: TrainedStudy, name: str) -> Picture | None:
     """Draw the weight of a record by its rank in an expected batch, from public numbers of the plan."""
     styles, tails = styles_of(study), {}
-    for method, one in study.methods.items():
-        made = one.config.tail.tail(one.plan)
+    for method, trained in study.methods.items():
+        made = trained.config.tail.tail(trained.plan)
         if made.length:
-            tails[method] = (one, made)
+            tails[method] = (trained, made)
     if not tails:
         return None
 
     def draw(axes: Axes) -> None:
-        for method, (one, made) in tails.items():
-            at, weight = _weights(one, made)
+        for method, (trained, made) in tails.items():
+            at, weight = _weights(trained, made)
             axes.plot(at, weight, color=styles[method].colour, linestyle=styles[method].dashes, linewidth=1.8)
             axes.fill_between(at, weight, 1, color=styles[method].colour, alpha=0.13, linewidth=0)
         axes.set(xlim=(0, 1), ylim=(-0.02, 1.05), xlabel="place in the ordered batch", ylabel="weight")
@@ -177,10 +185,10 @@ def tail(study: TrainedStudy, name: str) -> Picture | None:
     known = [_weights(*pair) for pair in tails.values()]
     rows = [
         (
-            percent(place),
-            *(number(float(np.interp(place, *weights))) for weights in known),
+            percent(fraction),
+            *(number(float(np.interp(fraction, *weights))) for weights in known),
         )
-        for place in (np.arange(11) / 10).tolist()
+        for fraction in (np.arange(11) / 10).tolist()
     ]
     kept = [f"{method} keeps {percent(_kept(*pair))} of what a batch can weigh" for method, pair in tails.items()]
     return Picture(
@@ -199,9 +207,9 @@ def tail(study: TrainedStudy, name: str) -> Picture | None:
     )
 
 
-def _weights(one: Trained, made: Tail) -> tuple[np.ndarray, np.ndarray]:
+def _weights(trained: Trained, made: Tail) -> tuple[np.ndarray, np.ndarray]:
     """Return positions in the ordered batch, the most important first, and the weights w there."""
-    total = float(one.plan.sample_rates * one.plan.sizes @ one.plan.sensitivities)
+    total = float(trained.plan.sample_rates * trained.plan.sizes @ trained.plan.sensitivities)
     at = np.linspace(0, 1, 201)
     middle = np.clip((1 - at) * total, 0, None)
     step = total / 2000
@@ -209,6 +217,6 @@ def _weights(one: Trained, made: Tail) -> tuple[np.ndarray, np.ndarray]:
     return at, (np.asarray(made.W(middle + step)) - np.asarray(made.W(low))) / (middle + step - low)
 
 
-def _kept(one: Trained, made: Tail) -> float:
-    total = float(one.plan.sample_rates * one.plan.sizes @ one.plan.sensitivities)
+def _kept(trained: Trained, made: Tail) -> float:
+    total = float(trained.plan.sample_rates * trained.plan.sizes @ trained.plan.sensitivities)
     return float(np.asarray(made.W(np.array(total)))) / total

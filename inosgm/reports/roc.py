@@ -146,13 +146,13 @@ def panel(axes: Axes, lines: Sequence[RocLine], floor: float) -> None:
 
 def _name(line: RocLine) -> str:
     """Return the legend of a line: the owner, its epsilon, and the area under the curve."""
-    found = line.success
+    success = line.success
     promise = f", ε = {_promise(line):.3g}" if _promise(line) < np.inf else ""
-    area = f"AUC {found.auc:.3f} ({found.auc_low:.3f} to {found.auc_high:.3f})"
-    return f"{line.name}{promise}\n{'no statistic' if np.isnan(found.auc) else area}"
+    area = f"AUC {success.auc:.3f} ({success.auc_low:.3f} to {success.auc_high:.3f})"
+    return f"{line.name}{promise}\n{'no statistic' if np.isnan(success.auc) else area}"
 
 
-def floor_of(found: Sequence["Success"]) -> float:
+def floor_of(successes: Sequence["Success"]) -> float:
     """Return the lower end of the axes: a power of ten at which a median line has about three false positives."""
-    others = float(np.median([success.others for success in found]))
+    others = float(np.median([success.others for success in successes]))
     return float(10.0 ** np.clip(np.ceil(np.log10(3 / max(others, 1.0))), -4, -1))

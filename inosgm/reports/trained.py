@@ -28,7 +28,7 @@ SIMPLE = tuple(name for name in reversed(USUAL) if not METHODS[name].ordered)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Place:
+class RunSource:
     """The source of runs.
 
     Attributes:
@@ -50,7 +50,7 @@ class Trained:
 
     Attributes:
         name: What the method is called.
-        place: Where the runs were found.
+        source: The source of the runs.
         config: What was trained.
         plan: What each run follows.
         spent: The epsilon that a run has spent of every owner of the plan.
@@ -65,7 +65,7 @@ class Trained:
     """
 
     name: str
-    place: Place
+    source: RunSource
     config: TrainingConfig
     plan: Plan
     spent: np.ndarray
@@ -99,7 +99,7 @@ class Trained:
         from inosgm.experiments.expense import BROKEN
 
         over = self.spent / np.asarray(self.plan.epsilon)
-        return tuple(place for place in np.argsort(-over, kind="stable").tolist() if over[place] > BROKEN)
+        return tuple(index for index in np.argsort(-over, kind="stable").tolist() if over[index] > BROKEN)
 
     @property
     def title(self) -> str:
@@ -176,25 +176,25 @@ class TrainedStudy:
         One that breaks budgets, or is about another unit, is the last to be it.
         """
 
-        def rank(one: Trained) -> tuple[int, ...]:
-            simple = SIMPLE.index(one.kind) + 1 if one.kind in SIMPLE else 0
-            unordered, place = not METHODS[one.kind].ordered, list(METHODS).index(one.kind)
-            return bool(one.broken), one.unit != ADD_REMOVE, simple, unordered, place
+        def rank(trained: Trained) -> tuple[int, ...]:
+            simple = SIMPLE.index(trained.kind) + 1 if trained.kind in SIMPLE else 0
+            unordered, index = not METHODS[trained.kind].ordered, list(METHODS).index(trained.kind)
+            return bool(trained.broken), trained.unit != ADD_REMOVE, simple, unordered, index
 
         return min(reversed(tuple(self.methods.values())), key=rank)
 
     @cached_property
     def base(self) -> Trained | None:
         """The baseline: the closest simpler method, or else another one."""
-        others = [one for one in self.methods.values() if one is not self.focus]
-        simpler = [one for kind in SIMPLE for one in others if one.kind == kind != self.focus.kind]
+        others = [trained for trained in self.methods.values() if trained is not self.focus]
+        simpler = [trained for kind in SIMPLE for trained in others if trained.kind == kind != self.focus.kind]
         return next(iter([*simpler, *others]), None)
 
     @cached_property
     def groups(self) -> tuple[Label, ...]:
         """The owners with held-out records, the strictest first, or the groups by which these are evaluated."""
-        found = dict.fromkeys(label for one in self.methods.values() for label in one.summary.owners)
-        return tuple(sorted(found, key=lambda label: self._granted.get(label, np.inf)))
+        labels = dict.fromkeys(label for trained in self.methods.values() for label in trained.summary.owners)
+        return tuple(sorted(labels, key=lambda label: self._granted.get(label, np.inf)))
 
     @property
     def owned(self) -> bool:
@@ -229,11 +229,11 @@ class TrainedStudy:
     @property
     def units(self) -> tuple[str, ...]:
         """The units of its methods."""
-        return tuple(dict.fromkeys(one.unit for one in self.methods.values()))
+        return tuple(dict.fromkeys(trained.unit for trained in self.methods.values()))
 
     def spent(self, unit: str) -> np.ndarray:
         """Return the most that one run of any method of a unit has spent of each owner of the plan."""
-        return np.asarray(np.max([one.spent for one in self.methods.values() if one.unit == unit], axis=0))
+        return np.asarray(np.max([trained.spent for trained in self.methods.values() if trained.unit == unit], axis=0))
 
     @cached_property
     def together(self) -> tuple["Expense", ...]:
@@ -243,10 +243,10 @@ class TrainedStudy:
         from inosgm.ledger.affordable import count_equal
         from inosgm.owners import Owners
 
-        places = {one.place.path: one.place for one in self.methods.values()}
-        costs = [run for place in places.values() for run in place.costs]
+        sources = {trained.source.path: trained.source for trained in self.methods.values()}
+        costs = [run for source in sources.values() for run in source.costs]
         plan = self.plan
-        if not all(place.costs for place in places.values()) or len(costs) < 2:
+        if not all(source.costs for source in sources.values()) or len(costs) < 2:
             return ()
         columns = {"owner": list(plan.labels), "epsilon": plan.epsilon, "delta": plan.delta, "records": plan.sizes}
         return expenses(Owners.from_table(columns), count_equal(costs), ACCOUNTANTS[str(plan.accountant)])
@@ -268,45 +268,45 @@ class TrainedStudy:
 
     def _along(self, curve: LearningCurve) -> float:
         rows = [
-            [getattr(found.by_owner.get(label), self.measure, None) for label in self.groups]
-            for found in curve.evaluations[1:]
+            [getattr(evaluation.by_owner.get(label), self.measure, None) for label in self.groups]
+            for evaluation in curve.evaluations[1:]
         ]
         values = np.array(rows, dtype=np.float64).reshape(len(rows), len(self.groups))
         return float(np.mean(self.better * _least(self.better * values))) if rows else np.nan
 
     def spread(self, method: Trained) -> np.ndarray:
         """Return the best of each run minus the worst."""
-        found = self.final(method)
-        return np.asarray(-_least(-found) - _least(found))
+        results = self.final(method)
+        return np.asarray(-_least(-results) - _least(results))
 
     def mean(self, method: Trained) -> np.ndarray:
         """Return the final measure for each group, averaged over the runs of a method; NaN if unknown."""
-        found = self.final(method)
-        known = ~np.isnan(found)
-        total, count = np.where(known, found, 0).sum(axis=0), known.sum(axis=0)
+        results = self.final(method)
+        known = ~np.isnan(results)
+        total, count = np.where(known, results, 0).sum(axis=0), known.sum(axis=0)
         return np.asarray(np.divide(total, count, out=np.full(count.size, np.nan), where=count > 0))
 
     @cached_property
     def changes(self) -> tuple[Change, ...]:
         """The focus minus every other method, the closest first; methods that share no seed are not compared."""
-        others = [one for one in self.methods.values() if one not in (self.focus, self.base)]
-        found = (self._change(self.focus, base) for base in (self.base, *others) if base is not None)
-        return tuple(one for one in found if one is not None)
+        others = [trained for trained in self.methods.values() if trained not in (self.focus, self.base)]
+        changes = (self._change(self.focus, base) for base in (self.base, *others) if base is not None)
+        return tuple(change for change in changes if change is not None)
 
     def _change(self, method: Trained, base: Trained) -> Change | None:
         common = [seed for seed in method.seeds if seed in base.seeds]
         if not common:
             return None
-        rows = [[one.seeds.index(seed) for seed in common] for one in (method, base)]
-        here, there = (self.final(one)[row] for one, row in zip((method, base), rows, strict=True))
+        rows = [[trained.seeds.index(seed) for seed in common] for trained in (method, base)]
+        here, there = (self.final(trained)[row] for trained, row in zip((method, base), rows, strict=True))
         moved = here - there
         together = 1 - 0.05 / max(len(self.groups), 1)
 
         def of(name: str) -> Interval:
-            values = [getattr(self, name)(one)[row] for one, row in zip((method, base), rows, strict=True)]
+            values = [getattr(self, name)(trained)[row] for trained, row in zip((method, base), rows, strict=True)]
             return interval(values[0] - values[1])
 
-        everyone = [one.everyone(self.measure)[row] for one, row in zip((method, base), rows, strict=True)]
+        everyone = [trained.everyone(self.measure)[row] for trained, row in zip((method, base), rows, strict=True)]
         by_group = tuple(interval(column) for column in moved.T)
         return Change(
             method=method,
@@ -317,7 +317,9 @@ class TrainedStudy:
             along=of("along"),
             spread=of("spread"),
             everyone=interval(everyone[0] - everyone[1]),
-            line=regression(self.epsilon, np.array([one.value for one in by_group])) if self.owned else None,
+            line=regression(self.epsilon, np.array([difference.value for difference in by_group]))
+            if self.owned
+            else None,
         )
 
     def shown(self, most: int) -> list[int]:
@@ -329,9 +331,9 @@ class TrainedStudy:
         strict = np.argsort(self.epsilon, kind="stable").tolist() if self.owned else []
         chosen: dict[int, None] = {}
         for pair in zip(strict or worst, worst, strict=True):
-            for place in pair:
+            for index in pair:
                 if len(chosen) < most:
-                    chosen[place] = None
+                    chosen[index] = None
         return sorted(chosen)
 
     def hidden(self, most: int) -> str:

@@ -134,10 +134,10 @@ class StatisticStudy(StoredStudy):
             self.plans = plans_for(self._query, parameters, owners, **how)
             require_affordable(ledger, [costs_of(self.plans, self._keys())])
             first.statistic(self.plans[0], **first.parameters)  # raises for invalid parameters
-            for each in self.plans:
-                plan_positions(owners, each)
+            for made in self.plans:
+                plan_positions(owners, made)
             known = self.claim()
-        self.plans = tuple(Plan.from_json(json.dumps(each)) for each in known["plans"])
+        self.plans = tuple(Plan.from_json(json.dumps(values)) for values in known["plans"])
 
     def identity(self) -> dict[str, Any]:
         """Return the identity of the query, and its plans, as the store records them."""
@@ -214,8 +214,8 @@ class StatisticStudy(StoredStudy):
         """Return the released sums of a stage."""
         values: list[np.ndarray] = []
         with suppress(FileNotFoundError):
-            for each in range(rounds):
-                known = self.store.claimed(f"released-{number}-{each}.json")
+            for number in range(rounds):
+                known = self.store.claimed(f"released-{number}-{number}.json")
                 values.append(np.asarray(known["value"], dtype=np.float64))
         return values
 

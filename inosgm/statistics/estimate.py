@@ -52,12 +52,8 @@ class Estimate:
             "value": _plain(self.value),
             "standard_error": _plain(self.standard_error),
             "estimand": self.estimand,
-            "weights": None
-            if self.weights is None
-            else [{"owner": label, "weight": weight} for label, weight in self.weights.items()],
-            "cost": None
-            if self.cost is None
-            else [{"owner": label, "epsilon": epsilon} for label, epsilon in self.cost.items()],
+            "weights": self.weights and [{"owner": label, "weight": weight} for label, weight in self.weights.items()],
+            "cost": self.cost and [{"owner": label, "epsilon": epsilon} for label, epsilon in self.cost.items()],
             "by_owner": None
             if self.by_owner is None
             else [

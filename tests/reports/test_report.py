@@ -34,7 +34,7 @@ from inosgm.reports.intervals import interval, regression
 from inosgm.reports.narrative import headline, introductions, sentences
 from inosgm.reports.page import Page
 from inosgm.reports.pictures import Picture
-from inosgm.reports.trained import Place, Trained, TrainedStudy
+from inosgm.reports.trained import RunSource, Trained, TrainedStudy
 from inosgm.training.curve import LearningCurve
 from inosgm.training.metrics import evaluation
 
@@ -329,7 +329,7 @@ def made(owners, gain, *, seeds=4, records=40, noise=0.02, way=None):
             curves.append(curve)
         methods[name] = Trained(
             name=name,
-            place=Place(path=name, costs=(), keyed=None, code=None),
+            source=RunSource(path=name, costs=(), keyed=None, code=None),
             config=config,
             plan=plan,
             spent=plan.spent(),

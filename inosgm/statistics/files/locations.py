@@ -88,7 +88,9 @@ def files_at(location: str | os.PathLike[str]) -> list[File]:
         names = [path]
     elif files.isdir(path):
         names = files.find(path)
-        hidden = tuple(name for name in names if any(part[:1] in "._" for part in name[len(path) :].split("/") if part))
+        hidden = tuple(
+            name for name in names if any(folder[:1] in "._" for folder in name[len(path) :].split("/") if folder)
+        )
         names = [name for name in names if name not in hidden and name.endswith(SUFFIXES)]
     else:
         names = [name for name in files.glob(path) if files.isfile(name)] if any(c in path for c in "*?[") else []

@@ -26,8 +26,8 @@ def parquet_fragments(file: File, first_id: int, size: int) -> list[Fragment]:
             rows += metadata.row_group(group).num_rows
             held += metadata.row_group(group).total_byte_size
             if held >= size or group == metadata.num_row_groups - 1:
-                place: dict[str, Any] = {"file": file.path, "start": start, "stop": group + 1, "token": token}
-                fragments.append(Fragment(**place, row=row, first_id=first_id + row, rows=rows))
+                about: dict[str, Any] = {"file": file.path, "start": start, "stop": group + 1, "token": token}
+                fragments.append(Fragment(**about, row=row, first_id=first_id + row, rows=rows))
                 start, row, rows, held = group + 1, row + rows, 0, 0
     return [fragment for fragment in fragments if fragment.rows]
 
