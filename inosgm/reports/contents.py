@@ -223,9 +223,10 @@ def breaches(study: TrainedStudy) -> list[str]:
     for trained in study.methods.values():
         if trained.broken:
             worst, granted = trained.broken[0], np.asarray(trained.plan.epsilon)
+            label, spent = trained.plan.labels[worst], trained.spent[worst]
             told.append(
-                f"{trained.name} BREAKS what {len(trained.broken)} of {len(granted)} owners granted: a run spends epsilon "
-                f"{trained.spent[worst]:.3g} of owner {trained.plan.labels[worst]}, who granted {granted[worst]:.3g}"
+                f"{trained.name} BREAKS what {len(trained.broken)} of {len(granted)} owners granted: a run spends "
+                f"epsilon {spent:.3g} of owner {label}, who granted {granted[worst]:.3g}"
             )
     return told
 

@@ -115,7 +115,8 @@ def _compare(study: TrainedStudy) -> list[Sentence]:
             told.append(_worst(study, change))
     unclear = [change.base.name for change in study.changes[1:] if not (few or change.worst.clear)]
     if unclear:
-        text = f"For the worst-served {study.who}, {study.focus.name} does not differ significantly from {listed(unclear)}."
+        who, method = study.who, study.focus.name
+        text = f"For the worst-served {who}, {method} does not differ significantly from {listed(unclear)}."
         told.append(Sentence(text=text))
     if told[0].tone == "plain":
         told.sort(key=lambda item: item.tone != "bad")
