@@ -214,8 +214,8 @@ class StatisticStudy(StoredStudy):
         """Return the released sums of a stage."""
         values: list[np.ndarray] = []
         with suppress(FileNotFoundError):
-            for number in range(rounds):
-                known = self.store.claimed(f"released-{number}-{number}.json")
+            for step in range(rounds):
+                known = self.store.claimed(f"released-{number}-{step}.json")
                 values.append(np.asarray(known["value"], dtype=np.float64))
         return values
 
