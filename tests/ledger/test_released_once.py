@@ -23,12 +23,12 @@ from job_tasks import specs
 from inosgm import (
     INOSGM,
     BudgetExceeded,
-    Course,
     JobMismatch,
     Ledger,
     LinearTail,
     Owners,
     Plan,
+    PlanSequence,
     Trainer,
     plan_individual,
     plan_scale,
@@ -175,7 +175,7 @@ def test_costs_say_whether_they_can_be_repeated():
     assert plan().cost(job="named").repeatable
     assert not Rows(plan(), LABELS).release(DATA).cost.repeatable
     assert Rows(plan(), LABELS, key=1).release(DATA).cost.repeatable
-    assert all(one.repeatable for one in Course((plan(),)).costs(job="course"))
+    assert all(one.repeatable for one in PlanSequence((plan(),)).costs(job="course"))
     assert type(cost().job) is str
     with pytest.raises(TypeError, match="repeatable must be True or False"):
         cost(repeatable="yes")
@@ -693,5 +693,5 @@ def test_records_that_pay_for_themselves_do_not_pay_in_two_copies():
         one.release(DATA)
     spent = mechanism._filter.spent
     assert mechanism._filter is twin._filter
-    assert (spent <= followed.allowance[mechanism._owners]).all()
+    assert (spent <= followed.squared_norm_budget[mechanism._owners]).all()
     assert (spent > 0).all()
