@@ -29,7 +29,7 @@ class Checkpoint:
     curve: str
     """The learning curve, as JSON."""
     settings: Mapping[str, str]
-    """Loss, optimizer, schedule, tail, order, clipping and steering in words: a run that resumes with something else is refused."""
+    """Loss, optimizer, tail and the like in words: a run that resumes with something else is refused."""
     steering: str
     """The state of the steering as JSON, or nothing."""
     model: Mapping[str, Any]

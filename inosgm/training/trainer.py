@@ -67,8 +67,8 @@ class Trainer(Uncopied):
         loss: A torch loss, or a function of outputs and targets that gives one loss per record.
         optimizer: Any torch optimizer of the model's trainable parameters that needs no closure.
         owners: Who owns which record; those that the plan was made for if not given.
-        tail: The part of an ordered batch that is down-weighted, or a function that makes it from the plan (which a plan that
-            is revised needs): `lambda plan: LinearTail(plan.tail_length(0.4))`.
+        tail: The part of an ordered batch that is down-weighted, or a function that makes it from the plan (which a
+            plan that is revised needs): `lambda plan: LinearTail(plan.tail_length(0.4))`.
         order: What counts as important.
         clipping: How a weighted gradient is bounded; `AutomaticClipping` and `PerSampleAdaptive` adapt to each record.
         score: What the order goes by, a function of outputs, targets and losses; the loss if not given.
