@@ -36,7 +36,7 @@ class Attack(ABC):
         Raises:
             ValueError: for targets that are not numbers of different shadow models.
         """
-        return self._statistics(shadows, shadows.places(targets), None)
+        return self._statistics(shadows, shadows.rows_of(targets), None)
 
     def against(self, shadows: Shadows, scores: np.ndarray) -> np.ndarray:
         """Attack a model that is none of the shadow models, with all of them.

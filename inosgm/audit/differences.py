@@ -1,11 +1,11 @@
-"""Do attacks tell more about the members of one owner than about those of another? Student's t-test, by target."""
+"""Student's t-test, for each target, of whether attacks reveal more about members of one owner than of another."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
 import numpy as np
-from scipy.special import stdtr
+from scipy.stats import ttest_ind_from_stats
 
 from inosgm.audit.attacks import Attack
 from inosgm.audit.pool import Shadows
@@ -50,34 +50,34 @@ def differences(shadows: Shadows, attack: Attack, targets: Sequence[int] | None 
     Returns:
         One for each pair, in the order of the labels.
     """
-    places, statistics = shadows.places(targets), attack.statistics(shadows, targets)
-    numbers = np.array(shadows.numbers)[places]
-    known = shadows.members[places] & np.isfinite(statistics)
+    rows, statistics = shadows.rows_of(targets), attack.statistics(shadows, targets)
+    known = shadows.members[rows] & np.isfinite(statistics)
     owners = np.unique(shadows.owners)
-    moments = {place: _moments(statistics, known, np.flatnonzero(shadows.owners == place)) for place in owners}
-    found = []
+    moments = {owner: _moments(statistics, known, np.flatnonzero(shadows.owners == owner)) for owner in owners}
+    pairs = []
     for first, second in combinations(owners, 2):
-        t, degrees = _student(moments[first], moments[second])
-        labels = {"first": shadows.labels[first], "second": shadows.labels[second]}
-        found.append(Difference(**labels, targets=numbers, t=t, p=2 * stdtr(degrees, -np.abs(t)), degrees=degrees))
-    return tuple(found)
+        (means, deviations, counts), (other_means, other_deviations, other_counts) = moments[first], moments[second]
+        degrees = counts + other_counts - 2
+        testable = (counts > 0) & (other_counts > 0) & (degrees > 0) & (deviations + other_deviations > 0)
+        with np.errstate(divide="ignore", invalid="ignore"):  # where a test is not possible, the result is NaN
+            t, p = ttest_ind_from_stats(means, deviations, counts, other_means, other_deviations, other_counts)
+        pairs.append(
+            Difference(
+                first=shadows.labels[first],
+                second=shadows.labels[second],
+                targets=np.array(shadows.numbers)[rows],
+                t=np.where(testable, t, np.nan),
+                p=np.where(testable, p, np.nan),
+                degrees=degrees,
+            )
+        )
+    return tuple(pairs)
 
 
 def _moments(statistics: np.ndarray, known: np.ndarray, records: np.ndarray) -> np.ndarray:
-    """Return count, mean and squared deviations of an owner's members, a column per target."""
+    """Return mean, standard deviation and count of an owner's members, a column per target."""
     rows = []
-    for values, here in zip(statistics, known, strict=True):
-        own = values[records][here[records]].astype(np.float64)
-        mean = own.mean() if own.size else 0.0
-        rows.append((own.size, mean, ((own - mean) ** 2).sum()))
+    for values, members in zip(statistics, known, strict=True):
+        own = values[records][members[records]].astype(np.float64)
+        rows.append((own.mean() if own.size else 0.0, own.std(ddof=1) if own.size > 1 else 0.0, own.size))
     return np.array(rows).T
-
-
-def _student(one: np.ndarray, other: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return Student's t and its degrees of freedom."""
-    degrees = one[0] + other[0] - 2
-    possible = (one[0] > 0) & (other[0] > 0) & (degrees > 0)
-    error = np.sqrt((one[2] + other[2]) / np.where(possible, degrees, 1))
-    error = error * np.sqrt(1 / np.maximum(one[0], 1) + 1 / np.maximum(other[0], 1))
-    possible &= error > 0
-    return np.where(possible, (one[1] - other[1]) / np.where(possible, error, 1), np.nan), degrees

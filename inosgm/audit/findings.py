@@ -58,7 +58,7 @@ class Findings:
 
     def __post_init__(self) -> None:
         _require_attacks(self.attacks)
-        self.shadows.places(self.targets)
+        self.shadows.rows_of(self.targets)
         if tuple(claim.owner for claim in self.claims) != self.shadows.labels:
             raise ValueError(f"claims must be about the owners {_validate.some(self.shadows.labels)}, in their order")
 

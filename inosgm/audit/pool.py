@@ -47,7 +47,7 @@ class Shadows:
         if self.owners.size and not 0 <= self.owners.min() <= self.owners.max() < len(self.labels):
             raise ValueError(f"owners must be positions in the {len(self.labels)} labels")
 
-    def places(self, targets: Sequence[int] | None) -> np.ndarray:
+    def rows_of(self, targets: Sequence[int] | None) -> np.ndarray:
         """Return the rows of some shadow models by their numbers, all rows if none are named.
 
         Raises:

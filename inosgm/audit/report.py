@@ -5,10 +5,10 @@ import os
 from typing import Any, BinaryIO, Self
 
 from inosgm._internal.plugins import plugin
-from inosgm.audit import _mechanisms, _parquet, _tables
-from inosgm.audit._secret import write_secret
+from inosgm.audit import mechanism_store, parquet_tables, tables
 from inosgm.audit.claims import claims_of
 from inosgm.audit.findings import Findings
+from inosgm.audit.secret_files import write_secret
 from inosgm.audit.study import stored
 from inosgm.jobs import Store
 
@@ -53,7 +53,7 @@ class Audit(Findings):
         store = store if isinstance(store, Store) else Store(store)
         found = stored(store, shadows)
         claims = claims_of(found.plan)
-        mechanisms, confidence = _mechanisms.kept(store, claims)
+        mechanisms, confidence = mechanism_store.kept(store, claims)
         asked = options.setdefault("confidence", cls.confidence if confidence is None else confidence)
         sure = [one for one in mechanisms if one.confidence >= mechanism_confidence(asked, len(mechanisms))]
         options.setdefault("mechanisms", tuple(sure))
@@ -61,11 +61,11 @@ class Audit(Findings):
 
     def table(self) -> str:
         """Return what there is to know about each owner, for people."""
-        return _tables.table(self)
+        return tables.table(self)
 
     def to_dict(self) -> dict[str, Any]:
         """Return all of it but the curves, for JSON."""
-        return _tables.to_dict(self)
+        return tables.to_dict(self)
 
     def to_parquet(self, file: str | os.PathLike[str] | BinaryIO) -> None:
         """Write a Parquet file with a row for each attack and owner: how well the attack does, and what was promised.
@@ -73,7 +73,7 @@ class Audit(Findings):
         Args:
             file: Its name, for its owner's eyes only, or a file that is open for writing.
         """
-        write_secret(file, _parquet.numbers(self))
+        write_secret(file, parquet_tables.numbers(self))
 
     def figure(self, file: str | os.PathLike[str] | BinaryIO) -> None:
         """Draw true against false positive rates of the first attack, a line for each owner.
@@ -90,9 +90,9 @@ class Audit(Findings):
         """
         stream = io.BytesIO()
         self.figure(stream)
-        tables = (_parquet.numbers, _parquet.curves, _parquet.bounds, _parquet.differences)
+        tables = (parquet_tables.numbers, parquet_tables.curves, parquet_tables.bounds, parquet_tables.differences)
         if self.mechanisms:
-            _mechanisms.keep(store, self.mechanisms, self.confidence)
+            mechanism_store.keep(store, self.mechanisms, self.confidence)
         for name, content in zip(FILES, [*(make(self) for make in tables), stream.getvalue()], strict=True):
             store.put(name, content, secret=True)
 

@@ -136,7 +136,7 @@ def successes(
     Returns:
         Pairs of an owner's label and the success, in the order of the labels; the last is that of everyone: None.
     """
-    statistics, members = attack.statistics(shadows, targets), shadows.members[shadows.places(targets)]
+    statistics, members = attack.statistics(shadows, targets), shadows.members[shadows.rows_of(targets)]
     found: list[tuple[Label | None, Success]] = []
     for place in np.unique(shadows.owners):
         own = shadows.owners == place

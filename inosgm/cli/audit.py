@@ -143,7 +143,7 @@ def run_audit(config: "TrainingConfig", wish: Wish, store: str, executor: "Execu
 
     It ends with 130 if interrupted, with 3 if a promise is contradicted, else with 1 if a shadow model has failed.
     """
-    from inosgm.audit.auditing import attacked, require_runs
+    from inosgm.audit.auditing import attack, require_runs
     from inosgm.audit.study import ShadowStudy
 
     attacks = chosen(wish.attack)
@@ -164,7 +164,7 @@ def run_audit(config: "TrainingConfig", wish: Wish, store: str, executor: "Execu
     found: Audit | None = None
     try:
         if outcome.done:
-            found = attacked(
+            found = attack(
                 study,
                 attacks=attacks,
                 targets=None if wish.target is None else (wish.target,),

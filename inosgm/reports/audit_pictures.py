@@ -79,7 +79,7 @@ def _promised(line: roc.Line) -> bool:
 
 def verdicts_of(found: Audited) -> Table:
     """Return what was promised to owners and what the audit knows, the contradicted first, then the largest bounds."""
-    from inosgm.audit._tables import BOUNDS
+    from inosgm.audit.tables import BOUNDS
 
     ranked = sorted(found.audit.verdicts, key=lambda one: (not one.contradicted, -found.bounds[one.claim.owner]))
     shown = [one for one in found.audit.verdicts if one in ranked[:40]]

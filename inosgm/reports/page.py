@@ -17,7 +17,7 @@ from markupsafe import Markup
 from inosgm import __version__
 from inosgm._internal.text import visible
 from inosgm._internal.yaml import write
-from inosgm.audit._secret import WARNING
+from inosgm.audit.secret_files import WARNING
 from inosgm.experiments.config import TrainingConfig
 from inosgm.reports import answer_pictures, audit_pictures, glossary, learning_pictures, plan_pictures
 from inosgm.reports import narrative as words

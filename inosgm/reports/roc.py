@@ -13,7 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from inosgm.audit._secret import WARNING, write_secret
+from inosgm.audit.secret_files import WARNING, write_secret
 from inosgm.owners import Label
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""What audits of the mechanism have found, as a document of a store, for whoever looks at the store later."""
+"""Results of audits of the mechanism as a document of a store, so that later commands reuse them."""
 
 import json
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ NAME = "mechanism.json"
 def keep(store: Store, audits: Sequence[MechanismAudit], confidence: float) -> None:
     """Write audits of the mechanism, and the confidence of the whole audit that they are a part of.
 
-    Audits of the same promises that had more runs, and are at least as sure, stay.
+    Stored audits of the same promises that have more runs, and at least the same confidence, are not replaced.
     """
     known, _ = kept(store, [one.claim for one in audits])
     more = known and min(one.runs for one in known) > max(one.runs for one in audits)
@@ -27,7 +27,7 @@ def keep(store: Store, audits: Sequence[MechanismAudit], confidence: float) -> N
 
 
 def kept(store: Store, claims: Sequence[Claim]) -> tuple[tuple[MechanismAudit, ...], float | None]:
-    """Return what `keep` has written about these promises; nothing if there is none, or if it is about others."""
+    """Return the audits that `keep` wrote about these promises, and their confidence; none if they are about others."""
     try:
         content = json.loads(store.get(NAME))
     except FileNotFoundError:

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 
 from inosgm._internal.text import MOST, columns
-from inosgm.audit._secret import WARNING
 from inosgm.audit.bounds import Bound
 from inosgm.audit.findings import Findings, Verdict
 from inosgm.audit.roc import LOOKED_AT, Success
+from inosgm.audit.secret_files import WARNING
 from inosgm.owners import Label
 
 BOUNDS = ("mechanism", "one run", "many runs")
