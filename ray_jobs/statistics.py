@@ -1,22 +1,15 @@
-"""Questions about tables on a Ray cluster; `python -m ray_jobs.statistics --help`."""
+"""`inosgm stats` on a Ray cluster; `python -m ray_jobs.statistics --help`."""
 
-from typing import Any
+import typer
 
-from inosgm.cli.options import refuse
-from inosgm.cli.stats import commands
-from ray_jobs._options import kept
-from ray_jobs.data_executor import RayDataExecutor
+from inosgm.cli.program import program
+from inosgm.cli.stats import stats
+from ray_jobs.entry_points import on_ray
 
-
-def workers(processes: int | None, **ray: Any) -> RayDataExecutor:
-    """Return who works: a Ray, wherever it is found."""
-    refuse("does not go with Ray, which has workers of its own: --max-concurrent", processes=processes)
-    return RayDataExecutor(**{name: value for name, value in ray.items() if value is not None})
-
-
-app = commands(workers, kept)
+app = typer.Typer(cls=stats.info.cls, no_args_is_help=True, add_completion=False, help=stats.info.help)
+for _command in stats.registered_commands:
+    assert _command.callback is not None  # a registered command has a function
+    app.command(_command.name, cls=_command.cls)(on_ray(_command.callback))
 
 if __name__ == "__main__":
-    from inosgm.cli.program import program as run
-
-    run(app)
+    program(app)

@@ -3,15 +3,13 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import typer
-
-from inosgm.cli.options import refuse
-from inosgm.cli.sweep import command
+from inosgm.cli.program import program
+from inosgm.cli.sweep import sweep as command
 from inosgm.experiments import sweeps
 from inosgm.experiments.config import TrainingConfig
 from inosgm.experiments.standings import Sweep
 from inosgm.jobs import Executor
-from ray_jobs._options import kept, ray_executor
+from ray_jobs.entry_points import application, on_ray
 from ray_jobs.executor import RayExecutor
 from ray_jobs.tuning import Asha, RayTuner
 
@@ -39,16 +37,7 @@ def sweep(
     return sweeps.sweep(config, grid, executor=RayExecutor() if executor is None else executor, tuner=tuner, **options)
 
 
-def _workers(processes: int | None, **ray: Any) -> RayExecutor:
-    """Return who works: a Ray, wherever it is found."""
-    refuse("does not go with Ray, which has workers of its own: --max-concurrent", processes=processes)
-    return ray_executor(**ray)
-
-
-app = typer.Typer(add_completion=False)
-app.command()(command(_workers, kept))
+app = application(on_ray(command))
 
 if __name__ == "__main__":
-    from inosgm.cli.program import program as run
-
-    run(app)
+    program(app)

@@ -4,6 +4,8 @@ from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from typing import Any
 
+from inosgm._internal.extras import missing_extra
+
 
 def lazy_names(
     package: str, names_of: Mapping[str, Sequence[str]]
@@ -18,10 +20,15 @@ def lazy_names(
     rooms = {module.partition(".")[0] for module in names_of}
 
     def resolve(name: str) -> Any:
-        if name in module_of:
-            return getattr(import_module(f"{package}.{module_of[name]}"), name)
-        if name in rooms:
-            return import_module(f"{package}.{name}")
+        try:
+            if name in module_of:
+                return getattr(import_module(f"{package}.{module_of[name]}"), name)
+            if name in rooms:
+                return import_module(f"{package}.{name}")
+        except ModuleNotFoundError as error:
+            if missing := missing_extra(error):
+                raise missing from error
+            raise
         raise AttributeError(f"module {package!r} has no attribute {name!r}")
 
     return resolve, lambda: sorted({*import_module(package).__all__, *module_of, *rooms})

@@ -7,6 +7,8 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
+from inosgm._internal.extras import require_extra
+
 PLUGINS = {
     "draw an audit": "inosgm.reports.roc:draw",
     "draw a summary of seeds": "inosgm.reports.seed_plot:draw",
@@ -14,7 +16,8 @@ PLUGINS = {
 
 
 def plugin(name: str) -> Callable[..., Any]:
-    """Return the function of that name in `PLUGINS`, and import its module only now."""
+    """Return the function of that name in `PLUGINS`, and import its module only now: it needs matplotlib."""
+    require_extra("matplotlib")
     module, _, attribute = PLUGINS[name].partition(":")
     function: Callable[..., Any] = getattr(import_module(module), attribute)
     return function

@@ -71,10 +71,10 @@ def lira(
         outcome = study.run(executor, progress=progress)
         if not outcome.done:
             raise RuntimeError(f"no shadow model could be trained: {'; '.join(outcome.failed.values())}")
-        return attack(study, confidence=confidence, runs=runs, progress=progress)
+        return attack_study(study, confidence=confidence, runs=runs, progress=progress)
 
 
-def attack(
+def attack_study(
     study: ShadowStudy,
     *,
     attacks: tuple[str, ...] = tuple(ATTACKS),

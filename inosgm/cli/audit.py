@@ -1,14 +1,13 @@
-"""The command that audits a method."""
+"""`inosgm audit`: attack a method with shadow models, and its mechanism with canaries."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from inosgm.cli.configuration import configuration_of_jobs
 from inosgm.cli.options import (
+    ATTEMPTS,
     AddressOption,
     AttemptsOption,
     ConcurrentOption,
@@ -21,71 +20,46 @@ from inosgm.cli.options import (
     QuietOption,
     SetOption,
     StoreOption,
-    Voice,
     executor_of,
+    store_of,
 )
-from inosgm.cli.training import configuration
+from inosgm.cli.output import Output, interruptible, print_failures
 
 if TYPE_CHECKING:
     from inosgm.audit.report import Audit
-    from inosgm.audit.study import ShadowStudy
-    from inosgm.experiments.config import TrainingConfig
-    from inosgm.jobs import Executor, Store
+    from inosgm.jobs import Store
 
 CONTRADICTED = 3
-"""The exit code of an audit that contradicts a promise."""
-
-ShadowsOption = Annotated[int, typer.Option("--shadows", min=1, help="How many shadow models.")]
-AuditSeedOption = Annotated[
-    int, typer.Option("--seed", min=0, help="Of the audit: who is in which shadow model, and all noise.")
-]
-NoPrivacyOption = Annotated[
-    bool, typer.Option("--no-privacy", help="Train without clipping and noise, for comparison.")
-]
-CanariesOption = Annotated[
-    int, typer.Option("--canaries", min=0, help="Give so many records of each owner a wrong class; attack only these.")
-]
-TargetOption = Annotated[
-    int | None, typer.Option("--target", min=0, help="Attack this shadow model with the others; else each in turn.")
-]
-AttackOption = Annotated[
-    list[str] | None,
-    typer.Option("--attack", help="online, online-global, offline-density, offline-tail, loss; else all of them."),
-]
-ConfidenceOption = Annotated[
-    float, typer.Option("--confidence", min=0.5, max=0.999999, help="Of intervals, and of all bounds at once.")
-]
-RunsOption = Annotated[
-    int, typer.Option("--runs", min=0, help="Runs of the mechanism itself for each owner's bound; 0: no new ones.")
-]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Wish:
-    """What the command line says about an audit."""
-
-    shadows: int
-    seed: int
-    no_privacy: bool
-    canaries: int
-    target: int | None
-    attack: list[str] | None
-    confidence: float
-    runs: int
-    voice: Voice
+"""The exit code of an audit that contradicts a guarantee."""
 
 
 def audit(
     file: FileOrRun,
-    shadows: ShadowsOption = 512,
+    shadows: Annotated[int, typer.Option("--shadows", min=1, help="How many shadow models.")] = 512,
     store: StoreOption = None,
-    seed: AuditSeedOption = 0,
-    no_privacy: NoPrivacyOption = False,
-    canaries: CanariesOption = 0,
-    target: TargetOption = None,
-    attack: AttackOption = None,
-    confidence: ConfidenceOption = 0.95,
-    runs: RunsOption = 10_000,
+    seed: Annotated[
+        int, typer.Option("--seed", min=0, help="Of the audit: who is in which shadow model, and all noise.")
+    ] = 0,
+    no_privacy: Annotated[
+        bool, typer.Option("--no-privacy", help="Train without clipping and noise, for comparison.")
+    ] = False,
+    canaries: Annotated[
+        int,
+        typer.Option("--canaries", min=0, help="Mislabel this many records of each owner, and attack only these."),
+    ] = 0,
+    target: Annotated[
+        int | None, typer.Option("--target", min=0, help="Attack this shadow model with the others; else each in turn.")
+    ] = None,
+    attack: Annotated[
+        list[str] | None,
+        typer.Option("--attack", help="online, online-global, offline-density, offline-tail, loss; else all of them."),
+    ] = None,
+    confidence: Annotated[
+        float, typer.Option("--confidence", min=0.5, max=0.999999, help="Of intervals, and of all bounds at once.")
+    ] = 0.95,
+    runs: Annotated[
+        int, typer.Option("--runs", min=0, help="Runs of the mechanism itself for each owner's bound; 0: no new ones.")
+    ] = 10_000,
     changes: SetOption = None,
     data_dir: DataOption = None,
     quiet: QuietOption = False,
@@ -97,107 +71,76 @@ def audit(
     max_concurrent: ConcurrentOption = None,
     attempts: AttemptsOption = None,
 ) -> None:
-    """Attack a method with shadow models and its mechanism with canaries; exit code 3 if a promise does not hold.
+    """Attack a method with shadow models and its mechanism with canaries; exit code 3 if a guarantee is contradicted.
 
-    NOT PRIVATE: what is printed and written is as secret as the records. The same command goes on with an audit that
-    was stopped, and only attacks again if all shadow models are there.
+    NOT PRIVATE: the output and the files are as secret as the records. The same command resumes an audit that was
+    stopped; if all shadow models are there, it only attacks again.
     """
-    config = method_of(file, data_dir, changes)
-    ray = {"num_cpus": num_cpus, "num_gpus": num_gpus, "max_concurrent": max_concurrent}
-    wish = Wish(
-        shadows=shadows,
-        seed=seed,
-        no_privacy=no_privacy,
-        canaries=canaries,
-        target=target,
-        attack=attack,
-        confidence=confidence,
-        runs=runs,
-        voice=Voice(as_json=as_json, quiet=quiet),
-    )
-    place = store or str(Path("runs") / default_store(file, wish))
-    run_audit(config, wish, place, executor_of(processes, address, **ray), attempts=attempts or 5)
-
-
-def method_of(file: Path, data_dir: Path | None, changes: list[str] | None) -> "TrainingConfig":
-    """Return the method under audit: that of a file, or of a run directory."""
-    if file.is_dir():
-        from inosgm.experiments import directory
-        from inosgm.experiments.training import configuration_in
-
-        configuration_in(file)
-        file /= directory.NAME
-    return configuration(file, None, data_dir, None, changes)
-
-
-def default_store(file: Path, wish: Wish) -> str:
-    """Return what a store is called if no other name is given: audits that differ have stores that do."""
-    name = file.resolve().name if file.is_dir() else file.stem
-    parts = ["audit", *["no-privacy"] * wish.no_privacy]
-    parts += [f"{what}{number}" for what, number in (("seed", wish.seed), ("canaries", wish.canaries)) if number]
-    return "-".join([name, *parts])
-
-
-def run_audit(config: "TrainingConfig", wish: Wish, store: str, executor: "Executor", *, attempts: int) -> None:
-    """Train what is missing, attack, say what came out and write it into the store.
-
-    It ends with 130 if interrupted, with 3 if a promise is contradicted, else with 1 if a shadow model has failed.
-    """
-    from inosgm.audit.auditing import attack, require_runs
+    from inosgm.audit.auditing import attack_study, require_runs
     from inosgm.audit.study import ShadowStudy
 
-    attacks = chosen(wish.attack)
-    require_runs(wish.runs)
-    if wish.target is not None and wish.target >= wish.shadows:
-        raise ValueError(f"--target must be below the {wish.shadows} shadow models, got {wish.target}")
-    study = ShadowStudy(
-        config.model_copy(update={"run": None}),
-        wish.shadows,
-        store=store,
-        seed=wish.seed,
-        private=not wish.no_privacy,
-        canaries=wish.canaries,
-    )
-    wish.voice.tell(f"{_left(study)} are to be trained")
-    with _interruptible(study, store):
-        outcome = study.run(executor, attempts=attempts, progress=not wish.voice.quiet)
-    found: Audit | None = None
+    executor = executor_of(processes, address, num_cpus=num_cpus, num_gpus=num_gpus, max_concurrent=max_concurrent)
+    attacks = _attacks(attack)
+    require_runs(runs)
+    if target is not None and target >= shadows:
+        raise ValueError(f"--target must be below the {shadows} shadow models, got {target}")
+    place = store_of(store, _store_name(file, seed, no_privacy, canaries))
+    config = configuration_of_jobs(_configuration_file(file), data_dir, None, changes)
+    study = ShadowStudy(config, shadows, store=place, seed=seed, private=not no_privacy, canaries=canaries)
+    out = Output(as_json=as_json, quiet=quiet)
+    out.note(f"{study.left()} of {study.asked} shadow models are to be trained")
+    models = f"of {study.asked} shadow models remain in {place}; the same command resumes them"
+    with interruptible(lambda _: f"{study.left()} {models}"):
+        outcome = study.run(executor, attempts=attempts or ATTEMPTS, progress=not quiet)
+    result: Audit | None = None
     try:
         if outcome.done:
-            found = attack(
-                study,
-                attacks=attacks,
-                targets=None if wish.target is None else (wish.target,),
-                confidence=wish.confidence,
-                runs=wish.runs,
-                progress=not wish.voice.quiet,
-            )
-            _show(found, study.store, store, wish.voice)
-    except KeyboardInterrupt:
-        kept = "all shadow models that are done are kept; the same command attacks again"
-        typer.echo(f"interrupted: {kept}", err=True)
-        raise typer.Exit(130) from None
-    finally:  # also where stdout does not take the table
-        for job, line in outcome.failed.items():
-            typer.echo(f"failed: job {job}: {line}", err=True)
-        if outcome.failed:
-            typer.echo(f"why, in full: inosgm jobs status {store} --tracebacks", err=True)
-        if found is not None:
-            end_if_contradicted(found)
+            with interruptible(lambda _: "finished shadow models are kept; the same command attacks again"):
+                result = attack_study(
+                    study,
+                    attacks=attacks,
+                    targets=None if target is None else (target,),
+                    confidence=confidence,
+                    runs=runs,
+                    progress=not quiet,
+                )
+                _show(result, study.store, place, out)
+    finally:  # also where stdout cannot be written to
+        print_failures([f"job {job}: {line}" for job, line in outcome.failed.items()], place)
+        if result is not None:
+            end_if_contradicted(result)
     if outcome.failed:
         raise typer.Exit(1)
 
 
-def end_if_contradicted(found: "Audit") -> None:
-    """Say which promises an audit contradicts, and end with 3 if it does."""
-    for line in found.contradictions:
+def end_if_contradicted(result: "Audit") -> None:
+    """Print which guarantees an audit contradicts, and end with 3 if there is one."""
+    for line in result.contradictions:
         typer.echo(f"contradicted: {line}", err=True)
-    if found.contradictions:
+    if result.contradictions:
         raise typer.Exit(CONTRADICTED)
 
 
-def chosen(names: list[str] | None) -> tuple[str, ...]:
-    """Return the attacks to make, all if none are named; raise for others before anything is trained."""
+def _configuration_file(file: Path) -> Path:
+    """Return the configuration under audit: a file, or that of a run directory."""
+    if not file.is_dir():
+        return file
+    from inosgm.experiments import directory
+    from inosgm.experiments.training import configuration_in
+
+    configuration_in(file)  # raises for a directory of something else
+    return file / directory.NAME
+
+
+def _store_name(file: Path, seed: int, no_privacy: bool, canaries: int) -> str:
+    """Return the default name of the store: audits that differ have stores that do."""
+    name = file.resolve().name if file.is_dir() else file.stem
+    numbers = [f"{what}{number}" for what, number in (("seed", seed), ("canaries", canaries)) if number]
+    return "-".join([name, "audit", *["no-privacy"] * no_privacy, *numbers])
+
+
+def _attacks(names: list[str] | None) -> tuple[str, ...]:
+    """Return the attacks to make, all if none are named; raise for unknown names before anything is trained."""
     from inosgm.audit.attacks import ATTACKS
 
     for name in names or ():
@@ -206,33 +149,16 @@ def chosen(names: list[str] | None) -> tuple[str, ...]:
     return tuple(names or ATTACKS)
 
 
-def _left(study: "ShadowStudy") -> str:
-    return f"{study.left()} of {study.asked} shadow models"
-
-
-@contextmanager
-def _interruptible(study: "ShadowStudy", place: str) -> Iterator[None]:
-    """End with 130 if the training that is done here is interrupted."""
-    from inosgm.jobs import Interrupted
-
-    try:
-        yield
-    except Interrupted:
-        left = f"{_left(study)} are left in {place}"
-        typer.echo(f"interrupted: {left}; the same command goes on with them", err=True)
-        raise typer.Exit(130) from None
-
-
-def _show(found: "Audit", store: "Store", place: str, voice: Voice) -> None:
-    """Write what was found into the store, or say why that cannot be, and show it."""
+def _show(result: "Audit", store: "Store", place: str, out: Output) -> None:
+    """Write a result into the store, or print why that is impossible, and print the result."""
     from inosgm.audit.report import FILES
 
-    written = True
+    written = f"written to {place}: {', '.join(FILES)}"
     try:
-        found.write(store)
+        result.write(store)
     except OSError as error:
-        written = False
         typer.echo(f"not written to {place}: {error}", err=True)
-    voice.result(found.table, lambda: {"store": place, **found.to_dict()})
+        written = ""
+    out.result(result.table, lambda: {"store": place, **result.to_dict()})
     if written:
-        voice.tell(f"written to {place}: {', '.join(FILES)}")
+        out.note(written)

@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from inosgm.cli.options import JsonOption, QuietOption, Voice
+from inosgm.cli.options import JsonOption, QuietOption
+from inosgm.cli.output import Output
 
 if TYPE_CHECKING:
     from inosgm.audit.certifier import Certificate
@@ -32,10 +33,10 @@ def certify(
         for tail, choices in shown
     }
     broken = sum(one.exceeds() for row in rows.values() for one in row.values())
-    voice = Voice(as_json=as_json, quiet=quiet)
-    voice.result(lambda: _table(rows), lambda: {"evaluations": evaluations, "seed": seed, "mechanisms": _listed(rows)})
+    out = Output(as_json=as_json, quiet=quiet)
+    out.result(lambda: _table(rows), lambda: {"evaluations": evaluations, "seed": seed, "mechanisms": _listed(rows)})
     verdict = f"{broken} mechanisms exceed their sensitivity" if broken else "no sensitivity exceeded"
-    voice.tell(f"{evaluations} pairs of batches for each mechanism: {verdict}.")
+    out.note(f"{evaluations} pairs of batches for each mechanism: {verdict}.")
     if broken:
         raise typer.Exit(1)
 

@@ -1,13 +1,13 @@
-"""The command that compares methods."""
+"""`inosgm compare`: train methods on the same data and print one table."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from inosgm.cli.completion import keys
-from inosgm.cli.keys import keys_of
+from inosgm.cli.configuration import configuration_of_jobs
 from inosgm.cli.options import (
+    ATTEMPTS,
     AddressOption,
     AttemptsOption,
     ConcurrentOption,
@@ -22,11 +22,12 @@ from inosgm.cli.options import (
     SeedOption,
     SetOption,
     StoreOption,
-    Voice,
+    assignments,
+    complete_keys,
     executor_of,
+    store_of,
 )
-from inosgm.cli.seeds import end, interruptible
-from inosgm.cli.training import configuration
+from inosgm.cli.output import Output, end_if_failed, interruptible_runs
 from inosgm.methods.registry import METHODS, USUAL
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ TuneOption = Annotated[
     list[str] | None,
     typer.Option(
         "--tune",
-        autocompletion=keys,
+        autocompletion=complete_keys,
         help="Try these values for each method, run the best: optimizer.lr=1,3,9. Repeatable.",
     ),
 ]
@@ -56,7 +57,7 @@ def compare(
     files: Annotated[list[Path], typer.Argument(help="A configuration whose methods are compared, or several.")],
     methods: MethodsOption = None,
     seeds: Annotated[
-        int, typer.Option("--seeds", min=1, help="Train so many runs of each, with the same seeds for all.")
+        int, typer.Option("--seeds", min=1, help="Train this many runs of each, with the same seeds for all.")
     ] = 1,
     tune: TuneOption = None,
     tune_seeds: Annotated[int, typer.Option("--tune-seeds", min=1, help="How many runs of each value, to tune.")] = 1,
@@ -74,50 +75,50 @@ def compare(
     max_concurrent: ConcurrentOption = None,
     attempts: AttemptsOption = None,
 ) -> None:
-    """Train methods on the same data, owners and seeds, each tuned alike, and show one table.
+    """Train methods on the same data, owners and seeds, each tuned alike, and print one table.
 
-    The same command goes on with a comparison that was stopped. Every run keeps the budgets by itself, and all together
-    spend more: what each owner pays is said before the first run begins.
+    The same command resumes a comparison that was stopped. Every run keeps the budgets by itself, and all together
+    spend more: the cost to each owner is printed before the first run begins.
     """
     from inosgm.experiments import ComparisonStudy
     from inosgm.experiments.grid import values_from
     from inosgm.experiments.standings import Metric
 
-    voice = Voice(as_json=as_json, quiet=quiet)
+    out = Output(as_json=as_json, quiet=quiet)
     configs = _named(files, changes, seed, data_dir)
-    place = store or str(Path("runs") / f"{'-'.join(dict.fromkeys(file.stem for file in files))}-compare")
+    place = store_of(store, f"{'-'.join(dict.fromkeys(file.stem for file in files))}-compare")
     study = ComparisonStudy(
         configs,
-        None if methods is None and len(configs) > 1 else _chosen(methods, configs, voice),
+        None if methods is None and len(configs) > 1 else _chosen(methods, configs, out),
         seeds=seeds,
-        tune=keys_of("--tune", tune, values_from),
+        tune=assignments("--tune", tune, values_from),
         tune_seeds=tune_seeds,
         metric=Metric(metric.value),
         store=place,
     )
     executor = executor_of(processes, address, num_cpus=num_cpus, num_gpus=num_gpus, max_concurrent=max_concurrent)
-    voice.tell(study.announcement())
-    with interruptible(study.runs, place):
-        found = study.run(executor, attempts=attempts or 5, progress=not quiet, tell=voice.tell)
-    voice.result(found.table, lambda: {"store": place, **found.to_dict()})
-    voice.tell(f"kept in {place}; a page with pictures: inosgm report {place}")
-    end(_failed(found), place)
+    out.note(study.announcement())
+    with interruptible_runs(study.runs, place):
+        found = study.run(executor, attempts=attempts or ATTEMPTS, progress=not quiet, tell=out.note)
+    out.result(found.table, lambda: {"store": place, **found.to_dict()})
+    out.note(f"kept in {place}; a page with pictures: inosgm report {place}")
+    end_if_failed(_failed(found), place)
 
 
 def _named(
     files: list[Path], changes: list[str] | None, seed: int | None, data_dir: Path | None
 ) -> "dict[str, TrainingConfig]":
-    """Read the files, by their names."""
+    """Read the configurations, by the names of their files."""
     if len(set(files)) < len(files):
         raise ValueError(f"files must differ, got {', '.join(map(str, files))}")
     stems = [file.stem for file in files]
     names = [file.stem if stems.count(file.stem) == 1 else str(file) for file in files]
-    read = [configuration(file, None, data_dir, seed, changes).model_copy(update={"run": None}) for file in files]
+    read = [configuration_of_jobs(file, data_dir, seed, changes) for file in files]
     return dict(zip(names, read, strict=True))
 
 
-def _chosen(methods: str | None, configs: "dict[str, TrainingConfig]", voice: Voice) -> list[str]:
-    """Return the methods that are asked for; `all` are those that the files have what it takes for. Say which not."""
+def _chosen(methods: str | None, configs: "dict[str, TrainingConfig]", out: Output) -> list[str]:
+    """Return the methods that are asked for; `all` are those that the configuration supports; note the others."""
     from inosgm.experiments.comparing import fitting
 
     if methods is None:
@@ -130,12 +131,12 @@ def _chosen(methods: str | None, configs: "dict[str, TrainingConfig]", voice: Vo
     more = [name for name in named if name != "all" and name not in names]
     for name, reason in reasons.items():
         if name not in more:
-            voice.tell(f"without {name}: {reason}")
+            out.note(f"without {name}: {reason}")
     return [*names, *more]
 
 
 def _failed(found: "Comparison") -> list[str]:
-    """Say which runs were given up, those that tune included."""
+    """Return a line for every run that failed permanently, tuning included."""
     rows: list[tuple[str, Any]] = []
     for name, method in found.methods.items():
         rows += [(f"{name}, {one.point.name}", one.failed) for one in method.tuning]

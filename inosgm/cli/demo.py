@@ -5,7 +5,8 @@ from typing import Annotated
 
 import typer
 
-from inosgm.cli.options import AddressOption, JsonOption, ProcessesOption, QuietOption, Voice, executor_of
+from inosgm.cli.options import AddressOption, JsonOption, ProcessesOption, QuietOption, executor_of
+from inosgm.cli.output import Output
 from inosgm.cli.report import show
 
 
@@ -24,6 +25,6 @@ def demo(
     from inosgm.cli.demonstration import PAGE, run
 
     executor = executor_of(processes, "local" if processes is None and address is None else address)
-    voice = Voice(as_json=as_json, quiet=quiet)
-    contents = run(output, executor, progress=not quiet, tell=voice.tell)
+    out = Output(as_json=as_json, quiet=quiet)
+    contents = run(output, executor, progress=not quiet, tell=out.note)
     show(contents, output / PAGE, quiet=quiet, as_json=as_json)

@@ -13,7 +13,8 @@ from typing import NamedTuple
 import typer
 
 import inosgm
-from inosgm.cli.options import DataOption, JsonOption, QuietOption, Voice
+from inosgm.cli.options import DataOption, JsonOption, QuietOption
+from inosgm.cli.output import Output
 
 RAY_TIMEOUT = 2.0
 """Seconds within which a Ray must accept a connection: one on the same network answers in milliseconds."""
@@ -46,9 +47,9 @@ def doctor(data_dir: DataOption = None, quiet: QuietOption = False, as_json: Jso
     """
     findings = examine(data_dir)
     bad = [finding.name for finding in findings if finding.state is State.bad]
-    voice = Voice(as_json=as_json, quiet=quiet)
-    voice.result(lambda: _table(findings), lambda: {"missing": bad, "findings": [one._asdict() for one in findings]})
-    voice.tell(f"{len(bad)} to be fixed: {', '.join(bad)}" if bad else "nothing that is required is missing")
+    out = Output(as_json=as_json, quiet=quiet)
+    out.result(lambda: _table(findings), lambda: {"missing": bad, "findings": [one._asdict() for one in findings]})
+    out.note(f"{len(bad)} to be fixed: {', '.join(bad)}" if bad else "nothing that is required is missing")
     if bad:
         raise typer.Exit(1)
 

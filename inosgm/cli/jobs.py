@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from inosgm.cli.options import JsonOption, QuietOption, Voice
+from inosgm.cli.options import JsonOption, QuietOption
+from inosgm.cli.output import Output
 
 if TYPE_CHECKING:
     from inosgm.jobs import Store
@@ -31,7 +32,7 @@ def status(
     place = Store(store)
     place.sweep()
     found = look(place)
-    Voice(as_json=as_json, quiet=quiet).result(lambda: found.report(tracebacks=tracebacks), found.to_dict)
+    Output(as_json=as_json, quiet=quiet).result(lambda: found.report(tracebacks=tracebacks), found.to_dict)
 
 
 @jobs.command()
@@ -53,7 +54,7 @@ def summary(
     from inosgm.jobs import Store
     from inosgm.jobs.purpose import AUDIT, holds
 
-    voice, place = Voice(as_json=as_json, quiet=quiet), Store(store)
+    out, place = Output(as_json=as_json, quiet=quiet), Store(store)
     if not place.exists():
         raise FileNotFoundError(f"there is no store at {place.uri}")
     place.sweep()
@@ -63,7 +64,7 @@ def summary(
                 f"--figure is about one configuration, and {store} holds several: draw them with "
                 f"`inosgm report {store} --figures DIRECTORY`"
             )
-        _points(place, parquet, voice)
+        _points(place, parquet, out)
         return
     found = Audit.of(place) if holds(place, AUDIT) else Summary.of(place)
     if parquet is not None:
@@ -71,13 +72,13 @@ def summary(
     if figure is not None:
         found.figure(figure)
     try:
-        voice.result(found.table, lambda: {"store": place.uri, **found.to_dict()})
+        out.result(found.table, lambda: {"store": place.uri, **found.to_dict()})
     finally:  # also where stdout does not take the table
         if isinstance(found, Audit):
             end_if_contradicted(found)
 
 
-def _points(store: "Store", parquet: Path | None, voice: Voice) -> None:
+def _points(store: "Store", parquet: Path | None, out: Output) -> None:
     """Say what the points of a sweep came to, those of a comparison after what that came to."""
     from inosgm.experiments.comparison import Comparison, holds_comparison
     from inosgm.experiments.standings import standings
@@ -87,9 +88,9 @@ def _points(store: "Store", parquet: Path | None, voice: Voice) -> None:
     if parquet is not None:
         parquet.write_bytes(points.to_parquet())
     if compared is None:
-        voice.result(points.table, lambda: {"store": store.uri, **points.to_dict()})
+        out.result(points.table, lambda: {"store": store.uri, **points.to_dict()})
     else:
-        voice.result(
+        out.result(
             lambda: f"{compared.table()}\n\nall points, those that were tried to tune included:\n{points.table()}",
             lambda: {"store": store.uri, **compared.to_dict(), **points.to_dict()},
         )

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from inosgm.cli.options import DeltaOption, JsonOption, QuietOption, Voice
+from inosgm.cli.options import DeltaOption, JsonOption, QuietOption
+from inosgm.cli.output import Output
 
 if TYPE_CHECKING:
     from inosgm.ledger.ledger import Ledger
@@ -22,7 +23,7 @@ def show(
 ) -> None:
     """Show what owners grant, have spent and have left, and the latest charges."""
     ledger = _opened(file)
-    Voice(as_json=as_json, quiet=quiet).result(ledger.report, lambda: json.loads(ledger.to_json()))
+    Output(as_json=as_json, quiet=quiet).result(ledger.report, lambda: json.loads(ledger.to_json()))
 
 
 @ledgers.command()
@@ -52,11 +53,11 @@ def grant(
     numbers = {"epsilon": read.epsilon, "delta": read.delta}
     granting = Owners.from_table({"owner": [meant[label] for label in read.labels], **numbers})
     ledger.grant(granting, add_owners=add_owners)
-    voice = Voice(as_json=as_json, quiet=quiet)
+    out = Output(as_json=as_json, quiet=quiet)
     new = [label for label in meant.values() if label not in set(known)]
     if new:
-        voice.tell(f"new in the ledger: {_validate.some(new)}")
-    voice.result(ledger.report, lambda: json.loads(ledger.to_json()))
+        out.note(f"new in the ledger: {_validate.some(new)}")
+    out.result(ledger.report, lambda: json.loads(ledger.to_json()))
 
 
 def _opened(place: Path) -> "Ledger":

@@ -1,20 +1,37 @@
-"""Options that commands have in common: the same name, the same meaning, the same words in every help text."""
+"""Options that commands share: the same name, the same meaning and the same words in every help text."""
 
-import json
-import math
 import os
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from inosgm.cli.completion import keys
-
 if TYPE_CHECKING:
     from inosgm.jobs import Executor
+
+ANY_RAY = ""
+"""The --address of the entry points of `ray_jobs`: the Ray of RAY_ADDRESS, one that runs here, or a new one."""
+
+IN_SUBMITTED_JOB = "RAY_JOB_CONFIG_JSON_ENV_VAR"
+"""The variable that `ray job submit` sets for the process that it starts."""
+
+ATTEMPTS = 5
+"""How often a job may fail before it fails permanently: a lost worker is common, the same error five times is a bug."""
+
+
+def complete_keys(incomplete: str) -> list[str]:
+    """Return what a shell proposes for a key of a configuration: the paths that begin like a word.
+
+    >>> complete_keys("plan.step"), complete_keys("optimizer.l")
+    (['plan.steps='], ['optimizer.lr='])
+    """
+    from inosgm.experiments.config import TrainingConfig
+    from inosgm.experiments.config.problems import paths
+
+    return [f"{path}=" for path in paths(TrainingConfig) if f"{path}=".startswith(incomplete)]
+
 
 File = Annotated[Path, typer.Argument(help="The configuration of the run, YAML.")]
 FileOrRun = Annotated[Path, typer.Argument(help="The configuration, YAML, or a run directory.")]
@@ -27,37 +44,37 @@ SeedOption = Annotated[
 ]
 SetOption = Annotated[
     list[str] | None,
-    typer.Option("--set", autocompletion=keys, help="Set a key of the file: plan.steps=100. As often as you like."),
+    typer.Option("--set", autocompletion=complete_keys, help="Set a key of the file: plan.steps=100. Repeatable."),
 ]
 DeltaOption = Annotated[
     float | None, typer.Option("--delta", help="One delta for all owners, instead of a column of the CSV.")
 ]
-QuietOption = Annotated[bool, typer.Option("--quiet", help="Only the result: no costs before, no progress.")]
-JsonOption = Annotated[bool, typer.Option("--json", help="The result as JSON, and everything else on stderr.")]
+QuietOption = Annotated[bool, typer.Option("--quiet", help="Print only the result: no costs before, no progress.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print the result as JSON, and everything else on stderr.")]
 
 SeedsOption = Annotated[
-    int | None, typer.Option("--seeds", min=1, help="Train so many runs, whose seeds follow from the file's.")
+    int | None, typer.Option("--seeds", min=1, help="Train this many runs, whose seeds follow from the file's.")
 ]
 StoreOption = Annotated[
     str | None,
     typer.Option("--store", help="Where jobs are kept, a path or a URI such as s3://...; else runs/NAME-..."),
 ]
-ProcessesOption = Annotated[int | None, typer.Option("--processes", min=1, help="Work in so many processes.")]
+ProcessesOption = Annotated[int | None, typer.Option("--processes", min=1, help="Work in this many processes.")]
 AddressOption = Annotated[
     str | None, typer.Option("--address", help="Work on Ray: auto, local, or the address of a cluster.")
 ]
 CpusOption = Annotated[float | None, typer.Option("--num-cpus", min=0, help="CPUs, and threads, of a worker on Ray.")]
 GpusOption = Annotated[float | None, typer.Option("--num-gpus", min=0, help="GPUs of a worker on Ray.")]
 ConcurrentOption = Annotated[
-    int | None, typer.Option("--max-concurrent", min=1, help="At most so many workers on Ray at once.")
+    int | None, typer.Option("--max-concurrent", min=1, help="The largest number of workers on Ray at once.")
 ]
 AttemptsOption = Annotated[
-    int | None, typer.Option("--attempts", min=1, help="Give a job up after so many failures; else 5.")
+    int | None, typer.Option("--attempts", min=1, help="A job fails permanently after this many failures; else 5.")
 ]
 
 
 class Measure(StrEnum):
-    """What points are compared by: the names of `runs.standings.Metric`, which is not imported for a help text."""
+    """The metric that points are compared by: the names of `standings.Metric`, which a help text does not import."""
 
     balanced_accuracy = "balanced_accuracy"
     accuracy = "accuracy"
@@ -67,81 +84,50 @@ class Measure(StrEnum):
 MetricOption = Annotated[Measure, typer.Option("--metric", help="What points are compared by, on held-out records.")]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Voice:
-    """How a command speaks: its result goes to stdout, and so does the rest unless the result is JSON.
-
-    Attributes:
-        as_json: Whether the result is JSON.
-        quiet: Whether there is no rest.
-    """
-
-    as_json: bool = False
-    quiet: bool = False
-
-    def tell(self, line: str) -> None:
-        """Say something that is no result."""
-        if not self.quiet:
-            typer.echo(line, err=self.as_json)
-
-    def result(
-        self,
-        text: Callable[[], str],
-        values: Callable[[], Mapping[str, Any]],
-        *,
-        kept: str = "the same command shows the result",
-    ) -> None:
-        """Say the result, for people or for machines: only one of both is made.
-
-        Where stdout cannot be written to (its reader has ended, its disk is full), the command ends with 1.
-
-        Args:
-            text: Makes the result for people.
-            values: Makes the result for machines.
-            kept: How to see the result later. A result that is kept nowhere, and was paid for, goes to stderr if stdout
-                does not take it.
-        """
-        told = json.dumps(_finite(values()), allow_nan=False) if self.as_json else text()
+def assignments(option: str, texts: Sequence[str] | None, read: Callable[[str], Any]) -> dict[str, Any]:
+    """Parse the values KEY=... of an option, each of them with `read`."""
+    parsed: dict[str, Any] = {}
+    for text in texts or []:
+        path, sign, rest = text.partition("=")
+        if not sign or not path:
+            raise ValueError(f"{option} takes a key and values, such as optimizer.lr=..., got {text!r}")
+        if path in parsed:
+            raise ValueError(f"{option} {text}: {path} is there twice")
         try:
-            typer.echo(told)
-        except OSError as error:
-            discard(1)
-            if kept and isinstance(error, BrokenPipeError):  # `| head` has all that it wants
-                raise typer.Exit(1) from None
-            instead = kept or f"the result, which was paid for, is\n{told}"
-            typer.echo(f"error: stdout cannot be written to ({(error.strerror or '').lower()}): {instead}", err=True)
-            raise typer.Exit(1) from None
-
-
-def discard(stream: int) -> None:
-    """Let nothing more be written to a stream that failed: or else the end of Python writes once more, and fails."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), stream)
-
-
-def _finite(value: Any) -> Any:
-    """Return values with null for numbers that JSON does not have: what was paid for is shown in any case."""
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, Mapping):
-        return {key: _finite(part) for key, part in value.items()}
-    return [_finite(part) for part in value] if isinstance(value, list | tuple) else value
+            parsed[path] = read(rest)
+        except (ValueError, TypeError) as error:
+            raise ValueError(f"{option} {text}: {error}") from None
+    return parsed
 
 
 def refuse(why: str, **options: Any) -> None:
-    """Raise for the first option that was given where it makes no sense."""
+    """Raise for the first option that was given where it has no meaning."""
     for name, value in options.items():
         if value is not None:
             raise ValueError(f"--{name.replace('_', '-')} {why}")
 
 
-def executor_of(processes: int | None, address: str | None, **ray: Any) -> "Executor":
-    """Return who works: this process, several, or a Ray."""
+def executor_of(processes: int | None, address: str | None, *, of_tables: bool = False, **ray: Any) -> "Executor":
+    """Return the executor that options ask for: this process, several, or a Ray."""
     from inosgm.jobs import ProcessExecutor, SerialExecutor
+    from inosgm.jobs.clusters import ray_executor
 
     if address is None:
         refuse("goes with --address", **ray)
         return SerialExecutor() if processes is None else ProcessExecutor(processes)
     refuse("does not go with --address, which has workers of its own", processes=processes)
-    from inosgm.jobs.clusters import ray_executor
+    return ray_executor(of_tables=of_tables, address=address or None, **ray)
 
-    return ray_executor(address=address, **ray)
+
+def store_of(store: str | None, name: str) -> str:
+    """Return the place of a store, `runs/NAME` if none is given.
+
+    Raises:
+        ValueError: for a relative path in a job that `ray job submit` has started: Ray deletes the job's directory.
+    """
+    store = store or str(Path("runs", name))
+    if IN_SUBMITTED_JOB in os.environ and "://" not in store and not os.path.isabs(store):
+        raise ValueError(
+            f"--store must be a whole path or a URI in a submitted job, got {store}: the job's directory is deleted"
+        )
+    return store

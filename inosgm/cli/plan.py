@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from inosgm.cli.options import DeltaOption, JsonOption, QuietOption, Voice
+from inosgm.cli.options import DeltaOption, JsonOption, QuietOption
+from inosgm.cli.output import Output
 
 if TYPE_CHECKING:
     from inosgm.methods.method import Method
@@ -65,13 +66,13 @@ def plan(
     made = described.plans(asked.with_defaults(), Owners.from_csv(owners, delta="delta" if delta is None else delta))
     texts = [plan.to_json() for plan in made.plans]
     text = texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
-    voice = Voice(as_json=as_json, quiet=quiet)
-    voice.result(made.report, lambda: json.loads(text))
+    out = Output(as_json=as_json, quiet=quiet)
+    out.result(made.report, lambda: json.loads(text))
     if described.warning:
-        voice.tell(f"WARNING: {method}: {described.warning}")
+        out.note(f"WARNING: {method}: {described.warning}")
     if output is not None:
         output.write_text(text + "\n", encoding="utf-8")
-        voice.tell(f"written to {output}")
+        out.note(f"written to {output}")
 
 
 def _described(method: str) -> "tuple[Method, dict[str, Any]]":

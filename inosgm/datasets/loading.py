@@ -5,6 +5,7 @@ from importlib import import_module
 from os import PathLike
 from pathlib import Path
 
+from inosgm._internal.extras import require_extra
 from inosgm._internal.imports import imported
 from inosgm.datasets.dataset import Dataset
 
@@ -66,5 +67,7 @@ def load(name: str, root: str | PathLike[str] | None = None) -> Dataset:
 
 def _call(module: str, function: str, *arguments: object) -> Dataset:
     """Call a loader, whose module is imported only now: each needs other libraries."""
+    if module in ("embedded", "openml"):
+        require_extra("sklearn")
     dataset: Dataset = getattr(import_module(f"inosgm.datasets.{module}"), function)(*arguments)
     return dataset

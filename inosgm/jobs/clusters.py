@@ -9,6 +9,8 @@ from contextlib import suppress
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from inosgm._internal.extras import require_extra
+
 if TYPE_CHECKING:
     from inosgm.jobs.executors import Executor
 
@@ -27,15 +29,11 @@ def ray_module(name: str) -> Any:
     """Import a module of `ray_jobs`, or an object `module:object` of one.
 
     Raises:
-        ImportError: if Ray is not installed; the message names the extra that installs it.
+        MissingExtra: if Ray is not installed.
     """
     module, _, attribute = name.partition(":")
-    try:
-        loaded: Any = import_module(module)
-    except ImportError as error:
-        if (error.name or "").partition(".")[0] not in ("ray", "ray_jobs"):
-            raise
-        raise ImportError("Ray is not installed, and this needs it: pip install 'inosgm[ray]'") from error
+    require_extra("ray")
+    loaded: Any = import_module(module)
     return getattr(loaded, attribute) if attribute else loaded
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from inosgm._internal import validate as _validate
+from inosgm._internal.extras import require_extra
 from inosgm.accounting import PLD, Segment, Stretch
 from inosgm.accounting.units import ADD_REMOVE
 from inosgm.ledger.accounts import Accounts, HistoryAccountant, accountant_of, unit_of
@@ -314,6 +315,7 @@ class Ledger:
             ValueError: if dp_accounting has no such event: steps chosen from a menu, and replaced records, whose
                 number it would have to know.
         """
+        require_extra("dp_accounting")
         import dp_accounting
 
         if self.unit != ADD_REMOVE:

@@ -1,19 +1,28 @@
 """INOSGM that is SGD: gradients as contributions, losses as scores, any optimizer after the noise."""
 
-from inosgm.training.curve import LearningCurve
-from inosgm.training.diagnostics import Diagnostics
-from inosgm.training.gradients import BookKeeping, Engine, Functional, OneByOne, fixed
-from inosgm.training.metrics import Evaluation
-from inosgm.training.trainer import Trainer
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "BookKeeping",
-    "Diagnostics",
-    "Engine",
-    "Evaluation",
-    "Functional",
-    "LearningCurve",
-    "OneByOne",
-    "Trainer",
-    "fixed",
-]
+from inosgm._internal.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from inosgm.training.curve import LearningCurve as LearningCurve
+    from inosgm.training.diagnostics import Diagnostics as Diagnostics
+    from inosgm.training.gradients import BookKeeping as BookKeeping
+    from inosgm.training.gradients import Engine as Engine
+    from inosgm.training.gradients import Functional as Functional
+    from inosgm.training.gradients import OneByOne as OneByOne
+    from inosgm.training.gradients import fixed as fixed
+    from inosgm.training.metrics import Evaluation as Evaluation
+    from inosgm.training.trainer import Trainer as Trainer
+
+_NAMES_OF = {
+    "curve": ["LearningCurve"],
+    "diagnostics": ["Diagnostics"],
+    "gradients": ["BookKeeping", "Engine", "Functional", "OneByOne", "fixed"],
+    "metrics": ["Evaluation"],
+    "trainer": ["Trainer"],
+}
+
+__all__ = [name for names in _NAMES_OF.values() for name in names]
+
+__getattr__, __dir__ = lazy_names(__name__, _NAMES_OF)

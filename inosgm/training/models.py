@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from inosgm._internal import validate as _validate
+from inosgm._internal.extras import require_extra
 from inosgm._internal.imports import imported
 from inosgm._internal.keys import model_sequence
 from inosgm.datasets.names import VOCABULARY
@@ -180,6 +181,7 @@ class CharLSTM(nn.Module):
     """
 
     def __init__(self, vocabulary: int, embedding: int, hidden: int, classes: int) -> None:
+        require_extra("opacus")
         from opacus.layers import DPLSTM  # seconds to import, and only this model needs it
 
         super().__init__()

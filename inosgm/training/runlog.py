@@ -8,11 +8,8 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, Self
 
-from tensorboardX import RecordWriter
-from tensorboardX.proto.event_pb2 import Event
-from tensorboardX.proto.summary_pb2 import Summary
-
 from inosgm._internal import validate as _validate
+from inosgm._internal.extras import require_extra
 from inosgm._internal.files import write_durably
 from inosgm.owners import Label
 from inosgm.training.metrics import Evaluation
@@ -175,7 +172,7 @@ class _Scalars:
         self._path = directory / "events.out.tfevents.0.inosgm"
         for path in directory.glob("events.out.tfevents.*.inosgm"):
             path.unlink()
-        self._writer: RecordWriter | None = None
+        self._writer: Any = None
         for row in rows:
             step, values = row["step"], {name: value for name, value in row.items() if name != "step"}
             if "evaluation" in values:
@@ -185,6 +182,11 @@ class _Scalars:
     def write(self, step: int, scalars: Mapping[str, float]) -> None:
         if not scalars:
             return
+        require_extra("tensorboardX")
+        from tensorboardX import RecordWriter
+        from tensorboardX.proto.event_pb2 import Event
+        from tensorboardX.proto.summary_pb2 import Summary
+
         if self._writer is None:
             self._path.parent.mkdir(exist_ok=True)
             self._writer = RecordWriter(str(self._path))

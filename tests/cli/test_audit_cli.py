@@ -164,7 +164,7 @@ def test_an_interrupted_attack_and_a_store_that_cannot_be_written_to(here, monke
     with monkeypatch.context() as patch:
         patch.setattr(Audit, "table", lambda self: signal.raise_signal(signal.SIGINT))
         told = invoke(*command, code=130).stderr
-    assert told == "interrupted: all shadow models that are done are kept; the same command attacks again\n"
+    assert told == "interrupted: finished shadow models are kept; the same command attacks again\n"
     expected = invoke(*command).stdout
 
     def read_only(self, name, content, *, secret=False):
@@ -215,8 +215,8 @@ def test_failed_and_interrupted_audits_have_their_exit_codes(here, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(ShadowTask, "run", interrupted)
         result = invoke(*command, "--shadows", 5, code=130)
-    left = "3 of 5 shadow models are left in runs/run-audit"
-    assert result.stderr.endswith(f"{left}; the same command goes on with them\n")
+    left = "3 of 5 shadow models remain in runs/run-audit"
+    assert result.stderr.endswith(f"{left}; the same command resumes them\n")
     assert "5 of 5 shadow models" in invoke(*command, "--shadows", 5).stdout
 
     with monkeypatch.context() as patch:

@@ -15,7 +15,7 @@ from inosgm._internal.imports import imported
 from inosgm.cli import doctor
 from inosgm.cli import options as _cli_options
 from inosgm.cli.doctor import State, examine
-from inosgm.cli.options import Voice
+from inosgm.cli.output import Output
 from inosgm.cli.program import CONTENTS, DEBUG, app, main
 from inosgm.experiments.standings import Metric
 
@@ -117,7 +117,7 @@ def test_json_is_one_document_and_everything_else_is_on_stderr(here):
 
 
 def test_a_number_that_json_does_not_have_is_null(capsys):
-    Voice(as_json=True).result(lambda: "", lambda: {"value": [float("inf"), 1.5]})
+    Output(as_json=True).result(lambda: "", lambda: {"value": [float("inf"), 1.5]})
     assert capsys.readouterr().out == '{"value": [null, 1.5]}\n'
 
 
@@ -138,7 +138,7 @@ def test_an_interrupted_run_says_how_to_go_on(here, monkeypatch):
 
     monkeypatch.setattr("inosgm.experiments.train", interrupted)
     told = invoke("train", "run.yaml", "--quiet", code=130).stderr
-    assert told == "interrupted: what is done is kept in runs/run, and the same command goes on with it\n"
+    assert told == "interrupted: finished steps are kept in runs/run, and the same command resumes\n"
 
 
 def test_runs_and_stores_are_kept_apart(here):

@@ -50,7 +50,7 @@ def test_train_evaluate_and_train_again(here):
     curve = json.loads((here / "runs/run/curve.json").read_text())
     assert found["evaluation"] == curve["evaluations"][-1]
     assert [owner["spent"] <= owner["epsilon"] for owner in found["owners"]] == [True, True]
-    assert "going on from step 8 of the run in runs/run\n" in invoke("train", "run.yaml")
+    assert "resuming from step 8 of the run in runs/run\n" in invoke("train", "run.yaml")
     assert invoke("train", "run.yaml", "--quiet") == f"after 8 steps\n{table}"
 
 
@@ -106,7 +106,7 @@ def test_a_killed_run_goes_on_and_ends_as_if_it_had_not_been_killed(here, start)
     assert (here / "killed/checkpoint-0-20.pt").exists()
     assert not (here / "killed/model.pt").exists()
     told = invoke(*arguments[:-1])
-    assert re.search(r"\ngoing on from step \d+0 of the run in killed\nafter 100 steps\n", told)
+    assert re.search(r"\nresuming from step \d+0 of the run in killed\nafter 100 steps\n", told)
     one, other = (torch.load(here / name / "model.pt", weights_only=True) for name in ("undisturbed", "killed"))
     assert all(torch.equal(one[name], other[name]) for name in one)
     for name in ("curve.json", "log.jsonl"):
@@ -206,6 +206,6 @@ def test_failed_and_interrupted_seeds_have_their_exit_codes(here, monkeypatch):
         patch.setattr(TrainingTask, "run", interrupted)
         result = CliRunner().invoke(app, [*command[:-2], "5", "--quiet"])
     assert result.exit_code == 130
-    assert result.stderr.endswith("3 of 5 runs are left in runs/run-seeds; the same command goes on with them\n")
+    assert result.stderr.endswith("3 of 5 runs remain in runs/run-seeds; the same command resumes them\n")
     assert "5 of 5 seeds" in invoke(*command[:-2], "5", "--quiet")
     assert len(Store("runs/run-seeds").charges()) == 5

@@ -148,10 +148,11 @@ def test_numbers_have_names(here):
 def test_a_ledger_is_made_used_and_refuses(here, tmp_path):
     told = invoke(*MEAN, "--ledger", "ledger", "--share", 0.5).stdout
     assert (
-        "there is no ledger ledger: it is made, for these owners\nthis may cost 50 % of every owner's epsilon:" in told
+        "there is no ledger ledger: it is created, for these owners\nthis may cost 50 % of every owner's epsilon:"
+        in told
     )
     told = invoke(*MEAN, "--ledger", "ledger", "--share", 0.2).stdout
-    assert "is made" not in told
+    assert "is created" not in told
     [row] = [line.split() for line in told.splitlines() if line.startswith("acme") and len(line.split()) == 5]
     records = here["firm"].to_pylist().count("acme")
     assert (row[1], row[2], row[4]) == (str(records), "1", "0.2")
@@ -287,7 +288,7 @@ def test_an_answer_is_printed_and_written(here, tmp_path):
         "mean", "--bounds", 0, 5000, "t.parquet", "--column", "wage", *OWNERS, "--output", "a.json", "--json"
     )
     assert (tmp_path / "a.json").read_text() == result.stdout
-    assert "no --ledger: nobody will remember what this cost" in result.stderr
+    assert "no --ledger: the cost of this question is recorded nowhere" in result.stderr
     assert result.stderr.endswith("written to a.json\n")
     only = invoke(*MEAN, "--quiet").output
     assert only.splitlines()[1].startswith("mean, in which")
@@ -328,7 +329,7 @@ def test_a_question_with_a_store_goes_on_after_an_interruption(here, monkeypatch
     with monkeypatch.context() as patched:
         patched.setattr("inosgm.statistics.task.summed", _interrupted)
         result = invoke(*asked, code=130)
-    assert "interrupted: what is done is kept in store, and the same command goes on with it" in result.stderr
+    assert "interrupted: finished work is kept in store, and the same command resumes" in result.stderr
     assert not Ledger("ledger").history()
     done = invoke(*asked).stdout
     again = invoke(*asked, "--processes", 2).stdout

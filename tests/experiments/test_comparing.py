@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 from inosgm import BudgetExceeded, Store
 from inosgm import experiments as runs
 from inosgm.cli.compare import _chosen
-from inosgm.cli.options import Voice
+from inosgm.cli.output import Output
 from inosgm.cli.program import app
 from inosgm.experiments import METHODS, Comparison, ComparisonStudy, TrainingTask, compare, methods_of, sweep
 from inosgm.experiments.config import TrainingConfig
@@ -268,12 +268,12 @@ def test_methods_with_another_guarantee_run_only_if_they_are_named(capsys):
     broken = [name for name, method in METHODS.items() if method.warning]
     assert broken == ["asc-published", "azb-weak"]
     found = {
-        words: _chosen(words, {"run": CONFIG}, Voice(quiet=True)) for words in ("all", "all,azb-weak", "asc,azb-weak")
+        words: _chosen(words, {"run": CONFIG}, Output(quiet=True)) for words in ("all", "all,azb-weak", "asc,azb-weak")
     }
     assert not set(broken) & set(found["all"])
     assert found["all,azb-weak"] == [*found["all"], "azb-weak"]
     assert found["asc,azb-weak"] == ["asc", "azb-weak"]
-    _chosen("all,azb-weak", {"run": CONFIG}, Voice())
+    _chosen("all,azb-weak", {"run": CONFIG}, Output())
     told = capsys.readouterr().out
     assert "without asc-published: another unit: " in told
     assert "without azb-weak" not in told

@@ -15,7 +15,18 @@ import inosgm
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("inosgm", "ray_jobs")
 BUILD = "from setuptools import build_meta as made; made.build_wheel('out'); made.build_sdist('out')"
-HEAVY = ("dp_accounting", "matplotlib", "opacus", "pandas", "ray", "sklearn", "torch", "typer")
+EXTRA = (
+    "dp_accounting",
+    "jinja2",
+    "matplotlib",
+    "mlxtend",
+    "opacus",
+    "pandas",
+    "ray",
+    "sklearn",
+    "tensorboardX",
+    "torch",
+)
 
 
 @pytest.fixture(scope="module")
@@ -65,24 +76,87 @@ def test_the_version_is_written_in_one_place():
     assert found == ["inosgm/__init__.py"]
 
 
-def test_mechanism_plans_ledger_and_statistics_work_where_nothing_heavy_is_installed(tmp_path):
-    code = f"""
+BARE = f"""
 import sys
 class Absent:
     def find_spec(self, name, path=None, target=None):
-        if name.split(".")[0] in {HEAVY}:
+        if name.split(".")[0] in {EXTRA}:
             raise ModuleNotFoundError(f"no {{name}} here", name=name)
 sys.meta_path.insert(0, Absent())
+"""
+
+
+def run_bare(code, directory):
+    """Run code where no extra is installed."""
+    return subprocess.run(
+        [sys.executable, "-W", "error", "-c", BARE + code], capture_output=True, text=True, cwd=directory
+    )
+
+
+def test_mechanism_plans_ledger_and_statistics_work_without_extras(tmp_path):
+    told = run_bare(
+        """
 import numpy as np
-from inosgm import *
-owners = Owners(of_record=["a"] * 50 + ["b"] * 50, epsilon={{"a": 1.0, "b": 4.0}}, delta=1e-5)
-ledger = Ledger({str(tmp_path / "ledger")!r}, owners=owners)
+from inosgm import Ledger, Owners, private_mean
+owners = Owners(of_record=["a"] * 50 + ["b"] * 50, epsilon={"a": 1.0, "b": 4.0}, delta=1e-5)
+ledger = Ledger("ledger", owners=owners)
 values = np.arange(100.0)
-question = {{"bounds": (0, 100), "share": 0.1, "ledger": ledger}}
+question = {"bounds": (0, 100), "share": 0.1, "ledger": ledger}
 print(0 < private_mean(values, owners, **question).value < 100)
+print([m for m in ("fsspec", "pyarrow", "rich") if m in sys.modules])
+from inosgm import *
 print(0 < private_upper_tail_mean(values, owners, level=0.8, **question).value)
 print(0 < private_quantile(values, owners, level=0.5, **question).value < 100)
+print(0 < run_statistic("mean", Table.of(values), owners, store="store", key=1, bounds=(0, 100), share=0.1).value < 100)
 print(list(ledger.spent()))
-"""
-    told = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True)
-    assert (told.stdout, told.stderr) == ("True\nTrue\nTrue\n['a', 'b']\n", "")
+""",
+        tmp_path,
+    )
+    assert told.stdout == "True\n[]\nTrue\nTrue\nTrue\n['a', 'b']\n", told.stderr
+
+
+COMMANDS = {
+    "plan": "plan owners.csv --steps 10 --expected-batch 5 --output plan.json",
+    "stats": "stats mean table.csv --column wage --owner owner --owners owners.csv --bounds 0 10",
+    "certify": "certify --evaluations 5",
+    "ledger": "ledger --help",
+}
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_commands_of_the_core_work_without_extras(name, tmp_path):
+    (tmp_path / "owners.csv").write_text("owner,epsilon,delta,records\na,2,1e-5,9\nb,1,1e-5,9\n")
+    (tmp_path / "table.csv").write_text("owner,wage\n" + "a,1\nb,2\n" * 9)
+    told = run_bare(
+        f"sys.argv = ['inosgm', *{COMMANDS[name].split()}]; from inosgm.cli.program import program; program()", tmp_path
+    )
+    assert told.returncode == 0, told.stderr
+
+
+@pytest.mark.parametrize(
+    ("code", "package", "extra"),
+    [
+        ("import inosgm; inosgm.Trainer", "torch", "train"),
+        ("import inosgm; inosgm.train", "torch", "train"),
+        ("import inosgm; inosgm.lira", "torch", "train"),
+        ("import inosgm.audit; inosgm.audit.ShadowStudy", "torch", "train"),
+        ("import inosgm; inosgm.report", "torch", "train"),
+        ("import ray_jobs; ray_jobs.RayExecutor", "ray", "ray"),
+        ("from inosgm.jobs.clusters import ray_executor; ray_executor()", "ray", "ray"),
+        ("from inosgm.datasets import load; load('digits')", "sklearn", "data"),
+        ("from inosgm.datasets import load; load('mnist5k')", "sklearn", "data"),
+        ("from inosgm._internal.plugins import plugin; plugin('draw an audit')", "matplotlib", "report"),
+        (
+            "sys.argv = ['inosgm', 'train', 'breast_cancer.yaml']; from inosgm.cli.program import program; program()",
+            "torch",
+            "train",
+        ),
+        ("sys.argv = ['inosgm', 'report', '.']; from inosgm.cli.program import program; program()", "torch", "train"),
+    ],
+)
+def test_a_missing_extra_is_one_sentence_that_names_the_command(code, package, extra, tmp_path):
+    shutil.copy(ROOT / "examples/configs/breast_cancer.yaml", tmp_path)
+    told = run_bare(code, tmp_path)
+    assert told.returncode != 0
+    last = told.stderr.splitlines()[-1]
+    assert last.endswith(f'this needs {package}, which is not installed: pip install "inosgm[{extra}]"')

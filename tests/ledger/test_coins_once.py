@@ -363,7 +363,7 @@ def test_ctrl_c_at_any_line_never_leads_to_two_values_of_one_batch(tmp_path, pla
         made.append(self._cost.job)
         return noisy(self, total, noise)
 
-    monkeypatch.setattr(Streaming, "_noisy", watched, raising=False)
+    monkeypatch.setattr(Streaming, "_noisy", watched)
     number, going, freed = 0, True, 0
     while going:
         number += 1

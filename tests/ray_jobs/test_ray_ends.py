@@ -37,6 +37,7 @@ def hold(*_):
     os._exit(0)
 
 def hold_attempts(module):
+    assert callable(module.attempt)
     module.attempt = hold
 
 def say_when_connected(module):
@@ -55,6 +56,7 @@ def terminate_while_ray_starts(module):
     Node.start_head_processes = start
 
 def give_up_before_ray_notices(module):
+    assert module.SILENT
     module.SILENT = 0
 
 if os.environ.get("GIVE_UP_BEFORE_RAY_NOTICES"):
@@ -200,7 +202,7 @@ def test_a_command_that_is_terminated_while_ray_starts_finishes(begin):
     """Fails on 09c50e1: Ray's handler ended it without a word, with exit code 15."""
     code, _, err = begin(COMMANDS["train"][1], TERMINATE_WHILE_RAY_STARTS="1").ended()
     assert code == 130, err
-    assert err.endswith("interrupted: 2 of 2 runs are left in train; the same command goes on with them\n")
+    assert err.endswith("interrupted: 2 of 2 runs remain in train; the same command resumes them\n")
 
 
 def test_ray_starts_without_a_stderr(begin):

@@ -11,6 +11,7 @@ from sweep_parts import Halving
 from typer.testing import CliRunner
 
 from inosgm.audit.study import ShadowStudy, stored
+from inosgm.cli.options import IN_SUBMITTED_JOB
 from inosgm.experiments import train_seeds
 from inosgm.experiments.config import TrainingConfig
 from inosgm.experiments.standings import standings
@@ -18,7 +19,6 @@ from inosgm.jobs import SerialExecutor, Store
 from ray_jobs import audit as auditing
 from ray_jobs import sweep as sweeping
 from ray_jobs import train as training
-from ray_jobs._options import IN_JOB
 
 TEXT = """
 data: {name: breast_cancer}
@@ -179,7 +179,7 @@ def test_an_audit_has_the_same_scores_on_a_ray(here, embedded_ray, tmp_path):
 
 
 def test_a_store_in_the_directory_of_a_submitted_job_is_refused(here, monkeypatch):
-    monkeypatch.setenv(IN_JOB, "{}")
+    monkeypatch.setenv(IN_SUBMITTED_JOB, "{}")
     for module, options in ((training, ["--seeds", 1]), (sweeping, ["--grid", "order=random"]), (auditing, [])):
         result = CliRunner().invoke(module.app, ["run.yaml", *map(str, options), "--store", "store"])
         assert "whole path or a URI in a submitted job" in str(result.exception)

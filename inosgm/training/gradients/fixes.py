@@ -9,6 +9,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.instancenorm import _InstanceNorm
 from torch.optim import Optimizer
 
+from inosgm._internal.extras import require_extra
 from inosgm.training.gradients.mixing import groups, mixing_layers
 
 _NORMS = (
@@ -82,6 +83,7 @@ def _is_slow(module: nn.Module) -> bool:
 
 
 def _of_opacus(module: nn.Module) -> nn.Module:
+    require_extra("opacus")
     from opacus.validators import ModuleValidator  # takes seconds to import
 
     replacement: nn.Module = ModuleValidator.FIXERS[type(module)](module)

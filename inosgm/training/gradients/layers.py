@@ -6,6 +6,7 @@ from functools import partial
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from inosgm._internal.extras import require_extra
 from inosgm.training.gradients.convolution import Windows
 from inosgm.training.gradients.per_record import Lookups, Outer, PerRecord, Rows, Single, like, wide
 
@@ -104,6 +105,7 @@ def _sum(values: Tensor, begin: int, end: int) -> Tensor:
 
 def _of_opacus(module: nn.Module, names: list[str]) -> dict[str, Rule]:
     """Return Opacus' rule for a module, if it has one."""
+    require_extra("opacus")
     from opacus.grad_sample import GradSampleModule  # slow to import, and seldom needed
 
     sampler = GradSampleModule.GRAD_SAMPLERS.get(type(module))

@@ -1,16 +1,18 @@
-"""The commands that answer questions about tables, `inosgm stats`: one for each of `PROCEDURES`."""
+"""The commands of `inosgm stats`, made from a table of questions and their options."""
 
 import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
 from inosgm.cli.options import (
+    ANY_RAY,
+    ATTEMPTS,
     AddressOption,
     AttemptsOption,
     ConcurrentOption,
@@ -19,18 +21,16 @@ from inosgm.cli.options import (
     JsonOption,
     ProcessesOption,
     QuietOption,
-    Voice,
     executor_of,
     refuse,
+    store_of,
 )
-from inosgm.cli.stats_answer import Asked, answer
-
-if TYPE_CHECKING:
-    from inosgm.jobs import Executor
+from inosgm.cli.output import Output
+from inosgm.cli.stats.run import Request, answer
 
 
 class Method(StrEnum):
-    """Whether owners differ."""
+    """Whether sensitivities differ between owners."""
 
     scale = "scale"
     uniform = "uniform"
@@ -53,13 +53,13 @@ COMMON: dict[str, Any] = {
         ),
     ],
     "delta": DeltaOption,
-    "ledger": Annotated[Path | None, typer.Option(help="The ledger that is charged; it is made if there is none.")],
-    "share": Annotated[float, typer.Option(help="Which part of every owner's epsilon this may cost.")],
+    "ledger": Annotated[Path | None, typer.Option(help="The ledger that is charged; it is created if there is none.")],
+    "share": Annotated[float, typer.Option(help="The fraction of every owner's epsilon that this may cost.")],
     "method": Annotated[Method, typer.Option(help="A sensitivity for each owner (scale), or the strictest for all.")],
     "key": Annotated[int | None, typer.Option(help="Make the answer reproducible (and not private).")],
     "as_json": JsonOption,
     "quiet": QuietOption,
-    "output": Annotated[Path | None, typer.Option(help="Write the result to this file too, as JSON.")],
+    "output": Annotated[Path | None, typer.Option(help="Also write the result to this file, as JSON.")],
     "store": Annotated[
         str | None, typer.Option(help="For large tables: keep partial sums here, a path or a URI such as s3://...")
     ],
@@ -72,7 +72,9 @@ COMMON: dict[str, Any] = {
 FLAGS = ("as_json", "quiet", "stratified", "rows_in_order")
 DEFAULTS = {"share": 1.0, "method": Method.scale, **dict.fromkeys(FLAGS, False)}
 
-COLUMN = Annotated[list[str], typer.Option("--column", "--columns", metavar="NAME ...", help="What is asked about.")]
+COLUMN = Annotated[
+    list[str], typer.Option("--column", "--columns", metavar="NAME ...", help="The columns of the question.")
+]
 OPTIONS: dict[str, Any] = {
     "bounds": Annotated[
         list[float],
@@ -82,27 +84,29 @@ OPTIONS: dict[str, Any] = {
     "target_bounds": Annotated[list[float], typer.Option(metavar="LOW HIGH", help="The bounds of the target.")],
     "edges": Annotated[list[float], typer.Option(metavar="NUMBER ...", help="The edges of the bins, ascending.")],
     "categories": Annotated[list[str], typer.Option(metavar="NAME ...", help="The names of the groups: public ones.")],
-    "other": Annotated[str | None, typer.Option(help="What all other groups together are called; else other.")],
+    "other": Annotated[str | None, typer.Option(help="The name of all other groups together; else other.")],
     "stratified": Annotated[bool, typer.Option("--stratified", help="A value for each owner, put together by size.")],
     "level": Annotated[float, typer.Option(help="Between 0 and 1: 0.9 is where the largest tenth begins.")],
-    "fraction": Annotated[float | None, typer.Option(help="Which part of all weight is given up; see the guide.")],
-    "reach": Annotated[float | None, typer.Option(help="How many distances between quartiles a value counts.")],
+    "fraction": Annotated[
+        float | None, typer.Option(help="The fraction of the weight in the tail, which is down-weighted.")
+    ],
+    "reach": Annotated[
+        float | None, typer.Option(help="How many interquartile ranges from the median a value counts.")
+    ],
     "rounds": Annotated[int | None, typer.Option(min=1, help="How many releases share the budget.")],
     "components": Annotated[int | None, typer.Option(min=1, help="How many components; else all.")],
 }
-Kept = Callable[[str | None, str], str | None]
-WORKERS = ("processes", "address", "num_cpus", "max_concurrent")
 NUMBERS = {"--bounds", "--target-bounds", "--edges"}
 WORDS = {"--column", "--columns", "--categories"}
 
 
 @dataclass(frozen=True)
 class Question:
-    """A command.
+    """A question that has a command.
 
     Attributes:
-        about: What it answers.
-        needs: Options without which it cannot.
+        about: The help text.
+        needs: Required options.
         takes: Other options.
         several: Whether it is about any number of columns, not about one.
         labels: Whether columns hold labels, not numbers.
@@ -151,14 +155,14 @@ OTHER_NAMES = {
     "cvar": "upper-tail-mean --level 0.9",
     "expected-shortfall": "upper-tail-mean --level 0.9",
 }
-"""What some call a question, and how it is asked here."""
+"""Other names of questions, and the command for each."""
 
 
 class Questions(TyperGroup):
-    """The group of all questions, which knows other names of some."""
+    """The group of all questions, which knows other names for some."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """Find the command, or say by which one the question is asked."""
+        """Return the command; for another name, raise with the command to use."""
         if args and (here := OTHER_NAMES.get(args[0].lower())):
             ctx.fail(f"No such command '{args[0]}': ask for it with '{here}'.")
         return super().resolve_command(ctx, args)
@@ -168,7 +172,7 @@ class Lists(TyperCommand):
     """A command with options that several values follow, as in `--bounds 0 5000`; text must come after the table."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Write an option before every one of its values; numbers end with what is none, text with an option."""
+        """Repeat an option before each of its values; numbers end at the first other word, text at the next option."""
         spread: list[str] = []
         name, values = "", 0
         for word in args:
@@ -181,53 +185,29 @@ class Lists(TyperCommand):
         return super().parse_args(ctx, spread)
 
 
-def commands(executor: Callable[..., "Executor"], kept: Kept = lambda store, name: store) -> typer.Typer:
-    """Return the group of all commands.
-
-    Args:
-        executor: Says who works, given the options `WORKERS`.
-        kept: Returns the store, from the one that is given and a name for one that is not.
-    """
-    about = "Private statistics of a table, each owner with its own budget."
-    group = typer.Typer(cls=Questions, no_args_is_help=True, add_completion=False, help=about)
-    for name, question in QUESTIONS.items():
-        group.command(name, cls=Lists)(_command(name, question, executor, kept))
-    return group
-
-
-def workers(processes: int | None, address: str | None, **ray: Any) -> "Executor":
-    """Return who works: this process, several, or a Ray."""
-    if address is None:
-        return executor_of(processes, None, **ray)
-    refuse("does not go with --address, which has workers of its own", processes=processes)
-    from inosgm.jobs.clusters import ray_executor
-
-    return ray_executor(of_tables=True, address=address, **ray)
-
-
-def _command(name: str, question: Question, executor: Callable[..., "Executor"], kept: Kept) -> Callable[..., None]:
+def _command(name: str, question: Question) -> Callable[..., None]:
     """Return the function of a command, with the signature that Typer reads options from."""
 
     def run(table: str, column: list[str], **given: Any) -> None:
-        who = {option: given.pop(option) for option in WORKERS}
+        workers = {option: given.pop(option) for option in ("processes", "address", "num_cpus", "max_concurrent")}
         attempts = given.pop("attempts")
-        given["store"] = kept(given["store"], "-".join([name, Path(table).stem, *column]))
-        if given["store"] is None:
-            refuse("goes with --store, which says where partial sums are kept", **who, attempts=attempts)
-        voice = Voice(as_json=given.pop("as_json"), quiet=given.pop("quiet"))
+        if given["store"] is not None or workers["address"] == ANY_RAY:
+            given["store"] = store_of(given["store"], "-".join([name, Path(table).stem, *column]))
+        else:
+            refuse("goes with --store, which says where partial sums are kept", **workers, attempts=attempts)
         own = {option: given.pop(option) for option in (*question.needs, *question.takes)}
-        columns, parameters = _asked(question, column, own)
-        asked = Asked(
+        columns, parameters = _parameters(question, column, own)
+        request = Request(
             question=name,
             table=table,
             columns=columns,
             labels=question.labels,
             parameters=parameters,
-            attempts=attempts or 5,
-            voice=voice,
+            attempts=attempts or ATTEMPTS,
+            out=Output(as_json=given.pop("as_json"), quiet=given.pop("quiet")),
             **given,
         )
-        answer(asked, executor(**who))
+        answer(request, executor_of(**workers, of_tables=True))
 
     needed = {"column": COLUMN, **{option: OPTIONS[option] for option in question.needs}, "owners": COMMON["owners"]}
     taken = {**{option: OPTIONS[option] for option in question.takes}, **COMMON}
@@ -248,8 +228,8 @@ def _command(name: str, question: Question, executor: Callable[..., "Executor"],
     return run
 
 
-def _asked(question: Question, columns: list[str], own: dict[str, Any]) -> tuple[tuple[str, ...], dict[str, Any]]:
-    """Return the columns of a question, the target last, and its parameters: those that were given."""
+def _parameters(question: Question, columns: list[str], own: dict[str, Any]) -> tuple[tuple[str, ...], dict[str, Any]]:
+    """Return the columns of a question, the target last, and the parameters that were given."""
     target = [own["target"]] if "target" in own else []
     names = (*columns, *target)
     if len(names) == 1 if question.several else len(names) > 1:
@@ -282,4 +262,7 @@ def _is_number(word: str) -> bool:
     return True
 
 
-stats = commands(workers)
+ABOUT = "Private statistics of a table, each owner with its own budget."
+stats = typer.Typer(cls=Questions, no_args_is_help=True, add_completion=False, help=ABOUT)
+for _name, _question in QUESTIONS.items():
+    stats.command(_name, cls=Lists)(_command(_name, _question))

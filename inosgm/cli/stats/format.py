@@ -1,4 +1,4 @@
-"""An answer for people: numbers with the names of what they belong to."""
+"""An answer as text: numbers with the names of what they belong to."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -9,12 +9,12 @@ import numpy as np
 from inosgm._internal.text import columns as laid_out
 from inosgm.statistics import Estimate
 
-FEW = 4
-"""So many numbers beside the answer are shown; all are in the JSON."""
+MAX_DETAILS = 4
+"""The largest number of details that a line shows: more would wrap on a terminal. JSON has all of them."""
 
 
 def shown(estimate: Estimate, columns: Sequence[str]) -> str:
-    """Return an answer as text, given the names of the columns that were asked about."""
+    """Return an answer as text, given the names of its columns."""
     if np.ndim(estimate.value) == 0:
         return "\n".join([str(estimate), *_details(estimate)])
     about = str(replace(estimate, value=0.0, standard_error=0.0)).partition("\n")[2]
@@ -47,10 +47,10 @@ def _table(estimate: Estimate, columns: Sequence[str]) -> list[str]:
 
 
 def _details(estimate: Estimate) -> Iterator[str]:
-    """Say what else is few numbers, and where the rest is."""
+    """Yield a line for every detail of a few numbers, and where the rest is."""
     for name, value in estimate.details.items():
         numbers = np.asarray(value)
-        if name not in ("edges", "categories", "components") and numbers.ndim < 2 and numbers.size <= FEW:
+        if name not in ("edges", "categories", "components") and numbers.ndim < 2 and numbers.size <= MAX_DETAILS:
             yield f"{name.replace('_', ' ')}: {', '.join(_short(number) for number in numbers.ravel().tolist())}"
     if estimate.by_owner and any(np.ndim(row.value) for row in estimate.by_owner.values()):
         yield "(the values of each owner: --json, --output)"

@@ -1,0 +1,313 @@
+"""One question of the command line: check it, print its cost, answer it, print the answer."""
+
+import csv
+import json
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from inosgm.cli.options import ATTEMPTS, refuse
+from inosgm.cli.output import Output, interruptible
+
+if TYPE_CHECKING:
+    from inosgm.cli.stats.progress import ProgressTable
+    from inosgm.jobs import Executor
+    from inosgm.ledger.ledger import Ledger
+    from inosgm.owners import Owners
+    from inosgm.statistics import Estimate
+    from inosgm.statistics.answering import Planner
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """What the command line asks for.
+
+    Attributes:
+        question: The name of the question, a key of `PROCEDURES`.
+        table: The file, directory or URI of the records.
+        columns: Its columns.
+        labels: Whether they hold labels, not numbers.
+        parameters: Of the question.
+        owners: The CSV of the owners.
+        owner: The column of the table that names the owner of every row.
+        rows_in_order: Whether it is stated that rows belong to owners in the order of the CSV.
+        delta: One delta for all owners.
+        ledger: The file that is charged.
+        share: Which part of every owner's epsilon it may cost.
+        method: Whether sensitivities differ (scale) or all are those of the strictest owner (uniform).
+        key: Makes the answer reproducible, and not private.
+        store: Where jobs are kept; None for this process alone.
+        attempts: How often a job may fail.
+        out: How to print it.
+        output: A file for the answer, as JSON.
+    """
+
+    question: str
+    table: str
+    columns: tuple[str, ...]
+    labels: bool = False
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    owners: Path
+    out: Output
+    owner: str | None = None
+    rows_in_order: bool = False
+    delta: float | None = None
+    ledger: Path | None = None
+    share: float = 1.0
+    method: str = "scale"
+    key: int | None = None
+    store: str | None = None
+    attempts: int = ATTEMPTS
+    output: Path | None = None
+
+
+def answer(request: Request, executor: "Executor") -> None:
+    """Print the cost of a question, answer it and print the answer; end with 130 if interrupted.
+
+    Every mistake is reported before anything is charged.
+    """
+    from inosgm._internal import validate as _validate
+    from inosgm.cli.stats.progress import ProgressTable
+    from inosgm.ledger.refusals import BudgetExceeded
+
+    _require_places(request)
+    if request.owner is not None:
+        refuse("does not go with --owner, which says whose each row is", rows_in_order=request.rows_in_order or None)
+    _validate.number("share", request.share, above=0, most=1)
+    table = ProgressTable.of(request.table, request.columns, request.owner)
+    granting, owners = _owners(request, table)
+    table.check(owners)
+    request = replace(request, parameters=_with_typed_categories(request.parameters, table, owners))
+    _require_parameters(request, owners)
+    ledger = _ledger(request, granting)
+    request.out.note("\n".join(_cost(request, owners, ledger)))
+    try:
+        with interruptible(lambda _: _how_to_resume(request)):
+            estimate = _estimate(request, table, owners, ledger, executor)
+    except BudgetExceeded as refusal:
+        refusal.advice = _advice(request, owners, ledger)
+        refusal.add_note(
+            f"(by itself, a share of {request.share:g} costs {request.share * refusal.granted:.6g}; after earlier "
+            "charges it adds less than that, since costs compose to less than their sum)"
+        )
+        raise
+    _show(request, estimate)
+
+
+def _estimate(
+    request: Request, table: "ProgressTable", owners: "Owners", ledger: "Ledger | None", executor: "Executor"
+) -> "Estimate":
+    from inosgm.statistics import PROCEDURES
+    from inosgm.statistics.answering import ask
+    from inosgm.statistics.durable import run_statistic
+
+    asking: dict[str, Any] = {
+        "share": request.share,
+        "planner": _planner(request.method),
+        "ledger": ledger,
+        "key": request.key,
+        **request.parameters,
+    }
+    if request.store is None:
+        with table.progress(request.out.quiet):
+            return ask(PROCEDURES[request.question], table, owners, **asking)
+    jobs: dict[str, Any] = {"executor": executor, "attempts": request.attempts, "progress": not request.out.quiet}
+    return run_statistic(request.question, table, owners, store=request.store, **jobs, **asking)
+
+
+def _advice(request: Request, owners: "Owners", ledger: "Ledger | None") -> str:
+    """Return the largest share that a ledger which refused a question can still pay for, in hundredths of it."""
+    from inosgm.ledger.affordable import require_affordable
+    from inosgm.ledger.refusals import BudgetExceeded
+    from inosgm.statistics import PROCEDURES
+    from inosgm.statistics.answering import costs_of, plans_for
+
+    def share(part: int) -> float:
+        return float(f"{request.share * part / 100:.3g}")
+
+    def fits(part: int) -> bool:
+        how: dict[str, Any] = {"share": share(part), "planner": _planner(request.method)}
+        plans = plans_for(PROCEDURES[request.question], request.parameters, owners, **how)
+        try:
+            require_affordable(ledger, [costs_of(plans, [None] * len(plans))])
+        except BudgetExceeded:
+            return False
+        return True
+
+    most, too_much = 0, 100
+    while too_much - most > 1:
+        middle = (most + too_much) // 2
+        most, too_much = (middle, too_much) if fits(middle) else (most, middle)
+    if not most:
+        return f"not even --share {share(1):g} fits: owners would have to grant more (`inosgm ledger grant`)"
+    return f"--share {share(most):g} still fits"
+
+
+def _planner(method: str) -> "Planner":
+    from inosgm.planning import planners as planning
+
+    return {"scale": planning.plan_scale, "uniform": planning.plan_uniform}[method]
+
+
+def _require_parameters(request: Request, owners: "Owners") -> None:
+    """Raise for parameters that the question cannot take, by making its first statistic with a placeholder plan."""
+    import numpy as np
+
+    from inosgm.planning.plan import Plan
+    from inosgm.statistics import PROCEDURES
+
+    procedure, ones = PROCEDURES[request.question], np.ones(len(owners.labels))
+    plan = Plan(
+        labels=owners.labels,
+        sizes=owners.sizes,
+        sample_rates=ones,
+        sensitivities=ones,
+        noise_scale=1.0,
+        steps=procedure.rounds(**request.parameters)[0],
+    )
+    stage = next(procedure.stages(**request.parameters))
+    stage.statistic(plan, **stage.parameters)
+
+
+def _with_typed_categories(parameters: Mapping[str, Any], table: "ProgressTable", owners: "Owners") -> dict[str, Any]:
+    """Return parameters with categories as integers if the table has integers: a command line has only text."""
+    from inosgm.statistics.tables import LABELS
+
+    if "categories" not in parameters:
+        return dict(parameters)
+    names = parameters["categories"]
+    whole = all(name.removeprefix("-").isdecimal() for name in names)
+    if whole and next(table.batches(owners, LABELS)).values.dtype.kind in "iu":
+        names = [int(name) for name in names]
+    return {**parameters, "categories": names}
+
+
+def _require_places(request: Request) -> None:
+    """Raise for an output that cannot be written, or would overwrite what is read."""
+    if request.output is None:
+        if sys.stdout is None:
+            raise ValueError("stdout is closed, so nobody would see the answer: open it, or name a file with --output")
+        return
+    for name, other in (("table", request.table), ("--owners", request.owners), ("--ledger", request.ledger)):
+        if other is not None and request.output.resolve() == Path(other).resolve():
+            raise ValueError(f"--output {request.output} would overwrite the {name}: choose another file")
+    if not request.output.parent.is_dir():
+        raise FileNotFoundError(f"--output {request.output}: there is no directory {request.output.parent}")
+
+
+def _owners(request: Request, table: "ProgressTable") -> tuple["Owners", "Owners"]:
+    """Return all owners who grant something, and those of the table's records."""
+    from inosgm.owners import Owners
+
+    delta = "delta" if request.delta is None else request.delta
+    granting = Owners.from_csv(request.owners, delta=delta, rows_in_order=request.rows_in_order)
+    counted = "records" in _header(request.owners)
+    if table.owner is None or counted:
+        return granting, granting
+    if granting.n_records > len(granting.labels):
+        raise ValueError(
+            f"{request.owners} must have one row per owner where --owner {table.owner} names those of rows"
+        )
+    request.out.note(
+        f"{request.owners} has no column records: counting the rows of every owner, which are taken as public"
+    )
+    return granting, _with_counts(request, table, granting)
+
+
+def _with_counts(request: Request, table: "ProgressTable", granting: "Owners") -> "Owners":
+    """Return the owners of a table with the numbers of their records; those who have none are left out."""
+    import numpy as np
+
+    from inosgm.owners import Owners
+    from inosgm.statistics.tables import LABELS, NUMBERS
+
+    counts = np.zeros(len(granting.labels), dtype=np.int64)
+    with table.progress(request.out.quiet):
+        for batch in table.batches(granting, LABELS if request.labels else NUMBERS):
+            counts += np.bincount(batch.owners, minlength=counts.size)
+    held = np.flatnonzero(counts)
+    if held.size < counts.size:
+        request.out.note(f"{counts.size - held.size} of {counts.size} owners have no row in the table, and pay nothing")
+    return Owners.from_table(
+        {
+            "owner": [granting.labels[place] for place in held],
+            "epsilon": granting.epsilon[held],
+            "delta": granting.delta[held],
+            "records": counts[held],
+        }
+    )
+
+
+def _header(path: Path) -> list[str]:
+    with path.open(encoding="utf-8-sig", newline="") as file:
+        return [name.strip() for name in next(csv.reader(file), [])]
+
+
+def _ledger(request: Request, owners: "Owners") -> "Ledger | None":
+    """Open the ledger, or create it, and print which."""
+    from inosgm.ledger.ledger import Ledger
+
+    if request.ledger is None:
+        request.out.note("no --ledger: the cost of this question is recorded nowhere")
+        return None
+    if not os.path.exists(request.ledger):
+        request.out.note(f"there is no ledger {request.ledger}: it is created, for these owners")
+    return Ledger(request.ledger, owners=owners)
+
+
+def _cost(request: Request, owners: "Owners", ledger: "Ledger | None") -> Iterator[str]:
+    """Return the cost for every owner; of very many owners, for the first ones."""
+    from inosgm._internal.text import MOST, columns
+
+    once = ", once, however often the same command resumes" if request.store else ""
+    yield f"this may cost {100 * request.share:.4g} % of every owner's epsilon{once}:"
+    left = None if ledger is None else ledger.remaining()
+    some = list(zip(owners.labels, owners.sizes.tolist(), owners.epsilon.tolist(), strict=True))[:MOST]
+    yield from columns(
+        ["owner", "records", "epsilon granted", *([] if left is None else ["left"]), "at most"],
+        [
+            [
+                str(label),
+                str(records),
+                f"{epsilon:.4g}",
+                *([] if left is None else [f"{left[label]:.4g}"]),
+                f"{request.share * epsilon:.4g}",
+            ]
+            for label, records, epsilon in some
+        ],
+    )
+    if len(owners.labels) > MOST:
+        yield f"({len(owners.labels) - MOST} more owners)"
+    yield ""
+
+
+def _how_to_resume(request: Request) -> str:
+    """Return what an interrupted command has kept."""
+    if request.store is not None:
+        return f"finished work is kept in {request.store}, and the same command resumes"
+    charged = "" if request.ledger is None else f"; what {request.ledger} was charged stays charged"
+    return f"nothing is kept{charged}. With --store, the same command would resume"
+
+
+def _show(request: Request, estimate: "Estimate") -> None:
+    """Print an answer, and write it."""
+    from inosgm._internal.files import write_durably
+    from inosgm.cli.stats.format import shown
+
+    about = {
+        "question": request.question,
+        "table": request.table,
+        "columns": list(request.columns),
+        "share": request.share,
+    }
+    values = {**about, "parameters": dict(request.parameters), **estimate.to_dict()}
+    if request.output is not None:
+        write_durably(request.output, json.dumps(values).encode() + b"\n")
+    kept = "the same command shows the result" if request.store is not None else ""
+    kept = kept if request.output is None else f"the result is in {request.output}"
+    request.out.result(lambda: shown(estimate, request.columns), lambda: values, kept=kept)
+    if request.output is not None:
+        request.out.note(f"written to {request.output}")
