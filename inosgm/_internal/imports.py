@@ -1,4 +1,4 @@
-"""Things of the user's, by their import path."""
+"""Objects of the user, found by their import path."""
 
 import os
 import sys
@@ -7,14 +7,14 @@ from importlib import import_module
 from typing import Any
 
 
-def reach_here() -> None:
-    """Let modules of the current directory be imported: last of all, so that none takes the place of a package."""
+def add_cwd_to_path() -> None:
+    """Append the current directory to sys.path: at its end, so that no module there hides a package."""
     if os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())
 
 
 def imported(path: str) -> Callable[..., Any]:
-    """Return the function or class at "package.module:name"; modules of the current directory are found, too.
+    """Return the function or class at "package.module:name"; modules of the current directory are found as well.
 
     Raises:
         ValueError: if there is none. What the module itself raises is passed on.
@@ -23,7 +23,7 @@ def imported(path: str) -> Callable[..., Any]:
     module, _, attribute = path.partition(":")
     if not module or module.startswith("."):
         raise ValueError(f"{path!r} must be package.module:function, from the top")
-    reach_here()
+    add_cwd_to_path()
     try:
         found = getattr(import_module(module), attribute)
     except ModuleNotFoundError as error:

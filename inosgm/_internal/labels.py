@@ -10,12 +10,12 @@ Label = str | int
 """What an owner is called."""
 
 
-def recognised(labels: Iterable[Label], known: Sequence[Label]) -> dict[Label, Label]:
-    """Return who is meant by each label: who is called so, or else the only one whose label is written so.
+def match_labels(labels: Iterable[Label], known: Sequence[Label]) -> dict[Label, Label]:
+    """Return the known label that each label means: the equal one, or else the only one with the same text.
 
-    A label that nobody is called by stays as it is; among text it is text.
+    A label that matches none is returned as it is; as text if all known ones are text.
 
-    >>> recognised([0, 2], ["0", "1"]), recognised(["0", "two"], [0, 1])
+    >>> match_labels([0, 2], ["0", "1"]), match_labels(["0", "two"], [0, 1])
     ({0: '0', 2: '2'}, {'0': 0, 'two': 'two'})
     """
     called, written = set(known), Counter(map(str, known))
@@ -27,7 +27,7 @@ def recognised(labels: Iterable[Label], known: Sequence[Label]) -> dict[Label, L
 
 
 def unknown(label: Label, known: Sequence[Label]) -> str:
-    """Say that a label is nobody's, who there is, and who may be meant.
+    """Say that a label is unknown, list the known ones, and suggest the closest.
 
     >>> unknown("Oslo B", ["Bergen", "Oslo"])
     "'Oslo B' is none of 'Bergen', 'Oslo': did you mean 'Oslo'?"

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from importlib.util import find_spec
 from pathlib import Path
 
-from inosgm._internal.imports import reach_here
+from inosgm._internal.imports import add_cwd_to_path
 from inosgm._internal.keys import Purpose
 
 
@@ -20,7 +20,7 @@ def digest_of(packages: Iterable[str], versions: Iterable[str]) -> str:
 
 def _sources(package: str) -> list[tuple[str, Path]]:
     """List the source files of a package, or the file of a module, by name."""
-    reach_here()
+    add_cwd_to_path()
     spec = find_spec(package)
     if spec is None:
         raise ValueError(f"there is no module {package!r}, which the configuration names")

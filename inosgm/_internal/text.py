@@ -3,8 +3,8 @@
 import re
 from collections.abc import Sequence
 
-MOST = 40
-"""How many owners a table shows."""
+MAX_ROWS = 40
+"""How many owners a table shows: about a screen."""
 
 HIDDEN = re.compile("[\\x00-\\x08\\x0b-\\x1f\\x7f-\\x9f\\u061c\\u200e\\u200f\\u202a-\\u202e\\u2066-\\u2069]")
 """Characters that steer a terminal, turn the direction of text, or break XML: somebody may call an owner so."""

@@ -21,7 +21,7 @@ from inosgm.jobs import Executor, Store
 RUNS = 10_000
 """Default number of runs of the mechanism with each canary, and as many without it."""
 
-MOST_PROMISES = 20
+MAX_AUDITED_CLAIMS = 20
 """Largest number of promises for which the mechanism is attacked; each takes seconds."""
 
 FEWEST_RUNS = 100
@@ -104,13 +104,13 @@ def mechanism_audits(study: ShadowStudy, runs: int, confidence: float, *, progre
     """Attack the mechanism of a study, or reuse the results in its store, so that all bounds hold at once.
 
     The first owner with records stands for all that have the same rate and sensitivity. Of very many such promises,
-    MOST_PROMISES are attacked, evenly spaced from the smallest to the largest.
+    MAX_AUDITED_CLAIMS are attacked, evenly spaced from the smallest to the largest.
     """
     design, plan = study.design, study.design.plan
     asked = (plan.sizes > 0) & (plan.sample_rates > 0)  # a record that is never drawn cannot leak
     promises = np.column_stack([plan.sample_rates, plan.sensitivities])[asked]
     first = np.unique(promises, axis=0, return_index=True)[1]
-    spaced = np.unique(np.linspace(0, first.size - 1, min(MOST_PROMISES, first.size)).round().astype(np.int64))
+    spaced = np.unique(np.linspace(0, first.size - 1, min(MAX_AUDITED_CLAIMS, first.size)).round().astype(np.int64))
     owners = [plan.labels[index] for index in np.flatnonzero(asked)[np.sort(first[spaced])]]
     level = mechanism_confidence(confidence, len(owners))
     known, _ = mechanism_store.kept(study.store, claims_of(plan))

@@ -11,7 +11,7 @@ from inosgm.audit.confidence import confidences
 from inosgm.audit.ensemble import Ensemble
 from inosgm.datasets.settings import Prepared
 from inosgm.experiments import parts
-from inosgm.experiments.building import FEW, trainer_of
+from inosgm.experiments.building import TRIED_RECORDS, trainer_of
 from inosgm.experiments.config import TrainingConfig
 from inosgm.experiments.plans import one_plan, planned
 from inosgm.experiments.source import Source
@@ -19,16 +19,23 @@ from inosgm.experiments.task import described
 from inosgm.ledger.cost import Cost
 from inosgm.owners import Owners, labels_at
 from inosgm.planning.plan import Plan
+from inosgm.training.gradient_mechanism import GradientMechanism
 from inosgm.training.trainer import Trainer
 
 UNBOUNDED, SILENT = 1e30, 1e-30
 """Sensitivity and noise of a model without privacy: above any gradient norm, and below any rounding error."""
 
 
-class ShadowTrainer(Trainer):
-    """Trains a shadow model: the number of records of an owner is random, while the plan is fixed."""
+class _ShadowMechanism(GradientMechanism):
+    """The mechanism of a shadow model: the number of records of an owner is random, while the plan is fixed."""
 
-    _sizes_vary = True
+    sizes_vary = True
+
+
+class ShadowTrainer(Trainer):
+    """Trains a shadow model."""
+
+    mechanism_type = _ShadowMechanism
 
 
 class Unpaid:
@@ -162,8 +169,8 @@ class Design:
         learner = here.learner(0)
         here.trainer(0, learner).check(*here.records(0))
         data, like = self.pool.dataset, next(learner.model.parameters())
-        found = confidences(learner.model, learner.loss, (data.x[:FEW], data.y[:FEW]), like)
-        if found.shape != data.y[:FEW].shape:
+        found = confidences(learner.model, learner.loss, (data.x[:TRIED_RECORDS], data.y[:TRIED_RECORDS]), like)
+        if found.shape != data.y[:TRIED_RECORDS].shape:
             raise ValueError("model: must give one answer per record for its confidence to be told")
 
     @property

@@ -1,8 +1,9 @@
 """Results of audits of the mechanism as a document of a store, so that later commands reuse them."""
 
 import json
+import math
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, astuple
 from typing import Any
 
 from inosgm.audit.bounds import Bound
@@ -33,7 +34,19 @@ def kept(store: Store, claims: Sequence[Claim]) -> tuple[tuple[MechanismAudit, .
     except FileNotFoundError:
         return (), None
     audits = tuple(map(_audit, content["audits"]))
-    return (audits, content["confidence"]) if {one.claim for one in audits} <= set(claims) else ((), None)
+    known = {claim.owner: claim for claim in claims}
+    same = all(one.claim.owner in known and _same(one.claim, known[one.claim.owner]) for one in audits)
+    return (audits, content["confidence"]) if same else ((), None)
+
+
+def _same(one: Claim, other: Claim) -> bool:
+    """Return whether two claims are the same, whichever machine has computed them."""
+    # Epsilons are made of FFTs and long sums, whose last bits depend on the processor. A millionth is far above such
+    # errors and far below what separates two plans.
+    return all(
+        math.isclose(here, there, rel_tol=1e-6) if isinstance(here, float) else here == there
+        for here, there in zip(astuple(one), astuple(other), strict=True)
+    )
 
 
 def _audit(values: dict[str, Any]) -> MechanismAudit:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from inosgm._internal.text import MOST, columns
+from inosgm._internal.text import MAX_ROWS, columns
 from inosgm.audit.bounds import Bound
 from inosgm.audit.findings import Findings, Verdict
 from inosgm.audit.parquet_tables import BOUND_FIELDS
@@ -30,7 +30,7 @@ def table(audit: Findings) -> str:
     ranked = sorted(
         audit.verdicts, key=lambda verdict: (not verdict.contradicted, -_area(successes.get(verdict.claim.owner)))
     )
-    best = {verdict.claim.owner for verdict in ranked[:MOST]}
+    best = {verdict.claim.owner for verdict in ranked[:MAX_ROWS]}
     shown = [verdict for verdict in audit.verdicts if verdict.claim.owner in best or verdict.contradicted]
     hidden = len(audit.verdicts) - len(shown)
     rates = [f"{100 * rate:g} %" for rate in LOOKED_AT]

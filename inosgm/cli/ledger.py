@@ -49,7 +49,7 @@ def grant(
     ledger = Ledger(file)
     read = Owners.from_csv(owners, delta="delta" if delta is None else delta)
     known = ledger.labels
-    meant = _labels.recognised(read.labels, known)
+    meant = _labels.match_labels(read.labels, known)
     numbers = {"epsilon": read.epsilon, "delta": read.delta}
     granting = Owners.from_table({"owner": [meant[label] for label in read.labels], **numbers})
     ledger.grant(granting, add_owners=add_owners)

@@ -20,8 +20,8 @@ from inosgm.training.trainer import Trainer
 
 PRECISIONS = {"bfloat16": torch.bfloat16, "float16": torch.float16}
 
-FEW = 8
-"""So many held-out records are tried before anything is charged."""
+TRIED_RECORDS = 8
+"""Held-out records that are evaluated before anything is charged: enough to meet every shape, and cheap."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -70,7 +70,7 @@ class Training:
         inputs, targets, groups = self.held_out
         self.trainer.check(self.dataset.x, self.dataset.y)
         try:
-            self.trainer.evaluate(inputs[:FEW], targets[:FEW], owners=groups[:FEW])
+            self.trainer.evaluate(inputs[:TRIED_RECORDS], targets[:TRIED_RECORDS], owners=groups[:TRIED_RECORDS])
         except Exception as error:  # whatever model and loss raise
             raise ValueError(f"data: the model cannot be tried on the held-out records: {error}") from error
 
@@ -94,11 +94,11 @@ def build(config: TrainingConfig, *, source: Source | None = None, note: str = "
     chosen = parts.prepared(config, read(config) if source is None else source)
     ledger = parts.ledger_of(config, chosen.owners if begun.course is None else None)
     course = begun.course or planned(config, chosen.owners, ledger)
-    made = assembled(config, chosen, course, key=config.noise_key(), ledger=ledger, note=note)
+    made = assemble(config, chosen, course, key=config.noise_key(), ledger=ledger, note=note)
     return replace(made, begun_at=begun.step, follows=begun.follows or course.first)
 
 
-def assembled(
+def assemble(
     config: TrainingConfig,
     chosen: Prepared,
     course: Course,

@@ -8,14 +8,14 @@ from statistics import fmean, stdev
 from typing import Any, Self
 
 from inosgm._internal import validate as _validate
-from inosgm._internal.text import MOST, columns
+from inosgm._internal.text import MAX_ROWS, columns
 from inosgm.accounting import ACCOUNTANTS
 from inosgm.accounting.units import ADD_REMOVE, UNITS
 from inosgm.experiments.config import TrainingConfig
 from inosgm.experiments.expense import BROKEN, Expense, expenses
 from inosgm.experiments.grid import Point, grid_of, points_of
 from inosgm.experiments.standings import Metric, Standing, standing
-from inosgm.experiments.summary import Summary, dearest, runs_of
+from inosgm.experiments.summary import Summary, most_expensive, runs_of
 from inosgm.jobs import JobSpec, Store
 from inosgm.ledger.affordable import count_equal
 from inosgm.ledger.cost import Cost
@@ -39,8 +39,8 @@ class MethodRuns:
         config: What was trained: the point that tuning has chosen, if there was any; as it is while that is open.
         seeds: The seeds of the runs that are done.
         curves: The learning curve of each.
-        owners: For each owner its `owner`, `records`, `epsilon`, `delta`, and what the dearest run has `spent`; empty
-            if none is done.
+        owners: For each owner its `owner`, `records`, `epsilon`, `delta`, and what the most expensive run has `spent`;
+            empty if none is done.
         accountant: Who worked out what was spent; None if no run is done.
         asked: How many runs there will be.
         tuning: What the points that were tried came to, in the order of the grid; empty without tuning. Its seeds are
@@ -192,7 +192,7 @@ class Comparison:
         granted = {label: row[0] for expense in self.together for label, row in expense.by_owner().items()}
         paid = [expense.by_owner() for expense in self.together]
         worst = {label: min(map(fmean, self._accuracies(label)), default=0.0) for label in self.owners}
-        shown = set(sorted(self.owners, key=worst.__getitem__)[:MOST])
+        shown = set(sorted(self.owners, key=worst.__getitem__)[:MAX_ROWS])
         owned = set(self.owners) <= set(granted)
         rows = [label for label in self.owners if label in shown]
         if not rows:
@@ -213,7 +213,7 @@ class Comparison:
             ]
             lines += columns(["owner" if owned else "group", *heads, *names], cells)
             heads, costs = [], {}
-        hidden = len(self.owners) - MOST
+        hidden = len(self.owners) - MAX_ROWS
         return [*lines, *[f"({hidden} owners that are served better are not shown)"] * (hidden > 0)]
 
     def _accuracies(self, label: Label) -> list[list[float]]:
@@ -309,7 +309,7 @@ class _Reader:
             config=point.config,
             seeds=tuple(self._store.spec(job).seed for job in done.values()),
             curves=tuple(LearningCurve.from_json(json.dumps(values["curve"])) for values in results),
-            owners=dearest([values["owners"] for values in results]),
+            owners=most_expensive([values["owners"] for values in results]),
             accountant=results[0]["accountant"] if results else None,
             asked=len(jobs),
             tuning=tuning,

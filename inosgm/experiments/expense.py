@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from inosgm._internal.text import MOST, columns
+from inosgm._internal.text import MAX_ROWS, columns
 from inosgm.accounting import ACCOUNTANTS, Accountant, Segment
 from inosgm.accounting.batched_epsilon import epsilon_of_rows
 from inosgm.accounting.units import ADD_REMOVE, UNITS, name_in, other_unit
@@ -26,7 +26,7 @@ class Expense:
     Attributes:
         labels: The owners.
         granted: The epsilon that each grants to one run.
-        one: The epsilon of one run; of the dearest, if they differ.
+        one: The epsilon of one run; of the most expensive, if they differ.
         together: The epsilon of all runs, composed.
         runs: How many.
         unit: What the epsilons are about, of `inosgm.accounting.units`.
@@ -65,13 +65,12 @@ class Expense:
 
     def table(self) -> str:
         """Return a table for people; of very many owners those that pay most."""
-        dearest = np.argsort(-self.together, kind="stable")[:MOST]
+        most_expensive = np.argsort(-self.together, kind="stable")[:MAX_ROWS]
         numbers = (self.granted, self.one, self.together)
-        rows = [
-            [str(self.labels[owner]), *(f"{column[owner]:.4g}" for column in numbers)] for owner in np.sort(dearest)
-        ]
+        shown = np.sort(most_expensive).tolist()
+        rows = [[str(self.labels[owner]), *(f"{column[owner]:.4g}" for column in numbers)] for owner in shown]
         lines = columns(["owner", "epsilon granted", *self.heads], rows)
-        hidden = len(self.labels) - MOST
+        hidden = len(self.labels) - MAX_ROWS
         lines += [f"({hidden} owners that pay less are not shown)"] * (hidden > 0)
         lines += [f"{self.unit}: epsilons are {UNITS[self.unit]}"] * (self.unit != ADD_REMOVE)
         return "\n".join(lines)

@@ -10,12 +10,12 @@ import numpy as np
 from inosgm.datasets.settings import Prepared
 from inosgm.experiments import parts
 from inosgm.experiments.attempts import PAUSE, threads
-from inosgm.experiments.building import FEW, PRECISIONS
+from inosgm.experiments.building import PRECISIONS, TRIED_RECORDS
 from inosgm.experiments.config import TrainingConfig
 from inosgm.experiments.source import Source
 from inosgm.experiments.training import Evaluated
 from inosgm.jobs import Attempt, JobSpec, Result
-from inosgm.methods.ipate import NoisyVotes, Teachers, ids_of, lessons
+from inosgm.methods.ipate import NoisyVotes, Teachers, ids_of, partition_records
 from inosgm.methods.ipate.learning import Learning, learn
 from inosgm.methods.ipate.teachers import teachers_of
 from inosgm.owners import Owners
@@ -30,18 +30,18 @@ TEACHER = "teacher"
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Classroom:
-    """What the teachers of one student share: its records, who learns from which, and how many queries there are."""
+class TeacherInputs:
+    """What the teachers of one student share: the data, the records of each, and the number of queries."""
 
     config: TrainingConfig
     chosen: Prepared
     queries: int
-    lessons: list[np.ndarray]
+    records: list[np.ndarray]
 
 
-class School:
-    """Does the jobs of IPATE. A teacher comes to its votes, which are secret and were never released; its model is not
-    kept. A student comes to what every training run comes to.
+class IpateTask:
+    """Runs the jobs of IPATE. The result of a teacher is its votes, which are secret and never released; its model is
+    not kept. The result of a student is that of every training run.
 
     **Guarantee.** That of `NoisyVotes`, for all that a student's job comes to: it learns from public inputs and
     released labels, and whatever is computed from these costs nothing more. A job that is repeated adds the same noise
@@ -54,7 +54,7 @@ class School:
     def __init__(self, source: Source) -> None:
         self._source = source
         self._known: dict[Any, Teachers] = {}
-        self._latest: tuple[str, Classroom] | None = None
+        self._latest: tuple[str, TeacherInputs] | None = None
 
     def teachers(self, student: JobSpec) -> tuple[JobSpec, ...]:
         """Return the jobs of a student's teachers, whose seeds are children of the student's own."""
@@ -70,13 +70,13 @@ class School:
         Raises:
             Stopped: if it was asked to, with a checkpoint to go on from.
         """
-        room = self._room(spec)
-        config, dataset, mine = room.config, room.chosen.dataset, room.lessons[spec.index]
+        inputs = self._inputs(spec)
+        config, dataset, mine = inputs.config, inputs.chosen.dataset, inputs.records[spec.index]
         own = config.model_copy(update={"seed": spec.seed})
         with threads():
-            teacher = _learning(own, room.chosen, (dataset.x[mine], dataset.y[mine]))
+            teacher = _learning(own, inputs.chosen, (dataset.x[mine], dataset.y[mine]))
             learn(teacher, config.plan.steps, attempt, pause=_pause(config))
-            votes = teacher.predict(_queries(room.chosen, room.queries))
+            votes = teacher.predict(_queries(inputs.chosen, inputs.queries))
         return Result(arrays={"votes": votes}, secret=True)
 
     def study(
@@ -135,7 +135,7 @@ class School:
         chosen = parts.prepared(config, self._source)
         if not len(chosen.dataset.y_test):
             raise ValueError(f"data: {config.data.name} has no held-out records")
-        few, last = _queries(chosen, FEW), len(chosen.dataset.classes) - 1
+        few, last = _queries(chosen, TRIED_RECORDS), len(chosen.dataset.classes) - 1
         trial = _learning(config, chosen, (few, np.full(len(few), last)))
         try:
             trial.step(1)
@@ -143,9 +143,10 @@ class School:
             error.add_note(f"(tried on public inputs with class {last}, the last that records of teachers may have)")
             raise
         trial.predict(few)
-        trial.evaluate(chosen.dataset.x_test[:FEW], chosen.dataset.y_test[:FEW], chosen.groups[:FEW])
+        held_out = (chosen.dataset.x_test, chosen.dataset.y_test, chosen.groups)
+        trial.evaluate(*(column[:TRIED_RECORDS] for column in held_out))
 
-    def _room(self, teacher: JobSpec) -> Classroom:
+    def _inputs(self, teacher: JobSpec) -> TeacherInputs:
         """Return what the teachers of one student share; that of the latest is kept, as they come one after another."""
         name = replace(teacher, index=0).id
         if self._latest is None or self._latest[0] != name:
@@ -153,8 +154,8 @@ class School:
             chosen = parts.prepared(config, self._source)
             teachers, dataset = self._of(config, chosen.owners), chosen.dataset
             ids = ids_of(dataset.x, dataset.y)
-            taught = lessons(teachers, chosen.owners.of_record, ids, seed=config.seed)
-            self._latest = name, Classroom(config=config, chosen=chosen, queries=teachers.queries, lessons=taught)
+            records = partition_records(teachers, chosen.owners.of_record, ids, seed=config.seed)
+            self._latest = name, TeacherInputs(config=config, chosen=chosen, queries=teachers.queries, records=records)
         return self._latest[1]
 
     def _of(self, config: TrainingConfig, owners: Owners) -> Teachers:

@@ -10,7 +10,7 @@ import numpy as np
 from scipy.special import stdtrit
 
 from inosgm._internal.plugins import plugin
-from inosgm._internal.text import MOST, columns
+from inosgm._internal.text import MAX_ROWS, columns
 from inosgm.experiments.task import KIND
 from inosgm.jobs import JobSpec, Store
 from inosgm.owners import Label
@@ -41,8 +41,8 @@ class Summary:
         low: The lower end of the 95 % confidence interval of the mean, by Student's t; that of a rate within [0, 1].
         high: The upper end.
         counts: How many of the runs have a number.
-        budgets: For each owner of training records its `owner`, `records`, `epsilon`, `delta`, and what the dearest run
-            has `spent`; empty where that is not known.
+        budgets: For each owner of training records its `owner`, `records`, `epsilon`, `delta`, and what the most
+            expensive run has `spent`; empty where that is not known.
 
     >>> from inosgm.training.metrics import evaluation
     >>> def curve(right):
@@ -121,7 +121,7 @@ class Summary:
         if not results:
             raise ValueError(f"{store.uri} holds no results yet: of {len(specs)} runs none is done")
         curves = [LearningCurve.from_json(json.dumps(values["curve"])) for values in results]
-        return cls.of_curves(curves, jobs=len(specs), budgets=dearest([values["owners"] for values in results]))
+        return cls.of_curves(curves, jobs=len(specs), budgets=most_expensive([values["owners"] for values in results]))
 
     @property
     def owned(self) -> bool:
@@ -144,7 +144,7 @@ class Summary:
         """Return a table for people: what every owner has after the last step. Of very many, the worst are shown."""
         shown = [place for place, name in enumerate(METRICS) if self.counts[place, -1, -1]]
         first, rows = shown[0], []
-        for owner in [*self.worst(MOST), len(self.owners)]:
+        for owner in [*self.worst(MAX_ROWS), len(self.owners)]:
             cells = [_shown(self.mean[m, -1, owner], " ± ", self.deviation[m, -1, owner]) for m in shown]
             band = _shown(self.low[first, -1, owner], " to ", self.high[first, -1, owner])
             name = "everyone" if owner == len(self.owners) else str(self.owners[owner])
@@ -152,7 +152,7 @@ class Summary:
         names = [METRICS[place] for place in shown]
         who = "owner" if self.owned else "group"
         lines = columns([who, names[0], f"{CONFIDENCE:.0%} band".replace("%", " %"), *names[1:]], rows)
-        hidden = len(self.owners) - MOST
+        hidden = len(self.owners) - MAX_ROWS
         lines += [f"({hidden} {who}s that ended better are not shown)"] * (hidden > 0)
         missing = [METRICS[place] for place in shown if (self.counts[place, -1] < self.seeds).any()]
         lines += [f"(not all seeds have a finite {' and '.join(missing)} for every {who})"] * bool(missing)
@@ -230,7 +230,7 @@ def runs_of(store: Store) -> dict[str, JobSpec]:
     return {job: spec for job, spec in store.specs().items() if spec.kind == KIND}
 
 
-def dearest(runs: Sequence[Sequence[Mapping[str, Any]]]) -> tuple[Mapping[str, Any], ...]:
+def most_expensive(runs: Sequence[Sequence[Mapping[str, Any]]]) -> tuple[Mapping[str, Any], ...]:
     """Return the owners of some runs, each as in the run that has cost it most."""
     found: dict[Label, Mapping[str, Any]] = {}
     for row in (row for rows in runs for row in rows):

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from inosgm._internal.text import MOST, columns
+from inosgm._internal.text import MAX_ROWS, columns
 from inosgm.planning.plan import Plan
 from inosgm.training.metrics import Evaluation
 
@@ -14,7 +14,7 @@ def owner_table(plan: Plan, step: int, found: Evaluation) -> str:
     place = {label: index for index, label in enumerate(plan.labels)}
     owned = set(found.by_owner) <= set(place)
     ordered = sorted(found.by_owner, key=lambda label: found.by_owner[label].accuracy or 0.0)
-    shown = set(ordered[:MOST])
+    shown = set(ordered[:MAX_ROWS])
     rows = [
         [
             str(label),
@@ -28,7 +28,7 @@ def owner_table(plan: Plan, step: int, found: Evaluation) -> str:
     rows.append(["everyone", *["", ""] * owned, str(found.records), _share(found.accuracy)])
     who = "owner" if owned else "group"
     lines = columns([who, *["epsilon granted", "spent"] * owned, "held out", "accuracy"], rows)
-    lines += [f"({len(ordered) - MOST} {who}s with a better accuracy are not shown)"] * (len(ordered) > MOST)
+    lines += [f"({len(ordered) - MAX_ROWS} {who}s with a better accuracy are not shown)"] * (len(ordered) > MAX_ROWS)
     if not owned:
         lines.append(
             f"held-out records have no owner; {len(place)} owners granted epsilon {granted.min():.4g} to "

@@ -6,13 +6,13 @@ from typing import Any
 
 from inosgm.experiments import parts, plans
 from inosgm.experiments.attempts import PAUSE, AttemptRun, threads
-from inosgm.experiments.building import Training, assembled, require_diagnosable
+from inosgm.experiments.building import Training, assemble, require_diagnosable
 from inosgm.experiments.code import code_version, require_code
 from inosgm.experiments.config import TrainingConfig
 from inosgm.experiments.directory import with_absolute_paths
-from inosgm.experiments.ipate import TEACHER, School
+from inosgm.experiments.ipate import TEACHER, IpateTask
 from inosgm.experiments.source import Source
-from inosgm.experiments.training import fitted
+from inosgm.experiments.training import fit
 from inosgm.jobs import Attempt, JobSpec, Result, Stopped
 from inosgm.ledger.cost import Cost, LedgerHook
 from inosgm.owners import Owners
@@ -63,7 +63,7 @@ class TrainingTask:
     def __init__(self, source: Source) -> None:
         self._source, self._outline = source, source.outline()
         self._courses: dict[Any, Course] = {}
-        self._school = School(source)
+        self._ipate = IpateTask(source)
 
     def owners(self, spec: JobSpec) -> Owners:
         """Return the owners of the records that a job trains on."""
@@ -85,7 +85,7 @@ class TrainingTask:
 
     def before(self, spec: JobSpec) -> Sequence[JobSpec]:
         """Return the jobs that a training run builds on: the teachers of a student of IPATE, if it is one."""
-        return self._school.teachers(spec) if config_of(spec).plan.by_votes else ()
+        return self._ipate.teachers(spec) if config_of(spec).plan.by_votes else ()
 
     def check(self, spec: JobSpec, *, on_cpu: bool = False) -> None:
         """Raise for a job that cannot be trained, as far as can be said before anything is charged.
@@ -99,7 +99,7 @@ class TrainingTask:
         """
         config = _tried(config_of(spec), on_cpu=on_cpu)
         if config.plan.by_votes:
-            self._school.check(config)
+            self._ipate.check(config)
         else:
             self._training(config).check()
 
@@ -119,13 +119,13 @@ class TrainingTask:
         config = config_of(spec)
         require_code(spec, config)
         if spec.kind == TEACHER:
-            return self._school.teach(spec, attempt)
+            return self._ipate.teach(spec, attempt)
         if config.plan.by_votes:
-            return self._school.study(spec, config, attempt, watch)
+            return self._ipate.study(spec, config, attempt, watch)
         training = self._training(config, attempt.key, attempt.ledger)
         pause = PAUSE if training.config.training.checkpoint_every is None else 0.0
         with threads(), AttemptRun.of(attempt, pause) as run:
-            found = fitted(training, run=run, watch=watch, stop=attempt.stopping)
+            found = fit(training, run=run, watch=watch, stop=attempt.stopping)
             if found.steps_done < self._course(config, training.owners).steps:  # of all stages
                 raise Stopped
             rows = [json.loads(line) for line in (run.path / "log.jsonl").read_bytes().splitlines()]
@@ -137,7 +137,7 @@ class TrainingTask:
     def _training(self, config: TrainingConfig, key: int | None = None, ledger: LedgerHook | None = None) -> Training:
         """Make all that is trained."""
         chosen = parts.prepared(config, self._source)
-        return assembled(config, chosen, self._course(config, chosen.owners), key=key, ledger=ledger)
+        return assemble(config, chosen, self._course(config, chosen.owners), key=key, ledger=ledger)
 
     def _course(self, config: TrainingConfig, owners: Owners) -> Course:
         """Plan; owners and wishes that are the same get the plans that were made for them."""

@@ -10,7 +10,7 @@ import numpy as np
 
 from inosgm._internal import labels as _labels
 from inosgm.experiments import directory, parts
-from inosgm.experiments.building import Training, assembled, build
+from inosgm.experiments.building import Training, assemble, build
 from inosgm.experiments.config import TrainingConfig
 from inosgm.experiments.expense import BROKEN
 from inosgm.experiments.source import Source, read
@@ -19,9 +19,10 @@ from inosgm.owners import Owners, labels_at
 from inosgm.planning.plan import Plan
 from inosgm.planning.planners import PLANNERS
 from inosgm.planning.sequence import Course
+from inosgm.training.checkpoints import Checkpoint
 from inosgm.training.curve import LearningCurve
 from inosgm.training.metrics import Evaluation
-from inosgm.training.run import Checkpoint, Run, RunFiles
+from inosgm.training.run import Run, RunFiles
 from inosgm.training.trainer import turn_model
 
 
@@ -103,7 +104,7 @@ def train(run: TrainingConfig | Training, *, steps: int | None = None, progress:
         with Run(config.run):
             directory.require_same(config)
             directory.remember(config)
-    return fitted(training, steps=steps, run=config.run, progress=progress)
+    return fit(training, steps=steps, run=config.run, progress=progress)
 
 
 def _require_kept(course: Course) -> None:
@@ -121,7 +122,7 @@ def _require_kept(course: Course) -> None:
         )
 
 
-def fitted(
+def fit(
     training: Training,
     *,
     steps: int | None = None,
@@ -168,7 +169,7 @@ def evaluate(run: TrainingConfig | str | os.PathLike[str], *, source: Source | N
     config = run if isinstance(run, TrainingConfig) else configuration_in(run)
     checkpoint, plan = _latest(config)
     chosen = parts.prepared(config, read(config) if source is None else source)
-    training = assembled(config, chosen, directory.begun(config).course or Course((plan,)))
+    training = assemble(config, chosen, directory.begun(config).course or Course((plan,)))
     turn_model(training.trainer.model, checkpoint.revision)
     training.trainer.model.load_state_dict(dict(checkpoint.model))
     found = training.trainer.evaluate(*training.held_out[:2], owners=training.groups)
@@ -210,7 +211,7 @@ def revise(
     budgets = {}
     for name, changes in (("epsilon", epsilon), ("delta", delta or {})):
         now = dict(zip(plan.labels, np.asarray(getattr(plan, name)).tolist(), strict=True))
-        meant = _labels.recognised(changes, plan.labels)
+        meant = _labels.match_labels(changes, plan.labels)
         strange = [label for label, owner in meant.items() if owner not in now]
         if strange:
             raise ValueError(f"{name} must be of owners of the run: {_labels.unknown(strange[0], plan.labels)}")

@@ -65,7 +65,7 @@ class Kept:
         if self._order.scores_decide:
             key = self._order.deciding(scores, None, None)
         else:
-            key = self._order.deciding(scores, spelled(ids, scores.size), self._costs[owners])
+            key = self._order.deciding(scores, expand_ids(ids, scores.size), self._costs[owners])
         return np.flatnonzero(~(key < self._cut))  # also a NaN
 
     def take(self, records: Records) -> Records | None:
@@ -134,6 +134,6 @@ def _cut_of(key: np.ndarray, spans: np.ndarray, begins: int) -> float:
     return float(key.min())
 
 
-def spelled(ids: np.ndarray | int, size: int) -> np.ndarray:
+def expand_ids(ids: np.ndarray | int, size: int) -> np.ndarray:
     """Return consecutive ids, of which the first was given, one by one."""
     return np.arange(ids, ids + size) if isinstance(ids, int) else ids

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from inosgm._internal.text import MOST, columns
+from inosgm._internal.text import MAX_ROWS, columns
 from inosgm.ledger.cost import Cost
 from inosgm.planning.plan import Plan
 
@@ -77,8 +77,8 @@ class Course:
             return "\n".join(lines)
         numbers = zip(last.labels, last.sizes.tolist(), last.epsilon, last.spent(), last.delta, strict=True)
         owners = [[str(label), str(size), *(f"{value:.4g}" for value in row)] for label, size, *row in numbers]
-        lines += ["", *columns(["owner", "records", "epsilon granted", "used", "delta"], owners[:MOST])]
-        return "\n".join([*lines, *[f"({len(owners) - MOST} more owners)"] * (len(owners) > MOST)])
+        lines += ["", *columns(["owner", "records", "epsilon granted", "used", "delta"], owners[:MAX_ROWS])]
+        return "\n".join([*lines, *[f"({len(owners) - MAX_ROWS} more owners)"] * (len(owners) > MAX_ROWS)])
 
     def costs(self, *, job: str, note: str = "") -> tuple[Cost, ...]:
         """Return what the stages cost, and what is released beside them.

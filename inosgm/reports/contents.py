@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from inosgm._internal.text import MOST
+from inosgm._internal.text import MAX_ROWS
 from inosgm.accounting.units import ADD_REMOVE, UNITS
 from inosgm.methods.registry import METHODS
 from inosgm.owners import Label
@@ -158,7 +158,7 @@ class Contents:
         titles = [one.title for one in study.methods.values()]
         header = [*(["granted", *spent, *named] if study.owned else []), *titles]
         rows = []
-        for group in study.shown(MOST):
+        for group in study.shown(MAX_ROWS):
             label = study.groups[group]
             cells = [str(label)]
             if study.owned:
@@ -171,7 +171,9 @@ class Contents:
             caption=f"What every {study.who} granted, spent and got" if study.owned else "What every group got",
             header=(study.who, *header),
             rows=tuple(map(tuple, rows)),
-            notes=tuple(filter(None, [*breaches(study), *other_units(study), self._about(study), study.hidden(MOST)])),
+            notes=tuple(
+                filter(None, [*breaches(study), *other_units(study), self._about(study), study.hidden(MAX_ROWS)])
+            ),
         )
 
     def _about(self, study: Study) -> str:
@@ -180,7 +182,7 @@ class Contents:
         over = "of one run" if seeds == [1] else f"over {' or '.join(map(str, seeds))} seeds, ± standard deviation"
         parts = [f"{study.measure} on held-out records {over}"]
         if study.owned:
-            parts.insert(0, "granted and spent: epsilon, by the dearest run")
+            parts.insert(0, "granted and spent: epsilon, by the most expensive run")
         audits = self.audits_of(study)
         if audits:
             sources = dict.fromkeys(one.source[:1].lower() + one.source[1:] for one in audits)

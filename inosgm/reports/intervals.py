@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from scipy.special import stdtrit
+from scipy.stats import linregress
 
 from inosgm.reports.tables import MINUS
 
@@ -82,15 +83,12 @@ def regression(epsilon: np.ndarray, change: np.ndarray) -> Line | None:
     x, y = epsilon[known], change[known]
     if x.size < 3 or np.ptp(x) == 0:
         return None
-    centre, squares = x.mean(), float(((x - x.mean()) ** 2).sum())
-    slope = float(((x - centre) * y).sum() / squares)
-    residual = y - y.mean() - slope * (x - centre)
-    deviation = math.sqrt(float((residual**2).sum()) / (x.size - 2))
-    factor = float(stdtrit(x.size - 2, (1 + CONFIDENCE) / 2)) * deviation
-    margin = factor / math.sqrt(squares)
+    fit = linregress(x, y)
+    slope, margin = float(fit.slope), float(stdtrit(x.size - 2, (1 + CONFIDENCE) / 2) * fit.stderr)
     at = np.linspace(x.min(), x.max(), 60)
-    value = y.mean() + slope * (at - centre)
-    reach = factor * np.sqrt(1 / x.size + (at - centre) ** 2 / squares)
+    value = fit.intercept + slope * at
+    # the error of the slope is the deviation of the residuals over sqrt(n var(x)); that of the line follows from it
+    reach = margin * np.sqrt(x.var() + (at - x.mean()) ** 2)
     return Line(
         slope=Interval(value=slope, low=slope - margin, high=slope + margin, count=x.size),
         at=at,

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from inosgm._internal.text import MOST, columns
+from inosgm._internal.text import MAX_ROWS, columns
 from inosgm.accounting import ACCOUNTANTS, Segment
 from inosgm.accounting.batched_epsilon import epsilon_of_rows
 from inosgm.owners import Label
@@ -109,7 +109,7 @@ class Estimate:
                 *([f"{weights[label]:.3g}"] if weights else []),
                 *([f"{own[label].value:.6g}", f"{own[label].standard_error:.2g}"] if own and scalars else []),
             ]
-            for label, epsilon in list(self.cost.items())[:MOST]
+            for label, epsilon in list(self.cost.items())[:MAX_ROWS]
         ]
         header = [
             "owner",
@@ -117,7 +117,7 @@ class Estimate:
             *(["weight"] if weights else []),
             *(["value", "standard error"] if own and scalars else []),
         ]
-        hidden = len(self.cost) - MOST
+        hidden = len(self.cost) - MAX_ROWS
         return [*columns(header, rows), *[f"({hidden} more owners)"] * (hidden > 0)]
 
 

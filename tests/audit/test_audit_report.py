@@ -10,8 +10,10 @@ import pytest
 from scipy.stats import norm
 
 from inosgm.accounting.gaussian import gaussian_epsilon
+from inosgm.audit import _mechanisms
 from inosgm.audit.attacks import ATTACKS
 from inosgm.audit.claims import Claim
+from inosgm.audit.mechanism_audit import MechanismAudit
 from inosgm.audit.pool import Shadows
 from inosgm.audit.report import FILES, Audit, mechanism_confidence
 from inosgm.jobs import Store
@@ -247,3 +249,12 @@ def test_errors_of_all_bounds_add_up_to_one_minus_the_confidence():
     owners = 8
     mechanisms = owners * (1 - mechanism_confidence(0.9, owners))
     assert mechanisms == pytest.approx(0.05)
+
+
+def test_stored_audits_of_a_mechanism_survive_the_last_bits_of_another_processor(tmp_path):
+    store, (claim,) = Store(tmp_path / "store"), claims("strict")
+    audit = MechanismAudit(claim=claim, promised=1.0, runs=100, confidence=0.95, rows=())
+    _mechanisms.keep(store, [audit], 0.95)
+    assert _mechanisms.kept(store, [replace(claim, spent=claim.spent * (1 + 1e-12))]) == ((audit,), 0.95)
+    for change in ({"spent": claim.spent * 1.001}, {"steps": 2}, {"owner": 7}, {"unit": "replace-one"}):
+        assert _mechanisms.kept(store, [replace(claim, **change)]) == ((), None)

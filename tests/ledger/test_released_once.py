@@ -17,7 +17,7 @@ import cloudpickle
 import numpy as np
 import pytest
 import torch
-from interrupts import WATCHED, Cheap, forked, interrupted, values
+from interrupts import PURE, WATCHED, Cheap, files_of, forked, interrupted, values
 from job_tasks import specs
 
 from inosgm import (
@@ -26,6 +26,7 @@ from inosgm import (
     Course,
     JobMismatch,
     Ledger,
+    LinearTail,
     Owners,
     Plan,
     Trainer,
@@ -37,7 +38,7 @@ from inosgm.jobs.work import Paid, attempt
 from inosgm.ledger.cost import Cost
 from inosgm.ledger.journal import FileJournal, MemoryJournal
 from inosgm.mechanism.record_filter import Filter
-from inosgm.mechanism.streaming import Streaming
+from inosgm.mechanism.streaming import OrderedSum, Streaming
 from inosgm.methods.asc import AdaptiveShares, plan_asc
 from inosgm.methods.ipate import NoisyVotes, weighted_teachers
 from inosgm.planning.plan import AlreadySpent
@@ -472,8 +473,9 @@ def test_after_turns_nothing_back_that_another_thread_has_released(ledger):
 
 
 def test_a_trainer_without_a_key_pays_for_steps_again_that_a_failed_revision_has_undone(tmp_path):
-    made, owners, data = trainer(charge_steps=10)
-    made._ledger = own = Ledger(tmp_path / "ledger", owners=owners)
+    _, owners, _ = trainer()
+    own = Ledger(tmp_path / "ledger", owners=owners)
+    made, owners, data = trainer(charge_steps=10, ledger=own)
     for _ in range(3):
         made.step(*data)
     strict = Owners(of_record=["a", "b"] * 100, epsilon={"a": 0.01, "b": 5.0}, delta=1e-5)
@@ -498,10 +500,10 @@ def test_steering_releases_no_losses_in_a_process_that_has_forked_off():
     data = torch.ones(200, 2), torch.arange(200) % 2
     for _ in range(2):
         made.step(*data)
-    made._count._process = None  # as a child of a fork sees it
+    made.mechanism._count._process = None  # as a child of a fork sees it
     with pytest.raises(RuntimeError, match="in the process that made it"):
         made.step(*data)
-    assert made._losses is None
+    assert made.mechanism._losses is None
 
 
 def test_steps_that_were_undone_are_not_released_for_nothing(ledger):
@@ -549,6 +551,16 @@ def test_threads_release_distinct_steps_and_pay_for_each(ledger):
 # Interruptions
 
 
+def test_every_file_that_a_release_goes_through_is_interrupted_or_pure(tmp_path):
+    """A module that is split would otherwise not be interrupted any more, and nobody would notice."""
+    own = Ledger(tmp_path / "ledger", owners=ROOMY, accountant=Cheap())
+    mechanism, summed = Rows(plan(2), ROOMY, ledger=own, charge_steps=2), OrderedSum(plan(), LinearTail(2.0))
+    summed.update(DATA[:, 0], DATA[:, 0], np.repeat([0, 1], 3), 0)
+    passed = files_of(lambda: mechanism.release(DATA)) | files_of(lambda: summed.release(ledger=own))
+    assert {file for file in passed - {*PURE} if file.name != "__init__.py"} <= {*WATCHED}
+    assert all(file.is_file() for file in PURE)
+
+
 @pytest.mark.parametrize("charge_steps", [1, 2])
 def test_ctrl_c_at_any_line_never_leads_to_two_values_for_a_charge(tmp_path, charge_steps, monkeypatch):
     monkeypatch.setattr(os, "fsync", lambda _: None)  # nobody pulls the plug here, and it would take minutes
@@ -559,7 +571,7 @@ def test_ctrl_c_at_any_line_never_leads_to_two_values_for_a_charge(tmp_path, cha
 
         class Watched(Rows):
             def _noisy(self, total, noise, made=made):
-                made.append((self._cost.job, self._released - 1))
+                made.append((self._cost.job, self.released - 1))
                 return super()._noisy(total, noise)
 
         mechanism = Watched(
@@ -650,7 +662,7 @@ def test_a_procedure_that_is_abandoned_releases_no_round_twice(ledger):
 
     class Watched(Quantile):
         def _noisy(self, total, noise):
-            released.append((self._cost.job, self._released - 1))
+            released.append((self._cost.job, self.released - 1))
             return super()._noisy(total, noise)
 
     def stages(*, stop):

@@ -26,7 +26,7 @@ from inosgm.experiments.config import TrainingConfig
 from inosgm.experiments.task import TrainingTask, spec_of
 from inosgm.jobs import Store
 from inosgm.mechanism.inspection import Inspection
-from inosgm.methods.ipate import NoisyVotes, Teachers, ids_of, lessons, upsampled_teachers, weighted_teachers
+from inosgm.methods.ipate import NoisyVotes, Teachers, ids_of, partition_records, upsampled_teachers, weighted_teachers
 
 TESTS = Path(__file__).parents[1] / "support"
 OWNERS = Owners(of_record=["strict"] * 50 + ["usual"] * 30 + ["open"] * 20, epsilon=[8.0, 1.0, 3.0], delta=1e-5)
@@ -37,12 +37,12 @@ RECORDS = np.random.default_rng(0).normal(size=(100, 3))
 
 def by_content(teachers, owners, records, seed):
     """Share records out as a teacher's job does."""
-    return lessons(teachers, owners, ids_of(records, owners), seed=seed)
+    return partition_records(teachers, owners, ids_of(records, owners), seed=seed)
 
 
 def by_position(teachers, owners, records, seed):
     """Share records out by where they stand, which changes when somebody before them leaves."""
-    return lessons(teachers, owners, np.arange(len(records)), seed=seed)
+    return partition_records(teachers, owners, np.arange(len(records)), seed=seed)
 
 
 def shuffled(teachers, owners, records, seed):
@@ -80,14 +80,14 @@ def test_records_are_spread_evenly_over_teachers():
     teachers = upsampled_teachers(owners, count=7, queries=1)
     assert teachers.copies.tolist() == [1, 3]
     ids = np.arange(40_000)
-    sizes = np.array([some.size for some in lessons(teachers, owners.of_record, ids, seed=3)])
+    sizes = np.array([some.size for some in partition_records(teachers, owners.of_record, ids, seed=3)])
     assert sizes.sum() == 60_000
     # a sum of independent coins each: 6 standard deviations are exceeded with probability below 2e-8
     deviation = math.sqrt(30_000 / 7 * 6 / 7 + 10_000 * 3 / 7 * 4 / 7)
     assert np.abs(sizes - 60_000 / 7).max() < 6 * deviation
     weighted = weighted_teachers(owners, count=8, queries=1)
     assert weighted.among.tolist() == [6, 2]
-    for some, weight in zip(lessons(weighted, owners.of_record, ids, seed=3), weighted.weights, strict=True):
+    for some, weight in zip(partition_records(weighted, owners.of_record, ids, seed=3), weighted.weights, strict=True):
         assert np.unique(owners.of_record[some]).size == 1
         assert weight == weighted.weights[weighted.first[owners.of_record[some[0]]]]
 
@@ -107,8 +107,8 @@ def test_no_teacher_lets_a_record_move_the_votes_by_more_than_its_owner_pays(for
     sensitivities = teachers.plan.sensitivities
     for gone in (0, 49, 50, 79, 80, 99):
         rest = np.delete(everyone, gone)
-        taught = [some.tolist() for some in lessons(teachers, owner, everyone, seed=1)]
-        without = [rest[some].tolist() for some in lessons(teachers, owner[rest], rest, seed=1)]
+        taught = [some.tolist() for some in partition_records(teachers, owner, everyone, seed=1)]
+        without = [rest[some].tolist() for some in partition_records(teachers, owner[rest], rest, seed=1)]
 
         def betrays(seen, gone=gone):
             return np.full(4, int(gone in seen))

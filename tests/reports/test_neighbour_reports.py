@@ -7,7 +7,7 @@ import pytest
 
 from inosgm import Ledger
 from inosgm.experiments import METHODS, ComparisonStudy, train
-from inosgm.experiments import Study as Runs
+from inosgm.experiments import SeedStudy as Runs
 from inosgm.experiments.config import TrainingConfig
 from inosgm.experiments.methods import kind_of, methods_of
 from inosgm.reports import read

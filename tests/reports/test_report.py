@@ -24,7 +24,7 @@ from inosgm.audit.mechanism_audit import CanaryBound, MechanismAudit
 from inosgm.cli import report as _cli_report
 from inosgm.cli.program import app
 from inosgm.datasets import load
-from inosgm.experiments import Study as Runs
+from inosgm.experiments import SeedStudy as Runs
 from inosgm.experiments import compare, train
 from inosgm.experiments.config import TrainingConfig
 from inosgm.experiments.plans import planned

@@ -27,6 +27,31 @@ WATCHED = tuple(
 )
 """Where a release claims, charges, counts, sums and draws."""
 
+PURE = tuple(
+    Path(inosgm.__file__).parent / name
+    for name in (
+        "mechanism/clipping.py",
+        "mechanism/contributions.py",
+        "mechanism/hashed_sampling.py",
+        "mechanism/noise.py",
+        "mechanism/orders.py",
+        "mechanism/piecewise_cubic.py",
+        "mechanism/record_filter.py",
+        "mechanism/sampling.py",
+        "mechanism/tails.py",
+        "mechanism/weights.py",
+        "planning/plan.py",
+        "accounting/segments.py",
+        "owners.py",
+        "_internal/files.py",
+        "_internal/keys.py",
+        "_internal/records.py",
+        "_internal/trees.py",
+        "_internal/validate.py",
+    )
+)
+"""Other files that a release goes through: they compute, and change no state (plans of these tests have no filter)."""
+
 
 class Cheap:
     """An accountant whose epsilon is a sum: not private, but quick."""
@@ -77,3 +102,18 @@ def interrupted(call, number):
     finally:
         sys.settrace(None)
         last.clear()
+
+
+def files_of(call):
+    """Call a function, and return the files of the package that it goes through."""
+    files = set()
+
+    def trace(frame, event, _):
+        files.add(frame.f_code.co_filename)
+
+    sys.settrace(trace)
+    try:
+        call()
+    finally:
+        sys.settrace(None)
+    return {file for file in map(Path, files) if file.is_relative_to(Path(inosgm.__file__).parent)}

@@ -260,12 +260,12 @@ def _ledger(request: Request, owners: "Owners") -> "Ledger | None":
 
 def _cost(request: Request, owners: "Owners", ledger: "Ledger | None") -> Iterator[str]:
     """Return the cost for every owner; of very many owners, for the first ones."""
-    from inosgm._internal.text import MOST, columns
+    from inosgm._internal.text import MAX_ROWS, columns
 
     once = ", once, however often the same command resumes" if request.store else ""
     yield f"this may cost {100 * request.share:.4g} % of every owner's epsilon{once}:"
     left = None if ledger is None else ledger.remaining()
-    some = list(zip(owners.labels, owners.sizes.tolist(), owners.epsilon.tolist(), strict=True))[:MOST]
+    some = list(zip(owners.labels, owners.sizes.tolist(), owners.epsilon.tolist(), strict=True))[:MAX_ROWS]
     yield from columns(
         ["owner", "records", "epsilon granted", *([] if left is None else ["left"]), "at most"],
         [
@@ -279,8 +279,8 @@ def _cost(request: Request, owners: "Owners", ledger: "Ledger | None") -> Iterat
             for label, records, epsilon in some
         ],
     )
-    if len(owners.labels) > MOST:
-        yield f"({len(owners.labels) - MOST} more owners)"
+    if len(owners.labels) > MAX_ROWS:
+        yield f"({len(owners.labels) - MAX_ROWS} more owners)"
     yield ""
 
 

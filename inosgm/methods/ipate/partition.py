@@ -9,7 +9,7 @@ from inosgm.mechanism.hashed_sampling import siphash
 from inosgm.methods.ipate.teachers import Teachers
 
 
-def lessons(teachers: Teachers, owners: ArrayLike, ids: ArrayLike, *, seed: int) -> list[np.ndarray]:
+def partition_records(teachers: Teachers, owners: ArrayLike, ids: ArrayLike, *, seed: int) -> list[np.ndarray]:
     """Return the positions of the records that each teacher learns from, ascending.
 
     **Guarantee.** Which teachers a record goes to is a function of its id, its owner and the seed. So a record that is
@@ -27,7 +27,7 @@ def lessons(teachers: Teachers, owners: ArrayLike, ids: ArrayLike, *, seed: int)
     >>> from inosgm.methods.ipate import upsampled_teachers
     >>> owners = Owners(of_record=["a"] * 6 + ["b"] * 3, epsilon={"a": 1.0, "b": 2.5}, delta=1e-5)
     >>> teachers = upsampled_teachers(owners, count=3, queries=1)
-    >>> [some.tolist() for some in lessons(teachers, owners.of_record, np.arange(9), seed=0)]
+    >>> [some.tolist() for some in partition_records(teachers, owners.of_record, np.arange(9), seed=0)]
     [[7, 8], [1, 2, 6, 8], [0, 3, 4, 5, 6, 7]]
     """
     owner, names = np.asarray(owners, dtype=np.int64), np.asarray(ids)

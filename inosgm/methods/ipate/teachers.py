@@ -24,11 +24,11 @@ class Teachers:
 
     **Guarantee.** A record of owner n, added or removed, moves the matrix of votes (a row per query, a column per
     class) by at most sqrt(2 queries) copies_n w_n, the sensitivity of the plan. Proof: who learns from which record is
-    decided by coins of that record alone (`lessons`), so only its copies_n teachers learn from other records than
-    before, and they may vote anything else: a vote that changes from class a to class b moves its row of the matrix by
-    w_n (e_b - e_a), of norm w_n sqrt(2). In the worst case all copies_n teachers change from the same a to the same b
-    in each of the rows, and these are orthogonal to each other. The bound is reached, so it cannot be lowered. It
-    holds whatever teachers are and however they learn; nothing is assumed about their agreement.
+    decided by coins of that record alone (`partition_records`), so only its copies_n teachers learn from other records
+    than before, and they may vote anything else: a vote that changes from class a to class b moves its row of the
+    matrix by w_n (e_b - e_a), of norm w_n sqrt(2). In the worst case all copies_n teachers change from the same a to
+    the same b in each of the rows, and these are orthogonal to each other. The bound is reached, so it cannot be
+    lowered. It holds whatever teachers are and however they learn; nothing is assumed about their agreement.
 
     The epsilon that follows does not depend on data. PATE's data-dependent bound, which is smaller where teachers
     agree, is not used: it is a private number itself, known after the votes only, so that no owner's budget can be

@@ -14,11 +14,12 @@ class NoisyVotes(INOSGM):
 
     **Guarantee.** The release is, for any record of owner n added to or removed from what the teachers learn from, one
     Gaussian mechanism with noise multiplier noise_scale / C_n of the plan of the teachers, which says why. It assumes
-    that teachers were trained on their `lessons`, each on its own, and that nothing else comes from them.
+    that teachers were trained on the records that `partition_records` gives them, each on its own, and that nothing
+    else comes from them.
 
     Rows of its data are teachers, not records, and there are as many with a record as without: a record replaces votes
     of its teachers, so that the sensitivity is proven for the sum (`Teachers`) and not row by row. A row counts for an
-    owner whose records may be among its lessons. Its norm, w sqrt(queries), is below that owner's sensitivity,
+    owner whose records may be among its records. Its norm, w sqrt(queries), is below that owner's sensitivity,
     copies w sqrt(2 queries), so clipping never changes a vote, which would void the proof. There is no tail.
 
     Args:
@@ -36,7 +37,7 @@ class NoisyVotes(INOSGM):
     array([2, 0])
     """
 
-    _sizes_vary = True
+    sizes_vary = True
 
     def __init__(
         self,
