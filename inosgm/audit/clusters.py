@@ -59,9 +59,8 @@ class Clusters:
             events: The number of events, which counts if it is smaller than that of clusters.
         """
         value = np.clip(covariance / np.sqrt(np.where(squared > 0, squared, np.inf)), -1, 1)
-        error = -stdtrit(np.inf, self.tail) / np.sqrt(
-            np.maximum(np.minimum(events, self.clusters) - 3, 1e-9)
-        )  # 1e-9: with three events or fewer the interval is the whole line
+        # 1e-9: with three events or fewer, the interval of a correlation is the whole line
+        error = -stdtrit(np.inf, self.tail) / np.sqrt(np.maximum(np.minimum(events, self.clusters) - 3, 1e-9))
         least = np.tanh(np.arctanh(np.clip(value, 0, 1 - 1e-9)) - error)
         return np.where(value > 0, np.maximum(least, 0), value)
 
