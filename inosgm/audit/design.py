@@ -38,8 +38,8 @@ class ShadowTrainer(Trainer):
     mechanism_type = _ShadowMechanism
 
 
-class Unpaid:
-    """A ledger that charges nobody, because nothing of an audit is released."""
+class NullLedger:
+    """A ledger that charges nobody: what comes out of an audit is not released."""
 
     def charge(self, cost: Cost, /) -> None:
         """Do nothing."""
@@ -130,13 +130,13 @@ class Design:
             labels,
             kind=ShadowTrainer,
             key=self.key(shadow),
-            ledger=Unpaid(),
+            ledger=NullLedger(),
         )
 
     def mechanism(self) -> Trainer:
         """Return a trainer of all records of the pool, for audits of the mechanism."""
         labels = labels_at(self.plan.labels, self.owners)
-        return trainer_of(self.config, self.learner(0), self.plan, labels, kind=ShadowTrainer, ledger=Unpaid())
+        return trainer_of(self.config, self.learner(0), self.plan, labels, kind=ShadowTrainer, ledger=NullLedger())
 
     def records(self, shadow: int) -> tuple[Any, Any]:
         """Return inputs and targets of the members."""

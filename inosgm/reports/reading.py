@@ -212,7 +212,7 @@ def _charged(path: Path, plan: Plan, step: int) -> tuple[tuple[tuple[Cost, ...],
     if plan.past or not step:
         return (), plan.spent(step)
     steps = replace(plan.cost(job=str(path)), steps=int(plan.segment(step).steps.max()))
-    return ((steps, *(other.cost(job=str(path)) for other in plan.beside)),), plan.spent(step)
+    return ((steps, *(other.cost(job=str(path)) for other in plan.side_releases)),), plan.spent(step)
 
 
 def _private(path: Path, wanted: bool) -> bool:

@@ -20,7 +20,7 @@ from inosgm.experiments.attempts import threads
 from inosgm.experiments.config import FileOwners
 from inosgm.experiments.task import TrainingTask, spec_of
 from inosgm.jobs import Executor, Outcome, ProcessExecutor, Stopped, Store
-from inosgm.jobs.work import Paid
+from inosgm.jobs.work import PrepaidLedger
 from inosgm.training.curve import LearningCurve
 from inosgm.training.trainer import Trainer
 
@@ -36,7 +36,7 @@ class MemoryAttempt:
 
     @property
     def ledger(self):
-        return Paid(self._paid)  # a new one for every attempt
+        return PrepaidLedger(self._paid)  # a new one for every attempt
 
     def latest(self):
         return self.saved[max(self.saved)] if self.saved else None
@@ -117,7 +117,7 @@ def test_killed_at_any_moment_the_same_command_finishes_what_is_missing(undistur
         ("inosgm.training.trainer:Trainer.step", 3),
         ("inosgm.experiments.attempts:AttemptRun.save", 3),
         ("inosgm.jobs.store:Store.commit", 1),
-        ("inosgm.jobs.store:Store.tidy", 1),
+        ("inosgm.jobs.store:Store.cleanup", 1),
         ("inosgm.training.runlog:RunLog.write", 2),
     ]
     arguments = [str(part) for place in places for part in place]
@@ -390,7 +390,7 @@ class Elsewhere(Executor):
 
     elsewhere = True
 
-    def crew(self, task, store):
+    def pool(self, task, store):
         raise AssertionError("nobody is needed")
 
     def run(self, task, specs, store, **options):

@@ -23,18 +23,18 @@ from job_tasks import specs
 from inosgm import (
     INOSGM,
     BudgetExceeded,
-    Course,
     JobMismatch,
     Ledger,
     LinearTail,
     Owners,
     Plan,
+    PlanSequence,
     Trainer,
     plan_individual,
     plan_scale,
 )
 from inosgm.jobs import Result, Store
-from inosgm.jobs.work import Paid, attempt
+from inosgm.jobs.work import PrepaidLedger, attempt
 from inosgm.ledger.cost import Cost
 from inosgm.ledger.journal import FileJournal, MemoryJournal
 from inosgm.mechanism.record_filter import Filter
@@ -175,7 +175,7 @@ def test_costs_say_whether_they_can_be_repeated():
     assert plan().cost(job="named").repeatable
     assert not Rows(plan(), LABELS).release(DATA).cost.repeatable
     assert Rows(plan(), LABELS, key=1).release(DATA).cost.repeatable
-    assert all(one.repeatable for one in Course((plan(),)).costs(job="course"))
+    assert all(one.repeatable for one in PlanSequence((plan(),)).costs(job="course"))
     assert type(cost().job) is str
     with pytest.raises(TypeError, match="repeatable must be True or False"):
         cost(repeatable="yes")
@@ -228,7 +228,7 @@ def test_threads_of_an_attempt_share_what_was_paid(monkeypatch):
     """Sixteen keys ask at once for the only cost: one of them gets it."""
     monkeypatch.setattr(Cost, "same_step", lambda self, other: time.sleep(0) or True)  # lets another thread go on
     for _ in range(20):
-        paid, gate = Paid((cost(job="job"),)), threading.Barrier(16)
+        paid, gate = PrepaidLedger((cost(job="job"),)), threading.Barrier(16)
 
         def asks(key, paid=paid, gate=gate):
             gate.wait()
@@ -260,7 +260,7 @@ def test_an_attempt_adds_the_noise_of_a_key_to_one_sum(tmp_path):
 
 @pytest.mark.parametrize("again", [(0, 1), (4, 2), (0, 10), (9, 1)])
 def test_an_attempt_pays_for_a_step_once(again):
-    paid, asked = Paid((cost(job="job", steps=10),)), cost(job="a key", steps=10)
+    paid, asked = PrepaidLedger((cost(job="job", steps=10),)), cost(job="a key", steps=10)
     paid.charge(asked.at(0, 5))
     paid.charge(asked.at(5, 5))
     with pytest.raises(JobMismatch, match="was released before in this attempt"):
@@ -268,7 +268,7 @@ def test_an_attempt_pays_for_a_step_once(again):
 
 
 def test_an_attempt_pays_for_all_costs_or_for_none():
-    paid, asked = Paid((cost(job="job", steps=2),)), cost(job="a key", steps=2)
+    paid, asked = PrepaidLedger((cost(job="job", steps=2),)), cost(job="a key", steps=2)
     with pytest.raises(JobMismatch, match="with another cost"):
         paid.charge(asked, cost(job="another key"))
     with pytest.raises(JobMismatch, match="was released before in this attempt"):
@@ -277,7 +277,7 @@ def test_an_attempt_pays_for_all_costs_or_for_none():
 
 
 def test_an_attempt_pays_only_in_its_own_process():
-    paid = Paid((cost(job="job"),))
+    paid = PrepaidLedger((cost(job="job"),))
     paid._process = None  # as a child of a fork sees it
     with pytest.raises(RuntimeError, match="in the process that makes its attempt"):
         paid.charge(cost(job="a key"))
@@ -359,7 +359,7 @@ def counting(tmp_path):
         "GroupLosses": GroupLosses(plan(), np.repeat([0, 1], 3), len, key=None, ledger=None, released=0, note=""),
         "NoisyVotes": NoisyVotes(teachers(), 3),
         "Filter": Filter(np.ones(2), np.ones(2), noise_scale=1.0),
-        "Paid": Paid(None),
+        "Paid": PrepaidLedger(None),
         "MemoryJournal": MemoryJournal(),
         "FileJournal": FileJournal(str(tmp_path / "ledger")),
         "Ledger in memory": Ledger(owners=ROOMY),
@@ -693,5 +693,5 @@ def test_records_that_pay_for_themselves_do_not_pay_in_two_copies():
         one.release(DATA)
     spent = mechanism._filter.spent
     assert mechanism._filter is twin._filter
-    assert (spent <= followed.allowance[mechanism._owners]).all()
+    assert (spent <= followed.squared_norm_budget[mechanism._owners]).all()
     assert (spent > 0).all()
