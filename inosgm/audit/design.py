@@ -39,7 +39,7 @@ class ShadowTrainer(Trainer):
 
 
 class NullLedger:
-    """A ledger that charges nobody: what comes out of an audit is not released."""
+    """A ledger that charges nobody, because nothing of an audit is released."""
 
     def charge(self, cost: Cost, /) -> None:
         """Do nothing."""
