@@ -1,10 +1,10 @@
 """What methods came to on the same data, with the same owners and seeds: read from the store of a comparison alone."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from statistics import fmean, stdev
+from statistics import fmean
 from typing import Any, Self
 
 from inosgm._internal import validate as _validate
@@ -14,9 +14,10 @@ from inosgm.accounting.units import ADD_REMOVE, UNITS
 from inosgm.experiments.config import TrainingConfig
 from inosgm.experiments.expense import BROKEN, Expense, expenses
 from inosgm.experiments.grid import Point, grid_of, points_of
-from inosgm.experiments.standings import Metric, Standing, standing
+from inosgm.experiments.standings import Metric, Standing, shown_mean, standing
 from inosgm.experiments.summary import Summary, most_expensive, runs_of
 from inosgm.jobs import JobSpec, Store
+from inosgm.jobs.purpose import holds
 from inosgm.ledger.affordable import count_equal
 from inosgm.ledger.cost import Cost
 from inosgm.owners import Label, Owners
@@ -268,11 +269,7 @@ class Comparison:
 
 def holds_comparison(store: Store) -> bool:
     """Say whether a store holds a comparison of methods."""
-    try:
-        store.claimed(COMPARISON)
-    except FileNotFoundError:
-        return False
-    return True
+    return holds(store, COMPARISON)
 
 
 def best_of(tuning: tuple[Standing, ...], metric: Metric) -> Point:
@@ -327,10 +324,3 @@ class _Reader:
         return Standing(
             point=point, evaluations=found.evaluations, stopped={}, failed=found.failed, left=[*found.left, *missing]
         )
-
-
-def shown_mean(values: Sequence[float]) -> str:
-    """Show a mean, with the standard deviation where there is one."""
-    if not values:
-        return "-"
-    return f"{fmean(values):.3f}" + (f" ± {stdev(values):.3f}" if len(values) > 1 else "")

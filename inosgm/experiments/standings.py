@@ -229,9 +229,15 @@ def stopped_early(store: Store, job: str) -> list[dict[str, Any]] | None:
     return reports
 
 
+def shown_mean(values: Sequence[float]) -> str:
+    """Show a mean, with the standard deviation where there is one."""
+    if not values:
+        return "-"
+    return f"{fmean(values):.3f}" + (f" ± {stdev(values):.3f}" if len(values) > 1 else "")
+
+
 def _shown(standing: Standing, metric: Metric) -> str:
-    """Show a mean, with the standard deviation where there is one; for a run that was stopped, what it was worth."""
-    mean, deviation = standing.mean(metric), standing.deviation(metric)
-    if mean is None:
-        return next((f"({one[metric.value]:.3f})" for one in standing.stopped.values()), "-")
-    return f"{mean:.3f}" + ("" if deviation is None else f" ± {deviation:.3f}")
+    """Show the mean of a point; for a run that was stopped early, its last value in parentheses."""
+    stopped = [f"({one[metric.value]:.3f})" for one in standing.stopped.values()]
+    values = standing.values(metric)
+    return stopped[0] if stopped and not values else shown_mean(values)

@@ -7,7 +7,7 @@ from typing import Any
 from inosgm.experiments import parts, plans
 from inosgm.experiments.attempts import PAUSE, AttemptRun, threads
 from inosgm.experiments.building import Training, assemble, require_diagnosable
-from inosgm.experiments.code import code_version, require_code
+from inosgm.experiments.code import code_version
 from inosgm.experiments.config import TrainingConfig
 from inosgm.experiments.directory import with_absolute_paths
 from inosgm.experiments.ipate import TEACHER, IpateTask
@@ -117,7 +117,7 @@ class TrainingTask:
             RuntimeError: where the code is not that of the spec.
         """
         config = config_of(spec)
-        require_code(spec, config)
+        spec.require_code(code_version(config))
         if spec.kind == TEACHER:
             return self._ipate.teach(spec, attempt)
         if config.plan.by_votes:
