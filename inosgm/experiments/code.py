@@ -1,4 +1,4 @@
-"""Which code a result is a function of."""
+"""The version of the code that a result is a function of."""
 
 from functools import lru_cache
 

@@ -1,4 +1,4 @@
-"""What values a key of a configuration may take in a search, and how they are drawn."""
+"""The values that a key of a configuration may take in a search, and how they are drawn."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -13,7 +13,7 @@ from inosgm._internal.keys import Draw
 from inosgm.experiments.grid import values_from
 
 DIGITS = 4
-"""How many significant digits a number that is drawn has: few enough to be typed into a grid later."""
+"""Significant digits of a number that is drawn: few enough to be typed into a grid later."""
 
 
 class Domain(Protocol):

@@ -104,7 +104,7 @@ class TrainingTask:
             self._training(config).check()
 
     def run(self, spec: JobSpec, attempt: Attempt, *, watch: Callable[[LearningCurve], None] | None = None) -> Result:
-        """Train, or go on with it, and say what came out.
+        """Train, or resume training, and return the result.
 
         Args:
             spec: What to train.
@@ -113,7 +113,7 @@ class TrainingTask:
                 attempt computes what was seen again.
 
         Raises:
-            Stopped: if it was asked to, with a checkpoint to go on from.
+            Stopped: if it was asked to, with a checkpoint to resume from.
             RuntimeError: where the code is not that of the spec.
         """
         config = config_of(spec)

@@ -27,7 +27,7 @@ from inosgm.training.trainer import turn_model
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Evaluated:
-    """What a model of a run is worth to every owner.
+    """The evaluation of a model of a run, for every owner.
 
     Attributes:
         plan: The plan that the run follows.
@@ -79,7 +79,7 @@ class Result(Evaluated):
 
 
 def train(run: TrainingConfig | Training, *, steps: int | None = None, progress: bool = False) -> Result:
-    """Train what a configuration describes, or go on with it where its run directory says.
+    """Train what a configuration describes, or resume it from its run directory.
 
     The run directory then holds the configuration (`config.yaml`), the plan, checkpoints, the log, the ledger, and at
     the end `curve.json` and the weights, `model.pt`. Without one everything stays in memory.
@@ -183,7 +183,7 @@ def revise(
     *,
     back: bool = False,
 ) -> Training:
-    """Give owners of a run new budgets: it goes on with a new plan, after a step back if somebody has spent more.
+    """Give owners of a run new budgets: it resumes with a new plan, from an earlier step if an owner has spent more.
 
     Args:
         config: A configuration with a run directory.
@@ -193,7 +193,7 @@ def revise(
         back: Go back, and delete what came later, if an owner has spent more than it now grants.
 
     Returns:
-        The run, whose plan is the new one; `train` goes on with it.
+        The run, whose plan is the new one; `train` resumes it.
 
     Raises:
         ValueError: for owners that the run does not have, or a run that has not begun.
