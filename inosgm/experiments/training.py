@@ -66,7 +66,7 @@ class Evaluated:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Result(Evaluated):
+class TrainedRun(Evaluated):
     """A run that has been trained.
 
     Attributes:
@@ -78,7 +78,7 @@ class Result(Evaluated):
     training: Training
 
 
-def train(run: TrainingConfig | Training, *, steps: int | None = None, progress: bool = False) -> Result:
+def train(run: TrainingConfig | Training, *, steps: int | None = None, progress: bool = False) -> TrainedRun:
     """Train what a configuration describes, or resume it from its run directory.
 
     The run directory then holds the configuration (`config.yaml`), the plan, checkpoints, the log, the ledger, and at
@@ -129,7 +129,7 @@ def fit(
     watch: Callable[[LearningCurve], None] | None = None,
     stop: Callable[[], bool] | None = None,
     progress: bool = False,
-) -> Result:
+) -> TrainedRun:
     """Train as a configuration says, wherever the run is kept, and evaluate the model."""
     trainer, settings = training.trainer, training.config.training
     curve = trainer.fit(
@@ -145,7 +145,7 @@ def fit(
         stop=stop,
         progress=progress,
     )
-    return Result(
+    return TrainedRun(
         plan=trainer.plan,
         step=trainer.released,
         steps_done=trainer.steps_done,
