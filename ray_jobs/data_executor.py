@@ -14,25 +14,25 @@ from ray.data import from_items as dataset_of
 from ray.exceptions import RayError
 
 from inosgm._internal import validate as _validate
-from inosgm.jobs import Crew, Executor, Report, Store, StoreDamaged, Task, work
+from inosgm.jobs import Executor, Report, Store, StoreDamaged, Task, WorkerPool, work
 from ray_jobs.capacity import Request
 from ray_jobs.connection import connect, require_raylet
 from ray_jobs.nodes import StoreOutOfReach, check_nodes, environment, first_words, living, opened
 
 ROUNDS = 3
-"""So many datasets in a row may end without a single report before the crew is given up."""
+"""How many datasets in a row may end without a report before the run fails: one is lost with its node, not three."""
 
 OUT_OF_REACH = "StoreOutOfReach: "
-"""How a report begins that says why a worker cannot use the store."""
+"""The beginning of an error that says why a worker cannot use the store."""
 
 PATIENCE = 30.0
-"""Seconds to wait, at the end, for the fragment that is being read."""
+"""Seconds to wait at the end for fragments that are being read: one takes seconds, and the store has what is lost."""
 
 
 class RayDataExecutor(Executor):
-    """Does jobs as a Ray dataset with a row per job, as many at once as the cluster holds.
+    """Runs jobs as a Ray dataset with a row per job, as many at once as the cluster holds.
 
-    Ray Data places and repeats work as it likes, the store decides what counts: an attempt has one worker, a job one
+    Ray Data places and repeats work, and the store decides what counts: an attempt has one worker, a job one
     result. What was lost with its worker is tried again with the next dataset. Jobs are not asked to stop; they should
     be short, like fragments of a table.
 
@@ -54,27 +54,27 @@ class RayDataExecutor(Executor):
         self.address, self.request = address, Request(num_cpus=num_cpus)
         self.most = None if max_concurrent is None else _validate.count("max_concurrent", max_concurrent, least=1)
 
-    def crew(self, task: Task, store: Store) -> Crew:
+    def pool(self, task: Task, store: Store) -> WorkerPool:
         """Connect, and check that the cluster can hold a job."""
         store.require_shared()
         leave = connect(self.address)
         try:
             self.request.check(living())
-            return DatasetCrew(self.request, self.most, task, store, leave=leave)
+            return DatasetPool(self.request, self.most, task, store, leave=leave)
         except BaseException:
             leave()
             raise
 
 
-class DatasetCrew:
-    """Attempts that are collected while nothing runs, and then made by one dataset.
+class DatasetPool:
+    """A pool that collects attempts while nothing runs, and then makes them with one dataset.
 
     Args:
-        request: What a job asks of its node.
+        request: The resources of a job.
         most: How many at once, None for as many as the cluster holds.
-        task: What jobs do.
-        store: Where they are.
-        leave: Ends the connection to Ray, if it is the crew's own.
+        task: The function of the jobs.
+        store: The store of the jobs.
+        leave: Ends the connection to Ray, if it is the pool's own.
     """
 
     def __init__(
@@ -102,7 +102,7 @@ class DatasetCrew:
         self._collected.append((job, attempt))
 
     def reports(self, timeout: float) -> list[Report]:
-        """Begin a dataset if attempts are collected; return what has ended."""
+        """Start a dataset if attempts are collected; return the attempts that ended."""
         if self._thread is None and self._collected:
             self._doing, self._collected = set(self._collected), []
             self._thread = Thread(target=self._consume, args=(sorted(self._doing),), daemon=True)
@@ -117,14 +117,14 @@ class DatasetCrew:
             return found
 
     def interrupt(self) -> None:
-        """Begin nothing more; what is running ends."""
+        """Start nothing more; running attempts end by themselves."""
         self._enough.set()
 
     def settled(self, kind: str, seconds: float | None) -> None:
         """Ray Data has metrics of its own."""
 
     def close(self, *, kill: bool) -> None:
-        """Let Ray go, after the fragments that are being read."""
+        """Leave Ray, after the fragments that are being read."""
         self._enough.set()
         if self._thread is not None and not kill:
             self._thread.join(PATIENCE)
@@ -132,7 +132,7 @@ class DatasetCrew:
         self._leave()
 
     def _consume(self, attempts: Sequence[tuple[str, int]]) -> None:
-        """Make attempts, in a thread of its own, and hand on what workers say."""
+        """Make attempts, in a thread of its own, and pass on the reports of workers."""
         try:
             with _quiet():
                 rows = [{"job": job, "attempt": number} for job, number in attempts]
@@ -154,7 +154,7 @@ class DatasetCrew:
             self._said.put(None)
 
     def _hear(self, row: Mapping[str, Any]) -> list[Report]:
-        """Take what a worker says."""
+        """Take the report of a worker."""
         if row["error"] == "FileNotFoundError":
             raise RuntimeError(
                 f"a worker does not see the store {self._store.uri}: use a path that all nodes of the cluster share, "
@@ -171,7 +171,7 @@ class DatasetCrew:
         return [said]
 
     def _over(self) -> list[Report]:
-        """Let the store say what has become of attempts that nobody has reported; they are tried again."""
+        """End a dataset: report unreported attempts as taken, so that the scheduler asks the store."""
         self._thread = None
         lost, self._doing = self._doing, set()
         self._silent += 1
@@ -186,10 +186,11 @@ class DatasetCrew:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Keep Ray Data from telling on the terminal how far it has got, which the executor does; its log says all."""
+    """Keep Ray Data from printing its progress, which the executor shows; its log has everything."""
     context = DataContext.get_current().copy()
     context.enable_progress_bars = context.print_on_execution_start = False
-    context.op_resource_reservation_enabled = False  # or else one job runs alone until its output has been seen
+    # With reservations, Ray Data runs one job alone until it knows the size of its output.
+    context.op_resource_reservation_enabled = False
     shown = [part for part in logging.getLogger("ray.data").handlers if isinstance(part, logging.StreamHandler)]
     levels = [part.level for part in shown]
     try:

@@ -5,11 +5,11 @@ from contextlib import ExitStack
 from typing import Self
 
 from inosgm._internal import validate as _validate
-from inosgm.jobs import Crew, Executor, Store, Task
+from inosgm.jobs import Executor, Store, Task, WorkerPool
 from ray_jobs.capacity import Request
 from ray_jobs.connection import connect
 from ray_jobs.nodes import living
-from ray_jobs.worker_pool import RayCrew
+from ray_jobs.worker_pool import RayWorkerPool
 
 
 class RayExecutor(Executor):
@@ -63,7 +63,7 @@ class RayExecutor(Executor):
         """Leave the Ray that the runs were connected to."""
         self._kept.pop().close()
 
-    def crew(self, task: Task, store: Store) -> Crew:
+    def pool(self, task: Task, store: Store) -> WorkerPool:
         """Connect, and check that the cluster can hold an actor."""
         store.require_shared()
         leave = connect(self.address)
@@ -72,7 +72,7 @@ class RayExecutor(Executor):
             leave = _stay
         try:
             self.request.check(living())
-            return RayCrew(self.request, self.most, task, store, leave=leave)
+            return RayWorkerPool(self.request, self.most, task, store, leave=leave)
         except BaseException:
             leave()
             raise

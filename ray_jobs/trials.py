@@ -11,8 +11,8 @@ from ray import tune
 
 from inosgm.experiments.standings import Metric, stopped_early
 from inosgm.experiments.task import TrainingTask, config_of
-from inosgm.jobs import Attempt, Crew, Executor, JobSpec, Report, Result, Stopped, Store, Task
-from inosgm.jobs.executors import Alone
+from inosgm.jobs import Attempt, Executor, JobSpec, Report, Result, Stopped, Store, Task, WorkerPool
+from inosgm.jobs.executors import InlinePool
 from inosgm.ledger.cost import Cost
 from inosgm.training.curve import LearningCurve
 
@@ -144,13 +144,13 @@ class OneJob(Executor):
     def __init__(self, thread: JobThread) -> None:
         self._thread = thread
 
-    def crew(self, task: Task, store: Store) -> Crew:
-        """Return a crew of one."""
+    def pool(self, task: Task, store: Store) -> WorkerPool:
+        """Return a pool of one."""
         return _One(task, store, self._thread.stopping)
 
 
-class _One(Alone):
-    """A crew of one who leaves when it is stopped."""
+class _One(InlinePool):
+    """A pool of one who leaves when it is stopped."""
 
     def reports(self, timeout: float) -> list[Report]:
         if self._stopping():

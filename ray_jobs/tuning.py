@@ -237,7 +237,7 @@ def _tune(
 def _outcome(store: Store, given: Given) -> Outcome:
     """Return what has become of jobs."""
     states, jobs = store.states(), dict.fromkeys(given.jobs)
-    failed = {job: store.reason(job, states[job].given_up) for job in jobs if states[job].status == "failed"}
+    failed = {job: store.reason(job, states[job].abandoned_after) for job in jobs if states[job].status == "failed"}
     left = [job for job in jobs if not (states[job].done or job in failed or stopped_early(store, job))]
     return Outcome(done=tuple(job for job in jobs if states[job].done), failed=failed, left=(*left, *given.to_come()))
 

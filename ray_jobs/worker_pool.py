@@ -1,4 +1,4 @@
-"""A crew of actors that a cluster lends."""
+"""A pool of actors on a Ray cluster."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -16,35 +16,36 @@ from ray_jobs.metrics import JobMetrics
 from ray_jobs.nodes import check_nodes, environment, first_words, living
 
 LOOK = 2.0
-"""Seconds between two looks at the nodes of the cluster."""
+"""Seconds between two listings of the nodes: a new node waits that long for work, and a listing takes milliseconds."""
 
 SILENT = 10
-"""So many greetings per worker may fail, with no answer from anybody in between, before the crew is given up."""
+"""How many greetings per worker may fail in a row before the run fails: nodes that die cause a few, a task that no
+node can load causes them all."""
 
 
 @dataclass(eq=False)
 class _Worker:
-    """An actor, what it was asked and has not answered, and the attempt that it makes."""
+    """An actor, its unanswered call, and the attempt that it makes."""
 
     actor: Any
     asked: Any = None
     doing: tuple[str, int] | None = None
     known: bool = False
-    """Whether it has answered since it was made, or last lost."""
+    """Whether it has answered since it was created, or last lost."""
 
 
-class RayCrew:
+class RayWorkerPool:
     """Actors that live as long as the run.
 
-    An actor gets an attempt only when it has answered since Ray last (re)started it. Ray restarts actors without end,
-    elsewhere if it can, but never repeats an attempt: that is up to the store.
+    An actor gets an attempt only after it has answered since Ray last (re)started it. Ray restarts actors without
+    limit, on other nodes if it can, but never repeats an attempt: the store decides that.
 
     Args:
-        request: What an actor asks of its node.
-        most: How many actors, None for as many as the cluster holds at the time.
-        task: What jobs do.
-        store: Where they are.
-        leave: Ends the connection to Ray, if it is the crew's own.
+        request: The resources of an actor.
+        most: The number of actors, None for as many as the cluster holds at the time.
+        task: The function of the jobs.
+        store: The store of the jobs.
+        leave: Ends the connection to Ray, if it is the pool's own.
     """
 
     def __init__(
@@ -68,17 +69,17 @@ class RayCrew:
         self._silent, self._first_trouble = 0, ""
 
     def idle(self) -> int:
-        """Return how many have answered and wait."""
+        """Return how many actors are ready and have no work."""
         return sum(worker.known and worker.asked is None for worker in self._workers)
 
     def start(self, job: str, attempt: int) -> None:
-        """Give an attempt to one of them."""
+        """Give an attempt to an idle actor."""
         worker = next(worker for worker in self._workers if worker.known and worker.asked is None)
         worker.doing = job, attempt
         worker.asked = worker.actor.attempt.remote(job, attempt)
 
     def reports(self, timeout: float) -> list[Report]:
-        """Return what has ended; ask for more actors, or fewer, as nodes come and go."""
+        """Return the attempts that ended; add or remove actors as nodes come and go."""
         self._look()
         asked = {worker.asked: worker for worker in self._workers if worker.asked is not None}
         if not asked:
@@ -89,17 +90,17 @@ class RayCrew:
         return [report for answer in answers for report in self._hear(asked[answer])]
 
     def interrupt(self) -> None:
-        """Cancel what is running: attempts ask whether they are cancelled, then save and stop."""
+        """Cancel running attempts: they notice it, write a checkpoint and stop."""
         for worker in self._workers:
             if worker.doing is not None:
                 ray.cancel(worker.asked)
 
     def settled(self, kind: str, seconds: float | None) -> None:
-        """Count a job that is done, or was given up."""
+        """Count a job that is done, or failed permanently."""
         self._metrics.enter(kind, seconds)
 
     def close(self, *, kill: bool) -> None:
-        """Let all actors go; one that works is stopped where it is, with or without `kill`."""
+        """Stop all actors at once, with or without `kill`."""
         try:
             for worker in self._workers:
                 ray.kill(worker.actor)
@@ -113,7 +114,7 @@ class RayCrew:
         answer, worker.asked = worker.asked, None
         try:
             said = ray.get(answer)
-        except TaskCancelledError:  # comes in place of what it returned, which it says when it is asked again
+        except TaskCancelledError:  # replaces the report, which the actor returns when it is greeted
             self._greet(worker)
             return []
         except RayTaskError as error:
@@ -132,12 +133,12 @@ class RayCrew:
         return [said]
 
     def _greet(self, worker: _Worker) -> None:
-        """Ask a worker whether it is there, and give it the task."""
+        """Ask an actor to answer, and give it the task."""
         worker.known = False
         worker.asked = worker.actor.hello.remote([self._reference])
 
     def _lost(self, worker: _Worker, error: RayError, *, gone: bool) -> Sequence[Report]:
-        """Report what a worker was doing that does not answer; greet it once more, unless Ray has given it up."""
+        """Report the attempt of an actor that was lost; greet it again, unless Ray does not restart it."""
         if worker.doing is None:
             self._silent += 1
             self._first_trouble = self._first_trouble or first_words(error)
@@ -156,7 +157,7 @@ class RayCrew:
         return [Report(job=doing[0], attempt=doing[1], status="died")] if doing else []
 
     def _check(self, error: RayTaskError, worker: _Worker) -> None:
-        """Raise if a worker cannot work, so that all jobs would fail; texts of errors may show data: none is shown."""
+        """Raise if an actor cannot work at all, so that every job would fail; hide messages, which may show data."""
         if worker.doing is None:
             raise RuntimeError(
                 f"a worker cannot load the task ({first_words(error)}): all nodes of the cluster need the same "
@@ -169,7 +170,7 @@ class RayCrew:
             ) from None
 
     def _look(self) -> None:
-        """Ask Ray for as many actors as there is room for, and let those go that find none."""
+        """Create as many actors as the cluster holds, and remove those that find no node."""
         if monotonic() < self._look_at:
             return
         self._look_at = monotonic() + LOOK

@@ -19,19 +19,26 @@ from inosgm.experiments.task import described
 from inosgm.ledger.cost import Cost
 from inosgm.owners import Owners, labels_at
 from inosgm.planning.plan import Plan
+from inosgm.training.gradient_mechanism import GradientMechanism
 from inosgm.training.trainer import Trainer
 
 UNBOUNDED, SILENT = 1e30, 1e-30
 """Sensitivity and noise of a model without privacy: no gradient is as long, and no parameter shows the noise."""
 
 
+class _ShadowMechanism(GradientMechanism):
+    """The mechanism of a shadow model: how many records of an owner take part is random, the plan is not."""
+
+    sizes_vary = True
+
+
 class ShadowTrainer(Trainer):
-    """Trains a shadow model: how many records of an owner take part is a matter of chance, the plan is not."""
+    """Trains a shadow model."""
 
-    _sizes_vary = True
+    mechanism_type = _ShadowMechanism
 
 
-class Unpaid:
+class NullLedger:
     """A ledger that charges nobody: what comes out of an audit is not released."""
 
     def charge(self, cost: Cost, /) -> None:
@@ -123,13 +130,13 @@ class Design:
             labels,
             kind=ShadowTrainer,
             key=self.key(shadow),
-            ledger=Unpaid(),
+            ledger=NullLedger(),
         )
 
     def mechanism(self) -> Trainer:
         """Return a trainer of all records of the pool, for audits of the mechanism: every owner has coins to toss."""
         labels = labels_at(self.plan.labels, self.owners)
-        return trainer_of(self.config, self.learner(0), self.plan, labels, kind=ShadowTrainer, ledger=Unpaid())
+        return trainer_of(self.config, self.learner(0), self.plan, labels, kind=ShadowTrainer, ledger=NullLedger())
 
     def records(self, shadow: int) -> tuple[Any, Any]:
         """Return inputs and targets of the members."""

@@ -13,7 +13,8 @@ import torch
 
 from inosgm._internal.scratch import scratch_directory
 from inosgm.jobs import Attempt
-from inosgm.training.run import Checkpoint, Run
+from inosgm.training.checkpoints import Checkpoint
+from inosgm.training.run import Run
 
 KEPT = ("plan-*.json", "log.jsonl")
 """Files that a later attempt needs beside a checkpoint."""

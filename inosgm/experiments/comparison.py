@@ -310,7 +310,7 @@ class _Reader:
             accountant=results[0]["accountant"] if results else None,
             asked=len(jobs),
             tuning=tuning,
-            failed={i: self._store.reason(job, self._states[job].given_up) for i, job in given_up.items()},
+            failed={i: self._store.reason(job, self._states[job].abandoned_after) for i, job in given_up.items()},
         )
 
     def _of(self, point: Point) -> Mapping[int, str]:

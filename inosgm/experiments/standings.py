@@ -214,7 +214,7 @@ def standing(store: Store, point: Point, jobs: Mapping[int, tuple[str, JobState]
         elif note is not None:
             stopped[index] = note[-1]
         elif state.status == "failed":
-            failed[index] = store.reason(job, state.given_up)
+            failed[index] = store.reason(job, state.abandoned_after)
         else:
             left.append(index)
     return Standing(point=point, evaluations=evaluations, stopped=stopped, failed=failed, left=left)

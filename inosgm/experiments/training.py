@@ -19,9 +19,10 @@ from inosgm.owners import Owners, labels_at
 from inosgm.planning.plan import Plan
 from inosgm.planning.planners import PLANNERS
 from inosgm.planning.sequence import Course
+from inosgm.training.checkpoints import Checkpoint
 from inosgm.training.curve import LearningCurve
 from inosgm.training.metrics import Evaluation
-from inosgm.training.run import Checkpoint, Run, RunFiles
+from inosgm.training.run import Run, RunFiles
 from inosgm.training.trainer import turn_model
 
 

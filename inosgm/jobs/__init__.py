@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from inosgm.jobs.scheduler import Crew as Crew
     from inosgm.jobs.scheduler import Interrupted as Interrupted
     from inosgm.jobs.scheduler import Outcome as Outcome
+    from inosgm.jobs.scheduler import WorkerPool as WorkerPool
     from inosgm.jobs.spec import JobSpec as JobSpec
     from inosgm.jobs.store import Store as Store
     from inosgm.jobs.task import Attempt as Attempt
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 _NAMES_OF = {
     "_seals": ["StoreDamaged"],
     "executors": ["Executor", "ProcessExecutor", "SerialExecutor"],
-    "scheduler": ["Crew", "Interrupted", "Outcome"],
+    "scheduler": ["Crew", "Interrupted", "Outcome", "WorkerPool"],
     "spec": ["JobSpec"],
     "store": ["Store"],
     "task": ["Attempt", "BuildingTask", "Result", "Stopped", "Task"],

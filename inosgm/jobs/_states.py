@@ -18,7 +18,7 @@ class JobState:
     Attributes:
         attempts: How each attempt ended, by number; nothing if it has not, or is the one that counts.
         done: Whether there is a result.
-        given_up: After how many attempts the job was given up; -1 if it was not.
+        abandoned_after: The number of attempts after which the job failed permanently; -1 if it did not.
         charged: Whether it has its row in the ledger.
         passing: Whether there is a key or a checkpoint.
         arrays: How many attempts have written arrays.
@@ -27,7 +27,7 @@ class JobState:
 
     attempts: dict[int, str] = field(default_factory=dict)
     done: bool = False
-    given_up: int = -1
+    abandoned_after: int = -1
     charged: bool = False
     passing: bool = False
     arrays: int = 0
@@ -55,7 +55,7 @@ class JobState:
             return "done"
         if self.last and not self.attempts[self.last]:
             return "running"
-        return "failed" if self.given_up >= self.last else "left"
+        return "failed" if self.abandoned_after >= self.last else "left"
 
 
 def states_of(names: Iterable[str]) -> dict[str, JobState]:
@@ -80,7 +80,7 @@ def states_of(names: Iterable[str]) -> dict[str, JobState]:
         elif record == "forgotten.json":
             state.forgotten = True
         elif record.startswith("failed-"):
-            state.given_up = max(state.given_up, int(record[7:-5]))
+            state.abandoned_after = max(state.abandoned_after, int(record[7:-5]))
     for job in charged & found.keys():
         found[job].charged = True
     return {job: state for job, state in found.items() if job in known}

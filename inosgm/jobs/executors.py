@@ -1,4 +1,4 @@
-"""Who gets jobs done: this process, processes of this machine, or whatever brings a crew."""
+"""Executors: run jobs in this process, in processes of this machine, or in any pool of workers."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Self
 
 from inosgm._internal import validate as _validate
 from inosgm.jobs import interrupts, work
-from inosgm.jobs.processes import ProcessCrew
+from inosgm.jobs.processes import ProcessPool
 from inosgm.jobs.progress import JobProgress
-from inosgm.jobs.scheduler import Crew, Drive, Interrupted, Outcome
+from inosgm.jobs.scheduler import Interrupted, Outcome, Scheduler, WorkerPool
 from inosgm.jobs.spec import JobSpec
 from inosgm.jobs.store import Store
 from inosgm.jobs.task import BuildingTask, Task
@@ -20,21 +20,21 @@ if TYPE_CHECKING:
 
 
 class Executor(ABC):
-    """Gets jobs done. Whoever does it, and however often it is begun anew, results are the same, bit for bit."""
+    """Runs jobs. Results are the same, bit for bit, with every executor and however often a run is resumed."""
 
     elsewhere: bool = False
     """Whether workers may be on other machines, with other devices than this one."""
 
     @abstractmethod
-    def crew(self, task: Task, store: Store) -> Crew:
-        """Return those who work."""
+    def pool(self, task: Task, store: Store) -> WorkerPool:
+        """Return the workers."""
 
     def __enter__(self) -> Self:
-        """Keep from now on what one run can leave to the next."""
+        """Keep connections from one run to the next."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Let it go."""
+        """Close what was kept."""
         return
 
     def run(
@@ -47,58 +47,57 @@ class Executor(ABC):
         ledger: "Ledger | None" = None,
         progress: bool = True,
     ) -> Outcome:
-        """Do those jobs that have no result yet.
+        """Run the jobs that have no result yet.
 
         **Guarantee.** A job has its ledger row before its first attempt, and one result, of one attempt; other attempts
-        use the same noise and are not charged. It may be killed and begun again at any moment, and several may run on
-        one store. Jobs that others build on (`BuildingTask.before`) are done first; a job that builds on one that was
-        given up is given up, too, and not charged.
+        use the same noise and are not charged. A run may be killed and resumed at any moment, and several may work on
+        one store. Jobs that others depend on (`BuildingTask.before`) run first; if one of them fails permanently, jobs
+        that depend on it fail as well and are not charged.
 
         Args:
-            task: What jobs do.
-            specs: The jobs, in the order in which they are begun.
-            store: Where they are.
-            attempts: How many attempts of a job may fail, or die with their worker, before it is given up; those of
-                earlier runs do not count.
-            ledger: A ledger that is charged too.
-            progress: Show how far it has got.
+            task: The function of the jobs.
+            specs: The jobs, in the order in which they begin.
+            store: The store of the jobs.
+            attempts: How many attempts of a job may fail, or die with their worker, before it fails permanently;
+                attempts of earlier runs do not count.
+            ledger: A ledger that is also charged.
+            progress: Show the progress.
 
         Returns:
-            What has become of the jobs, without those that they build on; those that fail do not keep others from
-            being done.
+            The state of the jobs, without those that they depend on; a job that fails does not stop the others.
 
         Raises:
-            Interrupted: after Ctrl-C, when everything that was running has saved how far it had got.
-            StoreUnwritable: if the store cannot be written to any more.
+            Interrupted: after Ctrl-C, when running jobs have written a checkpoint.
+            StoreUnwritable: if the store can no longer be written to.
         """
         attempts = _validate.count("attempts", attempts, least=1)
         for spec in specs:
             _validate.instance("specs", spec, JobSpec, "run takes a task, its jobs and a store")
 
-        def driven(jobs: Sequence[JobSpec]) -> Outcome:
+        def scheduled(jobs: Sequence[JobSpec]) -> Outcome:
             if not jobs:
                 return NOTHING
             with JobProgress(len(jobs), enabled=progress) as bar:
-                crew = self.crew(task, store)
+                pool = self.pool(task, store)
                 clean = False
                 try:
-                    bar.say(f"{len(jobs)} jobs of {store.uri}, {crew.about}")
-                    drive = Drive(crew, task, jobs, store, attempts=attempts, ledger=ledger, progress=bar)
-                    outcome = drive.run()
+                    bar.say(f"{len(jobs)} jobs of {store.uri}, {pool.about}")
+                    scheduler = Scheduler(pool, task, jobs, store, attempts=attempts, ledger=ledger, progress=bar)
+                    outcome = scheduler.run()
                     clean = True
                 finally:
-                    crew.close(kill=not clean)
+                    pool.close(kill=not clean)
             return outcome
 
         with interrupts.deferred():
             needs = _needs(task, specs, store)
-            earlier = driven(list(dict.fromkeys(one for before in needs.values() for one in before)))
+            earlier = scheduled(list(dict.fromkeys(one for before in needs.values() for one in before)))
             if earlier.left:
                 done = tuple(spec.id for spec in specs if spec not in needs and store.done(spec.id))
                 left = tuple(spec.id for spec in specs if spec.id not in done)
                 raise Interrupted(Outcome(done=done, failed={}, left=left))
-            failed = _given_up(store, needs, earlier.failed)
-            outcome = driven([spec for spec in specs if spec.id not in failed])
+            failed = _abandon_dependents(store, needs, earlier.failed)
+            outcome = scheduled([spec for spec in specs if spec.id not in failed])
         if outcome.left:
             raise Interrupted(outcome)
         return replace(outcome, failed={**failed, **outcome.failed})
@@ -108,7 +107,7 @@ NOTHING = Outcome(done=(), failed={}, left=())
 
 
 def _needs(task: Task, specs: Sequence[JobSpec], store: Store) -> dict[JobSpec, Sequence[JobSpec]]:
-    """Return what each job that is not done builds on, if on anything."""
+    """Return the jobs that each unfinished job depends on, without jobs that depend on none."""
     if not isinstance(task, BuildingTask):
         return {}
     states = store.states()
@@ -117,29 +116,31 @@ def _needs(task: Task, specs: Sequence[JobSpec], store: Store) -> dict[JobSpec, 
     return {spec: before for spec, before in found.items() if before}
 
 
-def _given_up(store: Store, needs: Mapping[JobSpec, Sequence[JobSpec]], failed: Mapping[str, str]) -> dict[str, str]:
-    """Give up what builds on jobs that were given up, and say why."""
+def _abandon_dependents(
+    store: Store, needs: Mapping[JobSpec, Sequence[JobSpec]], failed: Mapping[str, str]
+) -> dict[str, str]:
+    """Abandon jobs that depend on jobs that failed permanently, and return why."""
     found: dict[str, str] = {}
     for spec, before in needs.items():
         why = next((f"{one.kind} {one.index}: {failed[one.id]}" for one in before if one.id in failed), None)
         if why is not None:
-            found[spec.id] = f"it builds on a job that was given up, {why}"
-            store.give_up(store.add(spec), store.state(spec.id).last, found[spec.id])
+            found[spec.id] = f"it depends on a job that failed permanently, {why}"
+            store.abandon(store.add(spec), store.state(spec.id).last, found[spec.id])
     return found
 
 
 class SerialExecutor(Executor):
-    """Does jobs one after the other, in this process."""
+    """Runs jobs one after the other, in this process."""
 
-    def crew(self, task: Task, store: Store) -> Crew:
-        """Return a crew of one."""
-        return Alone(task, store, interrupts.asked)
+    def pool(self, task: Task, store: Store) -> WorkerPool:
+        """Return a pool of one worker, this thread."""
+        return InlinePool(task, store, interrupts.asked)
 
 
 class ProcessExecutor(Executor):
-    """Does jobs in processes of this machine, each with one thread, or as many as OMP_NUM_THREADS says.
+    """Runs jobs in processes of this machine, each with one thread, or OMP_NUM_THREADS of them.
 
-    Scripts that use it must begin their work below `if __name__ == "__main__":`, as always with processes.
+    Scripts that use it must start their work below `if __name__ == "__main__":`, as always with processes.
 
     Args:
         processes: How many.
@@ -148,19 +149,19 @@ class ProcessExecutor(Executor):
     def __init__(self, processes: int = 2) -> None:
         self._processes = _validate.count("processes", processes, least=1)
 
-    def crew(self, task: Task, store: Store) -> Crew:
+    def pool(self, task: Task, store: Store) -> WorkerPool:
         """Start the processes."""
         store.require_shared()
-        return ProcessCrew(task, store, self._processes)
+        return ProcessPool(task, store, self._processes)
 
 
-class Alone:
-    """A crew of one, who works in the thread that asks.
+class InlinePool:
+    """A pool of one worker: the thread that calls it.
 
     Args:
-        task: What jobs do.
-        store: Where they are.
-        stopping: Says whether to stop.
+        task: The function of the jobs.
+        store: The store of the jobs.
+        stopping: Returns whether to stop.
     """
 
     about = "one after the other"
@@ -170,7 +171,7 @@ class Alone:
         self._ended: list[Report] = []
 
     def idle(self) -> int:
-        """Return whether the last report was heard."""
+        """Return 1 if the last report was taken."""
         return not self._ended
 
     def start(self, job: str, attempt: int) -> None:
@@ -178,17 +179,17 @@ class Alone:
         self._ended.append(work.attempt(self._store, self._task, job, attempt, self._stopping))
 
     def reports(self, timeout: float) -> list[Report]:
-        """Return what has ended."""
+        """Return the attempts that ended."""
         if not self._ended and timeout:
             interrupts.pause(timeout)
         ended, self._ended = self._ended, []
         return ended
 
     def interrupt(self) -> None:
-        """Do nothing: `stopping` says it."""
+        """Do nothing: the attempt asks `stopping`."""
 
     def settled(self, kind: str, seconds: float | None) -> None:
-        """Nobody counts."""
+        """Count nothing."""
 
     def close(self, *, kill: bool) -> None:
-        """Nobody is to be let go."""
+        """No worker is removed."""

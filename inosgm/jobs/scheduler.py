@@ -1,4 +1,4 @@
-"""The loop that gets jobs done: which attempt of which job is next, from the store and from what workers report."""
+"""The loop that runs jobs: choose the next attempt from the store and from the reports of workers."""
 
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -20,21 +20,27 @@ from inosgm.ledger.refusals import BudgetExceeded, JobMismatch
 if TYPE_CHECKING:
     from inosgm.ledger.ledger import Ledger
 
-WAIT, LOOK, BUSY = 0.5, 1.0, 5.0
-"""Seconds: to wait for reports; between two looks at the store while there is nothing else to do; while there is."""
+WAIT = 0.5
+"""Seconds to wait for a report: Ctrl-C is noticed after at most that long."""
+
+LOOK_IDLE, LOOK_BUSY = 1.0, 5.0
+"""Seconds between two listings of the store, without and with running jobs: only the work of other runs is news."""
+
+LISTING_SHARE = 20
+"""Listings take at most one of this many parts of the time: a store of many jobs is listed slowly."""
 
 WRITERS = 8
-"""How many records are written at once before work begins: object stores take their time."""
+"""How many specs are written at once: an object store takes about 0.1 s for each."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """What has become of the jobs of a run.
+    """The state of the jobs at the end of a run.
 
     Attributes:
-        done: The ids of those that have a result.
-        failed: Those that were given up, with the reason in a line; tracebacks are in the store.
-        left: Those that are still to be done.
+        done: The ids of jobs that have a result.
+        failed: The jobs that failed permanently, with the reason in a line; tracebacks are in the store.
+        left: The jobs that remain.
     """
 
     done: tuple[str, ...]
@@ -43,59 +49,63 @@ class Outcome:
 
 
 class Interrupted(KeyboardInterrupt):
-    """A run that was asked to finish early: what was running has saved how far it had got.
+    """A run was interrupted: running jobs have written a checkpoint.
 
     Attributes:
-        outcome: What has become of its jobs.
+        outcome: The state of its jobs.
     """
 
     def __init__(self, outcome: Outcome) -> None:
-        super().__init__(f"interrupted: {len(outcome.left)} of {_all(outcome)} jobs are left")
+        super().__init__(f"interrupted: {len(outcome.left)} of {_all(outcome)} jobs remain")
         self.outcome = outcome
 
 
-class Crew(Protocol):
-    """Workers that make one attempt at a time each."""
+class WorkerPool(Protocol):
+    """Workers, each of which makes one attempt at a time."""
 
     about: str
-    """Where they work, for people."""
+    """Where they work, for messages."""
 
     def idle(self) -> int:
-        """Return how many workers have answered and wait for work."""
+        """Return how many workers are ready and have no work."""
 
     def start(self, job: str, attempt: int) -> None:
-        """Give an attempt to one of them."""
+        """Give an attempt to an idle worker."""
 
     def reports(self, timeout: float) -> list[Report]:
-        """Return what has ended, waiting for it at most so many seconds; also look after the workers."""
+        """Return the attempts that ended within a timeout in seconds, and replace lost workers."""
 
     def interrupt(self) -> None:
-        """Ask all running attempts to save and stop."""
+        """Ask all running attempts to write a checkpoint and stop."""
 
     def settled(self, kind: str, seconds: float | None) -> None:
-        """Hear that a job is done, after an attempt of so many seconds, or was given up: None."""
+        """Record that a job is done, after an attempt of some seconds, or failed permanently (None)."""
 
     def close(self, *, kill: bool) -> None:
-        """Let the workers go; kill: without waiting for anything."""
+        """Stop the workers; with `kill`, without waiting for them."""
 
 
-class Drive:
-    """One run of jobs by a crew.
+Crew = WorkerPool
+"""The name under which `inosgm.jobs` exported it before."""
+
+
+class Scheduler:
+    """One run of jobs by a pool of workers.
 
     Args:
-        crew: Who works.
-        task: What jobs do.
-        specs: The jobs, in the order in which they are begun.
-        store: Where they are.
-        attempts: How many attempts of a job may fail, or die with their worker, before it is given up; those of earlier
-            runs do not count.
-        ledger: A ledger that is charged too, before the job is begun.
-        progress: Shows how far it has got.
+        pool: The workers.
+        task: The function of the jobs.
+        specs: The jobs, in the order in which they begin.
+        store: The store of the jobs.
+        attempts: How many attempts of a job may fail, or die with their worker, before it fails permanently; attempts
+            of earlier runs do not count.
+        ledger: A ledger that is also charged, before the job begins.
+        progress: Shows the progress.
     """
 
     def __init__(
         self,
-        crew: Crew,
+        pool: WorkerPool,
         task: Task,
         specs: Sequence[JobSpec],
         store: Store,
@@ -104,9 +114,9 @@ class Drive:
         ledger: "Ledger | None",
         progress: JobProgress,
     ) -> None:
-        self._crew, self._task, self._store, self._ledger, self._progress = crew, task, store, ledger, progress
-        with ThreadPoolExecutor(WRITERS) as pool:
-            list(pool.map(store.add, specs))
+        self._pool, self._task, self._store, self._ledger, self._progress = pool, task, store, ledger, progress
+        with ThreadPoolExecutor(WRITERS) as writers:
+            list(writers.map(store.add, specs))
         self._specs = {spec.id: spec for spec in specs}
         self._lease = store.lease
         self._states: dict[str, JobState] = {}
@@ -123,61 +133,61 @@ class Drive:
             store.probe()
 
     def run(self) -> Outcome:
-        """Work until every job is done or given up, or until somebody asks to finish."""
+        """Work until every job is done or has failed permanently, or until the run is interrupted."""
         asked = False
         while self._todo or self._running:
             if interrupts.asked() and not asked:
                 asked = True
-                self._progress.say("finishing: running jobs save how far they have got; Ctrl-C again stops at once")
-                self._crew.interrupt()
+                self._progress.say("finishing: running jobs write a checkpoint; Ctrl-C again stops at once")
+                self._pool.interrupt()
             if asked and not self._running:
                 break
             begun = not asked and self._begin()
             pause = self._look_again() if not begun else 0.0
-            for report in self._crew.reports(0.0 if begun else min(WAIT, pause)):
+            for report in self._pool.reports(0.0 if begun else min(WAIT, pause)):
                 self._take(report)
             self._show()
         self._show()
         return self.outcome()
 
     def outcome(self) -> Outcome:
-        """Return what has become of the jobs."""
+        """Return the state of the jobs."""
         done = tuple(job for job in self._specs if job in self._done)
         left = tuple(job for job in self._specs if job not in self._done and job not in self._failed)
         return Outcome(done=done, failed=dict(self._failed), left=left)
 
     def _begin(self) -> bool:
-        """Give a job to every worker that waits; say whether anything was begun."""
+        """Give a job to every idle worker; return whether one began."""
         begun = False
         for job in list(self._todo):
-            if not self._crew.idle():
+            if not self._pool.idle():
                 break
             if not self._free(job) or not self._ready(job):
                 continue
             del self._todo[job]
             self._running[job] = self._states[job].last + 1
-            self._crew.start(job, self._running[job])
+            self._pool.start(job, self._running[job])
             begun = True
         return begun
 
     def _free(self, job: str) -> bool:
-        """Say whether a job may be begun by us, now; a job whose attempts are used up is given up."""
+        """Return whether this run may begin a job now; a job without remaining attempts is abandoned."""
         state = self._states[job]
         if state.status == "running":
             return False
         if state.spent < self._limit[job]:
             return True
-        self._give_up(job, self._reason(job))
+        self._abandon(job, self._reason(job))
         return False
 
     def _watch(self, job: str, attempt: int) -> None:
-        """Write down that an attempt of somebody else is over, if its worker is gone or has long been silent."""
-        silence = self._pulse.silence((job, attempt), self._store.beats(job, attempt))
+        """Record that an attempt of another run died, if its process is gone or silent for a whole lease."""
+        silence = self._pulse.silence((job, attempt), self._store.last_heartbeat(job, attempt))
         if silence >= self._lease or gone(self._store.begun(job, attempt)):
             self._end(job, attempt, "died")
 
     def _ready(self, job: str) -> bool:
-        """Charge a job, unless that has been done; one that cannot be paid for is given up."""
+        """Charge a job, unless it was charged; abandon it if it cannot be paid for."""
         if self._states[job].charged:
             return True
         try:
@@ -186,27 +196,27 @@ class Drive:
                 self._store.charge(job, costs, self._ledger)
         except OSError:
             raise
-        except Exception as error:  # of the task, whose words may show data, or of a ledger
+        except Exception as error:  # of the task, whose message may show data, or of a ledger
             ours = isinstance(error, BudgetExceeded | JobMismatch | StoreDamaged)
-            self._give_up(job, f"{type(error).__name__}: {error}" if ours else f"{type(error).__name__} in its cost")
+            self._abandon(job, f"{type(error).__name__}: {error}" if ours else f"{type(error).__name__} in its cost")
             return False
         self._states[job].charged = True
         return True
 
     def _take(self, report: Report) -> None:
-        """Enter how an attempt ended."""
+        """Take the report of an attempt."""
         job, number = report.job, report.attempt
         del self._running[job]
         self._todo[job] = None
         if report.status == "unwritable":
-            raise StoreUnwritable(f"{self._store.uri} cannot be written to, nothing more was begun: {report.about}")
+            raise StoreUnwritable(f"{self._store.uri} cannot be written to, no more jobs were begun: {report.about}")
         if report.status == "taken":
             self._enter(job, self._store.state(job))
             return
         if report.status in ("done", "fenced"):
             self._finish(job)
             if report.status == "done":
-                self._crew.settled(self._specs[job].kind, report.seconds)
+                self._pool.settled(self._specs[job].kind, report.seconds)
         elif report.status == "died":
             self._end(job, number, "died")
         else:
@@ -214,9 +224,9 @@ class Drive:
         self._progress.ended(report)
 
     def _end(self, job: str, attempt: int, ending: str) -> None:
-        """Write down that an attempt is over, unless its worker has just managed to commit."""
+        """Record that an attempt is over, unless its worker has just committed a result."""
         if self._store.done(job):
-            self._store.tidy(job)
+            self._store.cleanup(job)
             self._finish(job)
             return
         self._store.end(job, attempt, ending)
@@ -227,7 +237,7 @@ class Drive:
         del self._todo[job]
 
     def _reason(self, job: str) -> str:
-        """Say in a line why a job is given up."""
+        """Return in a line why a job failed permanently."""
         attempts = self._states[job].attempts
         last = max(number for number, ending in attempts.items() if ending in ("failed", "died"))
         if attempts[last] == "died":
@@ -237,21 +247,21 @@ class Drive:
         except FileNotFoundError:
             return f"attempt {last} failed, and did not say why in {self._store.uri}: do all workers see that store?"
 
-    def _give_up(self, job: str, line: str) -> None:
-        self._store.give_up(job, self._states[job].last, line)
+    def _abandon(self, job: str, line: str) -> None:
+        self._store.abandon(job, self._states[job].last, line)
         self._failed[job] = line
         del self._todo[job]
-        self._crew.settled(self._specs[job].kind, None)
+        self._pool.settled(self._specs[job].kind, None)
 
     def _look_again(self) -> float:
-        """Look at the store if it is time to, and return for how long to wait at most."""
-        pause = BUSY if self._running else LOOK
-        if monotonic() - self._looked >= max(pause, 20 * self._looking):
+        """List the store if it is time to, and return the longest time to wait."""
+        pause = LOOK_BUSY if self._running else LOOK_IDLE
+        if monotonic() - self._looked >= max(pause, LISTING_SHARE * self._looking):
             self._look()
         return pause
 
     def _look(self) -> None:
-        """Read from the store what others have done."""
+        """Read from the store what other runs have done."""
         began = monotonic()
         found = self._store.states()
         for job in list(self._todo):
@@ -261,17 +271,17 @@ class Drive:
         self._looking = self._looked - began
 
     def _enter(self, job: str, state: JobState) -> None:
-        """Enter what the store says about a job."""
+        """Take the state of a job from the store."""
         self._states[job] = state
         if state.done:
             if state.leftovers:
-                self._store.tidy(job)  # its worker was killed between the result and this
+                self._store.cleanup(job)  # its worker was killed between the result and this
             self._finish(job)
         elif state.status == "running":
             try:
                 self._watch(job, state.last)
             except StoreDamaged as error:
-                self._give_up(job, str(error))
+                self._abandon(job, str(error))
 
     def _show(self) -> None:
         self._progress.show(len(self._done), len(self._failed), len(self._running) + self._elsewhere)

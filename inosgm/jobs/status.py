@@ -95,13 +95,13 @@ def status(store: Store) -> StoreStatus:
         state = states.get(job) or store.state(job)
         found, note, traceback = state.status, "", ""
         if found == "running":
-            silence = time() - store.beats(job, state.last)
+            silence = time() - store.last_heartbeat(job, state.last)
             if gone(store.begun(job, state.last)):
                 found, note = "left", "its worker is gone; start the same command again to go on"
             elif silence > 2 * store.lease:
                 note = f"no sign of life for {silence:.0f} s; start the same command again if its worker is gone"
         elif found == "failed":
-            note = store.reason(job, state.given_up)
+            note = store.reason(job, state.abandoned_after)
             failed = [number for number, ending in state.attempts.items() if ending == "failed"]
             traceback = store.failure(job, max(failed)).traceback if failed else ""
         jobs.append(

@@ -1,4 +1,4 @@
-"""The store: jobs, their ledger rows, attempts and results, as records that are made once."""
+"""The store: jobs, their ledger rows, attempts and results, as records that are created once."""
 
 import errno
 import io
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from inosgm.ledger.ledger import Ledger
 
 FORMAT = 1
+"""The format of records; a store of another format is refused, because its records would be misread."""
 
 
 @dataclass(frozen=True)
@@ -44,23 +45,23 @@ class Failure:
 
 
 class Store:
-    """Jobs, what they were charged, what was tried and what came out, at a path or in an object store.
+    """Jobs, their charges, attempts and results, at a path or in an object store.
 
-    **Guarantee.** Every record is created exclusively: of several writers, on whatever machines, the first one wins and
-    the others are told. So a job has one ledger row, an attempt one worker and a job one result, even where a network
-    partition lets workers live on that were given up. A record is seen whole or not at all, and carries a checksum. It
+    **Guarantee.** Every record is created exclusively: of several writers, on any machines, the first one wins and the
+    others get an error. So a job has one ledger row, an attempt one worker and a job one result, even if a network
+    partition hides workers that still run. A record is seen whole or not at all, and carries a checksum. The guarantee
     assumes that the file system, or the object store, creates records exclusively; one that was seen not to is refused.
 
     Names of records are public: ids of jobs, numbers of attempts. Fingerprints of data are keyed with a secret of the
-    store, so that nobody can test guesses about records with them. `salt` and `jobs/*/key` are secrets. Checkpoints and
-    tracebacks are not results: nobody must see them. The key, the checkpoints and the tracebacks of a job are deleted
-    when it is done, with all drafts of them; what a killed process has left of a job that is done is deleted by
+    store, so that guesses about records cannot be tested with them. `salt` and `jobs/*/key` are secrets. Checkpoints
+    and tracebacks are unreleased. The key, the checkpoints and the tracebacks of a job are deleted
+    when it is done, with all drafts of them; what a killed process has left of a finished job is deleted by
     `sweep`, when the store is next written to.
 
     Args:
-        uri: A path, or a URI that fsspec knows. Making this object writes nothing.
-        lease: Seconds of silence after which a worker on another machine is taken for dead. A store that exists has its
-            own.
+        uri: A path, or a URI that fsspec knows. Creating this object writes nothing.
+        lease: Seconds without a heartbeat after which a worker on another machine is taken for dead. A store that
+            exists has its own.
 
     Raises:
         ValueError: for a place that cannot hold a store.
@@ -81,18 +82,18 @@ class Store:
 
     @property
     def uri(self) -> str:
-        """Where it is."""
+        """The place of the store."""
         return self._records.uri
 
     @property
     def lease(self) -> float:
-        """Seconds of silence after which a worker on another machine is taken for dead."""
+        """Seconds without a heartbeat after which a worker on another machine is taken for dead."""
         with suppress(FileNotFoundError):
             self._lease = float(self._sealed("store.json")["lease"])
         return self._lease
 
     def exists(self) -> bool:
-        """Say whether anything was ever written here."""
+        """Return whether anything was ever written here."""
         try:
             return bool(self._sealed("store.json"))
         except FileNotFoundError:
@@ -103,7 +104,7 @@ class Store:
         self._records.probe()
 
     def sweep(self) -> None:
-        """Delete the secrets of jobs that are done which killed processes have left; the first writing call does it.
+        """Delete secrets of finished jobs that killed processes have left; the first writing call does it.
 
         A store that this user may not write to is left as it is.
         """
@@ -111,7 +112,7 @@ class Store:
             states = self.states()
             for job, state in states.items():
                 if state.done and state.leftovers:
-                    self.tidy(job)
+                    self.cleanup(job)
             done = {job for job, state in states.items() if state.done}
             self._records.sweep(lambda name: name.startswith("jobs/") and name.split("/")[1] in done)
         except OSError as error:
@@ -119,14 +120,14 @@ class Store:
                 raise
 
     def require_shared(self) -> None:
-        """Raise if other processes cannot see it."""
+        """Raise if other processes cannot see the store."""
         if self.uri.startswith("memory:"):
             raise ValueError(
                 f"store must be one that other processes see, got {self.uri}: take a path, or SerialExecutor"
             )
 
     def fingerprint(self, parts: Iterable[Any]) -> str:
-        """Return what stands for data in the specs of this store: a digest under a secret of the store.
+        """Return a fingerprint of data for the specs of this store: a digest keyed with a secret of the store.
 
         Args:
             parts: Bytes, or arrays in one piece.
@@ -140,11 +141,11 @@ class Store:
         return state.hexdigest()
 
     def add(self, spec: JobSpec, key: int | None = None) -> str:
-        """Write down that there is a job; the same once more changes nothing.
+        """Add a job; adding the same job again changes nothing.
 
         Args:
-            spec: What it is.
-            key: The key of its noise; a secret is made up if not given.
+            spec: The job.
+            key: The key of its noise; a random secret if not given.
 
         Returns:
             Its id.
@@ -157,7 +158,7 @@ class Store:
             self._records.read(f"ledger/{spec.id}.json")
             raise StoreDamaged(
                 f"{self.uri}: job {spec.id} was charged before, and its other records are gone: restore them, "
-                "or take another store, where it is another job that owners pay for once more"
+                "or use another store, where it is another job that owners pay for again"
             )
         chosen = secrets.randbits(128) if key is None else _validate.count("key", key)
         with suppress(FileExistsError):
@@ -167,7 +168,7 @@ class Store:
         return spec.id
 
     def spec(self, job: str) -> JobSpec:
-        """Return what a job is."""
+        """Return the spec of a job."""
         return JobSpec.from_json(json.dumps(self._sealed(f"jobs/{job}/spec.json")))
 
     def specs(self) -> dict[str, JobSpec]:
@@ -176,11 +177,11 @@ class Store:
         return dict(sorted(found, key=lambda pair: (pair[1].index, pair[0])))
 
     def states(self) -> dict[str, JobState]:
-        """Return what has become of every job, from one listing."""
+        """Return the state of every job, from one listing."""
         return states_of(self._records.names())
 
     def state(self, job: str) -> JobState:
-        """Return what has become of a job."""
+        """Return the state of a job."""
         found = states_of(self._records.names(f"jobs/{job}"))[job]
         with suppress(FileNotFoundError):
             found.charged = bool(self._sealed(f"ledger/{job}.json"))
@@ -262,7 +263,7 @@ class Store:
                 ) from None
 
     def _write_cost(self, cost: Cost) -> str:
-        """Write down what a step costs, unless that has been done, and return what stands for it."""
+        """Write the cost of a step, unless it is there, and return its digest."""
         table = CostTable.of(cost, np.arange(len(cost.labels)))
         state = blake2b(json.dumps(cost.labels).encode(), digest_size=16)
         state.update(table.digest().encode() + (cost.unit.encode() if cost.unit != ADD_REMOVE else b""))
@@ -275,7 +276,7 @@ class Store:
         return digest
 
     def charged(self, job: str) -> tuple[Cost, ...]:
-        """Return what a job was charged with.
+        """Return the costs that a job was charged with.
 
         Raises:
             FileNotFoundError: if it was not charged.
@@ -297,31 +298,31 @@ class Store:
         )
 
     def charges(self) -> dict[str, tuple[Cost, ...]]:
-        """Return what all jobs were charged with, by job."""
+        """Return the costs that all jobs were charged with, by job."""
         return {name[7:-5]: self.charged(name[7:-5]) for name in self._records.names("ledger")}
 
     def begin(self, job: str, attempt: int) -> None:
-        """Claim an attempt; FileExistsError if somebody has."""
+        """Claim an attempt; raise FileExistsError if it is claimed."""
         self._create(
             f"jobs/{job}/attempts/{attempt}/begun.json", {**here(), "time": time(), "token": secrets.token_hex(8)}
         )
 
     def begun(self, job: str, attempt: int) -> Place:
-        """Return where an attempt was begun."""
+        """Return the process that claimed an attempt."""
         return self._sealed(f"jobs/{job}/attempts/{attempt}/begun.json")
 
-    def beat(self, job: str, attempt: int) -> None:
-        """Show that an attempt is alive."""
+    def heartbeat(self, job: str, attempt: int) -> None:
+        """Record that an attempt is alive."""
         self._records.replace(f"jobs/{job}/attempts/{attempt}/beat", repr(time()).encode())
 
-    def beats(self, job: str, attempt: int) -> float:
-        """Return when an attempt has last shown that it is alive, by the clock of its worker."""
+    def last_heartbeat(self, job: str, attempt: int) -> float:
+        """Return the time of the last heartbeat of an attempt, by the clock of its worker."""
         with suppress(FileNotFoundError):
             return float(self._records.read(f"jobs/{job}/attempts/{attempt}/beat"))
         return float(self.begun(job, attempt)["time"])
 
     def end(self, job: str, attempt: int, ending: str, failure: Failure | None = None) -> None:
-        """Write down how an attempt ended; what somebody has written before stays."""
+        """Record how an attempt ended; an earlier record stays."""
         if ending not in ENDINGS:
             raise ValueError(f"ending must be one of {', '.join(ENDINGS)}, got {ending!r}")
         values = {} if failure is None else asdict(failure)
@@ -332,17 +333,17 @@ class Store:
         """Return why an attempt failed."""
         return Failure(**self._sealed(f"jobs/{job}/attempts/{attempt}/failed.json"))
 
-    def give_up(self, job: str, attempts: int, line: str) -> None:
-        """Write down that a job is given up after so many attempts."""
+    def abandon(self, job: str, attempts: int, line: str) -> None:
+        """Record that a job failed permanently after a number of attempts."""
         with suppress(FileExistsError):
             self._create(f"jobs/{job}/failed-{attempts}.json", {"line": line})
 
     def reason(self, job: str, attempts: int) -> str:
-        """Return why a job was given up, in a line."""
+        """Return in a line why a job failed permanently."""
         return str(self._sealed(f"jobs/{job}/failed-{attempts}.json")["line"])
 
     def save(self, job: str, attempt: int, step: int, content: bytes) -> None:
-        """Save a checkpoint of an attempt; it takes the place of the one before."""
+        """Save a checkpoint of an attempt; it replaces the one before."""
         folder = f"jobs/{job}/attempts/{attempt}"
         self._records.replace(f"{folder}/checkpoint-{step}", pack(content), secret=True)
         for name in self._checkpoints(folder):
@@ -350,7 +351,7 @@ class Store:
                 self._records.remove(name)
 
     def latest(self, job: str) -> bytes | None:
-        """Return the furthest checkpoint of any attempt that is whole."""
+        """Return the latest complete checkpoint of any attempt."""
         names = self._checkpoints(f"jobs/{job}/attempts")
         for name in sorted(names, key=lambda name: -int(name.rpartition("-")[2])):
             with suppress(FileNotFoundError):
@@ -378,14 +379,14 @@ class Store:
         except FileExistsError:
             won = False
             self.end(job, attempt, "fenced")
-        self.tidy(job)
+        self.cleanup(job)
         return won
 
-    def tidy(self, job: str) -> None:
-        """Delete the key of a job that is done, and whatever attempts have left beside its result.
+    def cleanup(self, job: str) -> None:
+        """Delete the key of a finished job, and everything that attempts have left beside its result.
 
-        The key goes last: as long as it is there, everybody sees that there is something to delete. Where the result is
-        damaged everything stays as it is.
+        The key is deleted last: as long as it exists, every run sees that there is something to delete. If the result
+        is damaged, nothing is deleted.
         """
         try:
             kept = f"jobs/{job}/attempts/{self._sealed(f'jobs/{job}/result.json')['attempt']}/arrays.npz"
@@ -402,7 +403,7 @@ class Store:
                 self._records.remove(name)
             elif record == "failed.json":
                 self._hide(name)
-        self._records.clear(f"jobs/{job}")  # what was being written when its writer was killed
+        self._records.clear(f"jobs/{job}")  # drafts of writers that were killed
 
     def _hide(self, name: str) -> None:
         """Delete the traceback of an attempt that failed, which may show data, and keep the type of the error."""
@@ -412,9 +413,9 @@ class Store:
                 self._records.replace(name, seal(asdict(replace(failure, traceback=""))), secret=True)
 
     def forget(self, job: str) -> None:
-        """Delete the arrays of a result that was used, and keep the rest: the job is done, and nobody does it again.
+        """Delete the arrays of a result that was used, and keep the rest: the job stays done.
 
-        An attempt that comes late finds the result, and deletes its own arrays.
+        A late attempt finds the result, and deletes its own arrays.
 
         Raises:
             FileNotFoundError: if there is no result.
@@ -423,16 +424,16 @@ class Store:
         self.discard(job)
 
     def discard(self, job: str) -> None:
-        """Delete what attempts at a job have left that nobody needs any more, the arrays of its result included.
+        """Delete what attempts at a job have left, the arrays of its result included.
 
-        Without a result it keeps its key: an attempt that is being made comes to its end, and deletes its own arrays.
+        A job without a result keeps its key: a running attempt ends by itself, and deletes its own arrays.
         """
         with suppress(FileExistsError):
             self._create(f"jobs/{job}/forgotten.json", {})
         self._strip(job, "")
 
     def done(self, job: str) -> bool:
-        """Say whether a job has a result."""
+        """Return whether a job has a result."""
         try:
             self._records.read(f"jobs/{job}/result.json")
         except FileNotFoundError:
@@ -445,7 +446,7 @@ class Store:
         Raises:
             FileNotFoundError: if it has none yet.
             StoreDamaged: for a result that is not what was written. Its noise cannot be repeated, because its key is
-                gone: restore it from a copy, or do the job in another store, where owners pay for it once more.
+                gone: restore it from a copy, or run the job in another store, where owners pay for it again.
         """
         values = self._sealed(f"jobs/{job}/result.json")
         arrays: dict[str, np.ndarray] = {}
@@ -476,7 +477,7 @@ class Store:
         return values
 
     def results(self) -> dict[str, Result]:
-        """Return all results there are, by job, in the order of the indices."""
+        """Return all results, by job, in the order of the indices."""
         states = self.states()
         return {job: self.result(job) for job in self.specs() if states[job].done}
 
@@ -487,12 +488,12 @@ class Store:
         self.put("results.parquet", compacted(entry for entry in done if not entry[2].secret))
 
     def put(self, name: str, content: bytes, *, secret: bool = False) -> None:
-        """Write a document beside the jobs, or put another in its place; a secret one is for its owner's eyes only."""
+        """Write a document beside the jobs, or put another in its place; only its owner can read a secret one."""
         self._make()
         self._records.replace(_document(name), content, secret=secret)
 
     def claim(self, name: str, values: dict[str, Any]) -> dict[str, Any]:
-        """Write a document that is written once, and return what it says, whoever was first."""
+        """Write a document that is written once, and return its content, which may be that of an earlier writer."""
         self._make()
         with suppress(FileExistsError):
             self._create(_document(name), values)
@@ -507,7 +508,7 @@ class Store:
         return self._records.read(_document(name))
 
     def _make(self) -> None:
-        """Make the store, unless that has been done."""
+        """Create the store, unless it exists."""
         if self._made:
             return
         try:
@@ -525,7 +526,7 @@ class Store:
         self.sweep()
 
     def _create(self, name: str, values: dict[str, Any], *, secret: bool = False) -> None:
-        """Make a record; one that is there and says the same is ours: an answer got lost, and we were asked again."""
+        """Create a record. An equal one that exists is ours: the answer was lost, and the request was repeated."""
         content = seal(values)
         try:
             self._records.create(name, content, secret=secret)
@@ -547,13 +548,13 @@ class Store:
 
 
 def _entries(row: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the costs of a ledger row; one of before jobs had several is its only cost itself."""
+    """Return the costs of a ledger row; a row of the first format is itself the only cost."""
     found: list[dict[str, Any]] = row.get("costs", [row])
     return found
 
 
 def _told(row: dict[str, Any]) -> list[Any]:
-    """Return what a ledger row says, without what it says for people."""
+    """Return the content of a ledger row without its notes."""
     return [row["job"], row["noise"], *([entry[name] for name in ("cost", "step", "steps")] for entry in _entries(row))]
 
 

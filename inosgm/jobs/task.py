@@ -1,4 +1,4 @@
-"""What jobs do: the seam between durable work and whatever is computed."""
+"""The interface between durable jobs and what they compute."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,12 +12,12 @@ from inosgm.ledger.cost import Cost, LedgerHook
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Result:
-    """What a job came to.
+    """The result of a job.
 
     Attributes:
         values: Numbers and text, as JSON has them.
         arrays: Arrays by name.
-        secret: Whether it was never released, such as a model that was trained without noise: it is for the eyes of its
+        secret: Whether it was never released, such as a model that was trained without noise: it is readable by its
             owner only, as keys are, and no document of the store repeats it. NOT PRIVATE.
     """
 
@@ -27,59 +27,59 @@ class Result:
 
 
 class Stopped(Exception):
-    """Raised by a job that was asked to stop and has saved what it needs to go on."""
+    """Raised by a job that was asked to stop and has written a checkpoint."""
 
 
 class Attempt(Protocol):
-    """One try of a job, as the job sees it."""
+    """One attempt at a job, as the job sees it."""
 
     number: int
-    """Which try, from 1."""
+    """The number of the attempt, from 1."""
 
     key: int
-    """The secret of the job's noise: the same in every try, new for every job."""
+    """The secret key of the job's noise: the same in every attempt, another for every job."""
 
     @property
     def ledger(self) -> LedgerHook:
-        """Lets through what was charged for the job, each step once, and nothing else; noise must have a key, such as
-        the job's."""
+        """A ledger that accepts what was charged for the job, each step once, and nothing else; noise must have a key,
+        such as the job's."""
 
     def stopping(self) -> bool:
-        """Say whether the job should save and raise `Stopped`. Cheap: ask after every step."""
+        """Return whether the job should write a checkpoint and raise `Stopped`. Cheap: call it after every step."""
 
     def latest(self) -> bytes | None:
-        """Return the content of the furthest whole checkpoint that any try of this job has saved."""
+        """Return the latest complete checkpoint of any attempt at this job."""
 
     def save(self, step: int, content: bytes) -> None:
-        """Save a checkpoint, whole or not at all; the furthest step counts."""
+        """Save a checkpoint, whole or not at all; the one of the latest step counts."""
 
     def result(self, job: str) -> Result:
-        """Return what another job of the same store came to; FileNotFoundError if it is not done."""
+        """Return the result of another job of the same store; raise FileNotFoundError if it is not done."""
 
 
 class Task(Protocol):
-    """What all jobs of a run do; it is sent to workers once, with its data, and must survive pickling.
+    """The function of all jobs of a run; it is sent to workers once, with its data, and must be picklable.
 
-    `run` must give the same result, bit for bit, whenever and wherever it is called with a spec and a key, however
-    often it was stopped in between. Arrays of a task may be shared and read-only.
+    `run` must give the same result, bit for bit, wherever it is called with a spec and a key, however often it
+    was stopped in between. Arrays of a task may be shared and read-only.
     """
 
     def cost(self, spec: JobSpec) -> tuple[Cost, ...] | None:
-        """Return what a job asks of owners, None or () for nothing; asked before its first try, where it was started.
+        """Return what a job costs owners, None or () for nothing; called before its first attempt, by the scheduler.
 
-        There is a cost for every stage of a job, and for whatever it releases beside.
+        There is a cost for every stage of a job, and for each of its side releases.
         """
 
     def run(self, spec: JobSpec, attempt: Attempt) -> Result:
-        """Do a job."""
+        """Run a job."""
 
 
 @runtime_checkable
 class BuildingTask(Task, Protocol):
-    """A task whose jobs build on what other jobs of the same task came to."""
+    """A task whose jobs depend on results of other jobs of the same task."""
 
     def before(self, spec: JobSpec) -> Sequence[JobSpec]:
-        """Return the jobs that must be done before this one, which have none before them.
+        """Return the jobs that this one depends on; they depend on none.
 
-        They are of another kind, so that nobody takes them for the jobs that were asked for.
+        They are of another kind, so that they cannot be confused with the jobs of the run.
         """

@@ -1,4 +1,4 @@
-"""One attempt at a job, as every worker makes it: claim, show signs of life, run, commit."""
+"""One attempt at a job, as every worker makes it: claim it, send heartbeats, run it, commit its result."""
 
 import os
 import traceback
@@ -17,7 +17,7 @@ from inosgm.ledger.cost import Cost
 from inosgm.ledger.refusals import JobMismatch
 
 BEATS = 6
-"""Signs of life within a lease."""
+"""Heartbeats within a lease: five may be lost before a living worker is taken for dead."""
 
 Status = Literal["done", "failed", "stopped", "taken", "fenced", "died", "unwritable"]
 
@@ -29,10 +29,10 @@ class Report:
     Attributes:
         job: The id of the job.
         attempt: Its number.
-        status: done; failed (an error, whose traceback is in the store); stopped (as asked); taken (somebody else makes
-            this attempt); fenced (another attempt was faster); died (with its worker); unwritable (the store cannot be
-            written to).
-        seconds: How long it took.
+        status: done; failed (an error, whose traceback is in the store); stopped (on request); taken (another worker
+            makes this attempt); fenced (another attempt was faster); died (with its worker); unwritable (the store
+            cannot be written to).
+        seconds: Its duration.
         about: The type of the error, or what is wrong with the store.
     """
 
@@ -44,11 +44,11 @@ class Report:
 
 
 class StoreUnwritable(OSError):
-    """A store that cannot be written to any more: full, read-only, or out of reach."""
+    """A store can no longer be written to: it is full, read-only, or out of reach."""
 
 
-class Paid(Uncopied):
-    """A ledger for one attempt at a job: it lets through what the job was charged with, and nothing else.
+class PrepaidLedger(Uncopied):
+    """A ledger for one attempt at a job: it accepts what the job was charged with, and nothing else.
 
     Each cost that was charged pays for one noise, that of the first job name that it is asked for under: as in any
     ledger, the same steps under another name are other releases. Noise must have a key: another attempt repeats it.
@@ -62,7 +62,7 @@ class Paid(Uncopied):
         self._lock, self._process = Lock(), this_process()
 
     def charge(self, *costs: Cost) -> None:
-        """Raise unless each cost is part of one that was charged; all of them are let through, or none.
+        """Raise unless each cost is part of one that was charged; all of them are accepted, or none.
 
         Raises:
             JobMismatch: for anything else, for a cost that is not repeatable, and for a step that was asked for before.
@@ -78,14 +78,14 @@ class Paid(Uncopied):
         with self._lock:
             used = dict(self._used)
             for cost in costs:
-                used[cost.job] = _let_through(self._paid, used, cost)
+                used[cost.job] = _accept(self._paid, used, cost)
             self._used = used
 
 
-def _let_through(
+def _accept(
     paid: tuple[Cost, ...], used: Mapping[str, tuple[Cost, list[tuple[int, int]]]], cost: Cost
 ) -> tuple[Cost, list[tuple[int, int]]]:
-    """Return the cost that pays for another one, and the steps that were asked for under its name, these included."""
+    """Return the charged cost that covers a cost, and all steps requested under its name, these included."""
     if not cost.repeatable:
         raise JobMismatch(
             f"job {paid[0].job!r} releases with noise that another attempt at it cannot repeat: give the mechanism "
@@ -104,7 +104,7 @@ def _let_through(
     for one in free:
         if one.step <= asked[0] and asked[1] <= one.step + one.steps and one.same_step(cost):
             return one, merged([*steps, asked])
-    raise JobMismatch(f"job {paid[0].job!r} was charged with another cost than it now asks for")
+    raise JobMismatch(f"job {paid[0].job!r} was charged with another cost than it now requests")
 
 
 class StoredAttempt:
@@ -114,12 +114,12 @@ class StoredAttempt:
         self.number, self.key, self.stopping = number, key, stopping
         self._store, self._job = store, job
         try:
-            self.ledger = Paid(store.charged(job))
+            self.ledger = PrepaidLedger(store.charged(job))
         except FileNotFoundError:
-            self.ledger = Paid(None)
+            self.ledger = PrepaidLedger(None)
 
     def latest(self) -> bytes | None:
-        """Return the content of the furthest whole checkpoint that any attempt has saved."""
+        """Return the latest complete checkpoint of any attempt."""
         return self._store.latest(self._job)
 
     def save(self, step: int, content: bytes) -> None:
@@ -128,19 +128,19 @@ class StoredAttempt:
             self._store.save(self._job, self.number, step, content)
 
     def result(self, job: str) -> Result:
-        """Return what another job of the store came to."""
+        """Return the result of another job of the store."""
         return self._store.result(job)
 
 
 def attempt(store: Store, task: Task, job: str, number: int, stopping: Callable[[], bool]) -> Report:
-    """Make an attempt at a job, and write down how it ended.
+    """Make an attempt at a job, and record how it ended.
 
     Args:
-        store: Where the job is.
-        task: What jobs do.
+        store: The store of the job.
+        task: The function of the jobs.
         job: Its id.
-        number: The number of the attempt; whoever is first to claim it makes it.
-        stopping: Says whether to stop.
+        number: The number of the attempt; the first worker that claims it makes it.
+        stopping: Returns whether to stop.
     """
     began = monotonic()
 
@@ -160,7 +160,7 @@ def attempt(store: Store, task: Task, job: str, number: int, stopping: Callable[
                 key = store.key(job)
             except FileNotFoundError:
                 key = None
-            if store.done(job):  # asked after the key was read: that of a job that is done is never used
+            if store.done(job):  # checked after the key was read, so the key of a finished job is never used
                 with _writing():
                     store.end(job, number, "stopped")
                 return report("taken")
@@ -182,7 +182,7 @@ def attempt(store: Store, task: Task, job: str, number: int, stopping: Callable[
         except StoreUnwritable as refusal:
             return report("unwritable", str(refusal))
         return report("stopped" if isinstance(error, Stopped) else "failed", about)
-    except BaseException:  # a second Ctrl-C, or the end of the process: whoever comes next need not wait
+    except BaseException:  # a second Ctrl-C, or the end of the process: the next run need not wait for the lease
         with suppress(Exception):
             store.end(job, number, "stopped")
         raise
@@ -190,7 +190,7 @@ def attempt(store: Store, task: Task, job: str, number: int, stopping: Callable[
 
 @contextmanager
 def _writing() -> Iterator[None]:
-    """Tell errors of the store from those of a job."""
+    """Turn errors of the store into `StoreUnwritable`, so that they are no failures of the job."""
     try:
         yield
     except (FileExistsError, StoreUnwritable):
@@ -201,14 +201,14 @@ def _writing() -> Iterator[None]:
 
 @contextmanager
 def _alive(store: Store, job: str, number: int) -> Iterator[None]:
-    """Show signs of life from another thread."""
+    """Send heartbeats from another thread."""
     over = Event()
     pause = store.lease / BEATS
 
     def beat() -> None:
         while not over.wait(pause):
-            with suppress(OSError):  # a sign that is missed is no reason to stop
-                store.beat(job, number)
+            with suppress(OSError):  # a missed heartbeat is no reason to stop
+                store.heartbeat(job, number)
 
     thread = Thread(target=beat, name=f"beat-{os.getpid()}", daemon=True)
     thread.start()

@@ -122,8 +122,8 @@ class INOSGM(Uncopied, ABC):
     array([6.1])
     """
 
-    _sizes_vary: bool = False
-    """Whether owners may have other numbers of records than the plan says: where who takes part is drawn anew."""
+    sizes_vary: bool = False
+    """Whether owners may have other numbers of records than the plan says, where who takes part is random."""
 
     def __init__(
         self,
@@ -147,13 +147,20 @@ class INOSGM(Uncopied, ABC):
         _validate.instance("order", order, Order, "take one such as Descending()")
         _validate.instance("clipping", clipping, Clipping, "take ScaleClipped() or ClipToShare()")
         self._tail, self._order, self._clipping = tail, order, clipping
-        self._owners = _owner_indices(plan, owners, sizes_vary=self._sizes_vary)
+        self._owners = _owner_indices(plan, owners, sizes_vary=self.sizes_vary)
         if ledger is not None and not callable(getattr(ledger, "charge", None)):
             raise TypeError(f"ledger must be a Ledger, got {ledger!r}: open a file with Ledger(path)")
         self._ledger, self._note = ledger, note
-        self._charge_steps = _validate.count("charge_steps", charge_steps, least=1)
+        self.charge_steps = _validate.count("charge_steps", charge_steps, least=1)
         self._lock = threading.Lock()
-        self._start_plan(plan, None if key is None else _validate.count("key", key))
+        self._plan, self._key = plan, None if key is None else _validate.count("key", key)
+        self._count = StepCount()
+        self._filter = Filter.of(plan, self._owners)
+        if self._filter is not None and kind._sum is not INOSGM._sum:
+            raise TypeError(f"{kind.__name__} cannot let every record pay for itself: take another kind of plan")
+        job = secrets.token_hex(16) if self._key is None else name_of_noise(self._key)
+        self._cost = plan.cost(job=job, note=note, repeatable=key is not None)
+        self._apply_choice(plan)
         self._probed: Any = None
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -163,18 +170,9 @@ class INOSGM(Uncopied, ABC):
                 f"{cls.__name__} must not override release: it is the one place where values become private"
             )
 
-    def _start_plan(self, plan: Plan, key: int | None, released: int = 0) -> None:
-        """Follow a plan from one of its steps on, with the coins and noise of a key."""
-        with self._lock:  # no release in another thread is charged by one plan and drawn by another
-            self._plan, self._key, self._count = plan, key, StepCount(released)
-            self._filter = Filter.of(plan, self._owners)
-            if self._filter is not None and type(self)._sum is not INOSGM._sum:
-                raise TypeError(
-                    f"{type(self).__name__} cannot let every record pay for itself: take another kind of plan"
-                )
-            job = secrets.token_hex(16) if key is None else name_of_noise(key)
-            self._cost = plan.cost(job=job, note=self._note, repeatable=key is not None)
-            self._apply_choice(plan)
+    def _resume_at(self, released: int) -> None:
+        """Count steps as released and paid for that another mechanism with the same plan and key has released."""
+        self._count.released = self._count.charged = _validate.count("released", released)
 
     def _apply_choice(self, plan: Plan) -> None:
         """Make the next steps with the rates and sensitivities that released values chose from the plan's menu."""
@@ -228,10 +226,6 @@ class INOSGM(Uncopied, ABC):
         """How many steps of the plan have been released."""
         return self._count.released
 
-    @property
-    def _released(self) -> int:
-        return self._count.released
-
     @final
     def release(self, data: Any) -> Release:
         """Release the noisy weighted sum of the next step, charged to every owner before it exists.
@@ -249,19 +243,19 @@ class INOSGM(Uncopied, ABC):
             ValueError: for data of the wrong length and for contributions or scores of the wrong shape. Both come
                 before any coin is tossed or cost recorded.
         """
-        self._require_here()  # before the lock, which nobody would ever let go of in a process that has forked off
+        self.require_here()  # before the lock, which nobody would ever let go of in a process that has forked off
         with self._lock:
             count = self._count
             step = count.released
             self._check(data)
             if self._ledger is not None:
                 self._pay(self._ledger, step)
-            self._require_here()
+            self.require_here()
             count.released = step + 1  # whatever happens from here on, no other value is made of this step
             coins, noise = streams(self._key, step)
             total = self._sum(self._batch(data, self._sampler.draw(coins), step))
             require_floating(total)
-            self._require_here()  # contributions may have forked
+            self.require_here()  # contributions may have forked
             if self._filter is not None:
                 self._filter.settle()
             value = self._noisy(total, noise)
@@ -288,7 +282,7 @@ class INOSGM(Uncopied, ABC):
         if self._filter is not None:  # one step may use up what pays for all
             step, steps = 0, self._plan.steps
         else:
-            steps = min(self._charge_steps - step % self._charge_steps, self._plan.steps - step)
+            steps = min(self.charge_steps - step % self.charge_steps, self._plan.steps - step)
         try:
             ledger.charge(self._cost.at(step, steps))
             self._count.charged = step + steps
@@ -304,8 +298,8 @@ class INOSGM(Uncopied, ABC):
                     )
             raise
 
-    def _require_here(self) -> None:
-        """Refuse to release without a key in a process that has forked off."""
+    def require_here(self) -> None:
+        """Raise in a process that has forked off from the one that made a mechanism without a key."""
         if self._key is None:
             self._count.require_here()
 
@@ -328,7 +322,7 @@ class INOSGM(Uncopied, ABC):
     def _probe(self, data: Any) -> None:
         """Try data of a new form, before anything is drawn or charged."""
         try:
-            require_floating(self._sum(self._batch(data, np.empty(0, dtype=np.int64), self._released)))
+            require_floating(self._sum(self._batch(data, np.empty(0, dtype=np.int64), self.released)))
         except Exception as error:  # whatever the subclass raises
             error.add_note("(raised for a batch of no records, which contributions and scores must take)")
             raise

@@ -490,7 +490,7 @@ class Streaming(INOSGM):
         if options.pop("clipping", None) is not None:
             raise TypeError("clipping: a streaming mechanism clips contributions to C, then scales them")
         self._cells = _validate.count("cells", cells, least=1)
-        self._sizes_vary = owners is None
+        self.sizes_vary = owners is None
         self._drawn: tuple[int, bytes, int] | None = None
         self._drawing = threading.Lock()
         super().__init__(plan, [] if owners is None else owners, **options)
@@ -498,7 +498,7 @@ class Streaming(INOSGM):
 
     def partial(self) -> OrderedSum:
         """Return an empty sum for the next step: fill copies of it anywhere, merge them, and release the whole."""
-        return self._empty(self._released)
+        return self._empty(self.released)
 
     def part(self, batch: Any, owners: Array, ids: Array) -> OrderedSum:
         """Return a part of the next step's sum. NOT PRIVATE.
@@ -523,7 +523,7 @@ class Streaming(INOSGM):
             ids: The position of each record in the whole data, or that of the first if they are consecutive.
         """
         places = _whole("owners", owners)
-        contributions, scores = self.measure(batch, None, places, self._released)
+        contributions, scores = self.measure(batch, None, places, self.released)
         rows, cells = _rows_of(contributions)
         part.update(rows, scores, places, ids, cells=cells)
 

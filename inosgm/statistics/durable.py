@@ -242,7 +242,7 @@ class StatisticStudy(StoredStudy):
             with suppress(FileExistsError):
                 self.store.begin(job, 1)
             self.store.commit(job, 1, Result(values=estimate.to_dict()))
-        self.store.tidy(job)
+        self.store.cleanup(job)
         self._forget(job, rounds)
 
     def _forget(self, stage: str, rounds: int) -> None:

@@ -168,7 +168,7 @@ class Statistic(Streaming):
                     f"after needs a new statistic, and this one has released {self._count.released} rounds and "
                     f"observed {len(self.observed)}: make another one with the same plan and parameters"
                 )
-            self._count.released = self._count.charged = len(values)
+            self._resume_at(len(values))
         for value in values:
             self.observe(np.asarray(value, dtype=np.float64))
         return self

@@ -44,7 +44,7 @@ class GroupLosses(INOSGM):
         self._losses_of, self._half = losses_of, float(plan.sensitivities[0])
         labels = labels_at(plan.labels, owners)
         super().__init__(plan, labels, key=key, ledger=ledger, charge_steps=plan.steps, note=note)
-        self._start_plan(plan, self._key, released)
+        self._resume_at(released)
 
     def means(self, value: np.ndarray) -> np.ndarray:
         """Return the noisy mean loss of every owner's records from a released value, cut to where means can lie.

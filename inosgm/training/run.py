@@ -7,7 +7,7 @@ import os
 import re
 import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
@@ -16,54 +16,13 @@ import torch
 from inosgm._internal.files import sync_directory, write_durably
 from inosgm._internal.keys import Purpose
 from inosgm.planning.plan import Plan
+from inosgm.training.checkpoints import Checkpoint
 
 RESULTS = MODEL, CURVE = ("model.pt", "curve.json")
 """What a run comes to: the last parameters, and the evaluations by step."""
 
 REVISING = "revising.json"
 """The file that is there while a revision is made."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Checkpoint:
-    """All that training goes on from: numbers and text, no code. Coins and noise are a function of the run's key."""
-
-    step: int
-    """How many steps of the run were done."""
-    revision: int
-    """How often the plan was revised."""
-    first: int
-    """The step of the run with which the plan of this revision began."""
-    job: str
-    """What the ledger calls the noise of this revision."""
-    ledger: str
-    """The head of the ledger, or nothing."""
-    curve: str
-    """The learning curve, as JSON."""
-    settings: Mapping[str, str]
-    """What steps are made with besides plan and model, in words: a run that goes on with something else is refused."""
-    steering: str
-    """What chooses the shares of the next steps, as JSON, or nothing."""
-    model: Mapping[str, Any]
-    optimizer: Mapping[str, Any]
-    schedule: Mapping[str, Any] | None
-    private: Mapping[str, Any] | None = field(default=None, repr=False)
-    """What must never leave the run, such as what each record has spent; not there when no step is left."""
-
-    def to_bytes(self) -> bytes:
-        """Return the content of a checkpoint file."""
-        stream = io.BytesIO()
-        torch.save({entry.name: getattr(self, entry.name) for entry in fields(self)}, stream)
-        return stream.getvalue()
-
-    @classmethod
-    def from_file(cls, path: Path | io.BytesIO) -> Self:
-        """Read a checkpoint; no code in it is ever run."""
-        content = torch.load(path, map_location="cpu", weights_only=True)
-        missing = {entry.name for entry in fields(cls)} ^ content.keys()
-        if missing:
-            raise ValueError(f"{path} is no checkpoint of this version: it differs in {', '.join(sorted(missing))}")
-        return cls(**content)
 
 
 @dataclass(frozen=True, kw_only=True)

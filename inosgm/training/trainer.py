@@ -1,11 +1,13 @@
-"""INO-SGD: train a model, watch every owner, stop and go on at any moment."""
+"""INO-SGD: train a model, watch every owner, stop and resume at any moment."""
 
 import json
 import os
+import threading
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
-from typing import Any
+from functools import partial
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -15,11 +17,13 @@ from torch.optim.lr_scheduler import LRScheduler
 from torch.utils.data import Dataset
 
 from inosgm._internal import validate as _validate
+from inosgm._internal.once import Uncopied
 from inosgm._internal.overlap import share_records
 from inosgm.accounting import ACCOUNTANTS
 from inosgm.ledger.cost import LedgerHook
 from inosgm.ledger.ledger import Ledger
 from inosgm.mechanism.clipping import Clipping, ScaleClipped
+from inosgm.mechanism.mechanism import Release
 from inosgm.mechanism.noise import name_of_noise
 from inosgm.mechanism.orders import Descending, Order
 from inosgm.mechanism.tails import NoTail, Tail
@@ -28,19 +32,23 @@ from inosgm.planning.plan import AlreadySpent, Plan
 from inosgm.planning.sequence import Course
 from inosgm.planning.steering import Steering
 from inosgm.training.batches import as_data
+from inosgm.training.checkpoints import Checkpoint, load_states, settings_of, states_of
 from inosgm.training.curve import LearningCurve
 from inosgm.training.diagnostics import Diagnostics, diagnose
+from inosgm.training.fitting import require_fitting
 from inosgm.training.gradient_mechanism import GradientMechanism
-from inosgm.training.gradients import Engine
+from inosgm.training.gradients import Engine, fix_in_place
+from inosgm.training.loop import make_steps
 from inosgm.training.metrics import Evaluation
+from inosgm.training.model_gradients import ModelGradients
 from inosgm.training.predictions import evaluated, evaluating
 from inosgm.training.progress import StepProgress
-from inosgm.training.run import Checkpoint, Revision, Run, key_of_revision
+from inosgm.training.run import Revision, Run, key_of_revision
 from inosgm.training.runlog import RunLog
 from inosgm.training.scores import Score
 
 
-class Trainer(GradientMechanism):
+class Trainer(Uncopied):
     """Trains a model by INO-SGD: contributions are gradients, scores are losses, the optimizer comes after the noise.
 
     `tail=NoTail()` gives IDP-SGD, a plan of `plan_uniform` gives DP-SGD: three methods, one code path. The optimizer
@@ -91,6 +99,9 @@ class Trainer(GradientMechanism):
     (10, 50)
     """
 
+    mechanism_type: ClassVar[type[GradientMechanism]] = GradientMechanism
+    """The class of the mechanism that releases the sums of gradients."""
+
     def __init__(
         self,
         plan: Plan | Course,
@@ -115,37 +126,93 @@ class Trainer(GradientMechanism):
         note: str = "",
     ) -> None:
         self._course = plan if isinstance(plan, Course) else Course((_only(plan),))
+        first = self._course.first
+        _validate.instance("model", model, nn.Module, "give a torch module")
+        _validate.instance("optimizer", optimizer, Optimizer, "make one such as torch.optim.SGD(model.parameters())")
+        owners = first.owners if owners is None else owners
+        if owners is None:
+            raise ValueError("owners must be given: this plan was made by hand or read from a file")
         turn_model(model, 0)
-        super().__init__(
-            self._course.first,
+        if fix:
+            fix_in_place(model, optimizer)
+        self.model, self.optimizer, self.schedule = model, optimizer, schedule
+        require_fitting(model, optimizer, schedule)
+        total = getattr(schedule, "total_steps", None)
+        if isinstance(total, int) and total < first.steps:
+            raise ValueError(f"schedule must last for the {first.steps} steps of the plan, it has total_steps={total}")
+        self._passes = threading.RLock()  # an update in one thread would be taken for a write by a pass in another
+        self._gradients = ModelGradients(
             model,
             loss,
-            optimizer,
-            owners=owners,
-            tail=tail,
             score=score,
-            steering=steering,
-            schedule=schedule,
+            engine=engine,
             max_physical_batch=max_physical_batch,
             autocast=autocast,
-            fix=fix,
-            engine=engine,
-            charge_steps=charge_steps,
-            order=order,
-            clipping=clipping,
-            key=key,
-            ledger=ledger,
-            note=note,
+            losses_released=steering is not None,
+            require_fitting=partial(require_fitting, model, optimizer, schedule),
         )
-        self._secret = self._key
+        self._owners, self._secret, self._ledger, self._steering = owners, key, ledger, steering
+        self._charge_steps = charge_steps
+        self._options: dict[str, Any] = {
+            "tail": tail,
+            "order": order,
+            "clipping": clipping,
+            "steering": steering,
+            "note": note,
+        }
         self._revision = self._first = 0
         self._curve = LearningCurve()
         self._trained_on: Any = ()
+        self._start_plan(first)
+        self._settings = settings_of(
+            loss,
+            optimizer,
+            schedule,
+            tail=tail if isinstance(tail, Tail) else tail(first),
+            order=order,
+            clipping=clipping,
+            steering=steering,
+        )
+
+    def _start_plan(self, plan: Plan, released: int = 0, spent: np.ndarray | None = None) -> None:
+        """Make the mechanism that follows a plan from one of its steps on, with the noise of this revision."""
+        key = None if self._secret is None else key_of_revision(self._secret, self._revision)
+        self._mechanism = self.mechanism_type(
+            plan,
+            self._owners,
+            self._gradients,
+            key=key,
+            ledger=self._ledger,
+            charge_steps=self._charge_steps,
+            released=released,
+            spent=spent,
+            **self._options,
+        )
+
+    @property
+    def mechanism(self) -> GradientMechanism:
+        """The mechanism that releases the sums of gradients; every plan that is followed has its own."""
+        return self._mechanism
+
+    @property
+    def plan(self) -> Plan:
+        """The public numbers that are followed now."""
+        return self._mechanism.plan
+
+    @property
+    def released(self) -> int:
+        """How many steps of the plan have been released."""
+        return self._mechanism.released
+
+    @property
+    def engine(self) -> Engine | None:
+        """How gradients are computed; chosen when data is first seen."""
+        return self._gradients.engine
 
     @property
     def steps_done(self) -> int:
         """How many steps were done, under this plan and under those that it was revised from."""
-        return self._first + self._released
+        return self._first + self.released
 
     @property
     def course(self) -> Course:
@@ -165,11 +232,39 @@ class Trainer(GradientMechanism):
     @property
     def _end(self) -> int:
         """How many steps will have been made when everything is done, those of earlier plans included."""
-        return self._first + self._plan.steps + sum(plan.steps for plan in self._course.plans[self._revision + 1 :])
+        return self._first + self.plan.steps + sum(plan.steps for plan in self._course.plans[self._revision + 1 :])
+
+    def step(self, *data: Any) -> Release:
+        """Release the noisy sum of the gradients of one batch, and let the optimizer use it.
+
+        Args:
+            data: Inputs and targets, or one map-style data set of such pairs.
+
+        Returns:
+            What was released: one tensor per trainable parameter, a sum.
+
+        Raises:
+            ValueError: for a model, a loss or a score that changes what it holds as it runs. Nothing is released, and
+                everything that was written is undone.
+        """
+        self._mechanism.require_here()  # before the lock, which is never let go of in a process that has forked off
+        with self._passes:
+            self.model.train()
+            records, mechanism = as_data(data), self._mechanism
+            self._trained_on = records
+            mechanism.steer(records)
+            release = mechanism.release(records)
+            for parameter, total in zip(self._gradients.ready(records).parameters, release.value, strict=True):
+                parameter.grad = (total / mechanism.expected_batch).to(parameter.dtype)
+            self.optimizer.step()
+            self.optimizer.zero_grad(set_to_none=True)
+            if self.schedule is not None:
+                self.schedule.step()
+        return release
 
     def spent(self) -> dict[str | int, float]:
         """Return the epsilon that every owner has spent, at its delta, what the plan counts as past included."""
-        return dict(zip(self._plan.labels, self._plan.spent(self._released).tolist(), strict=True))
+        return dict(zip(self.plan.labels, self.plan.spent(self.released).tolist(), strict=True))
 
     def fit(
         self,
@@ -213,7 +308,7 @@ class Trainer(GradientMechanism):
         """
         records = as_data(data)
         _require_apart(data, held_out)
-        length = self._plan.steps if self._revised else self._course.steps
+        length = self.plan.steps if self._revised else self._course.steps
         every = _interval("checkpoint_every", checkpoint_every, length, 20)
         often = _interval("evaluate_every", evaluate_every, length, 10)
         end = None if steps is None else _validate.count("steps", steps)
@@ -222,47 +317,57 @@ class Trainer(GradientMechanism):
         self._trained_on = data
         with ExitStack() as stack:
             place = log = None
+            charge_steps = self._charge_steps
             if run is not None:
                 place = stack.enter_context(run if isinstance(run, Run) else Run(run))
-                self._go_on(place, data)
+                self._resume(place, data)
                 seen = self._curve.steps[-1] if self._curve.steps else -1
                 log = stack.enter_context(RunLog(place.path, after=seen))
-                if self._asked_charge_steps is None:
-                    self._charge_steps = every
+                charge_steps = charge_steps or every
+                self._mechanism.charge_steps = charge_steps
                 if place.latest() is None:
                     self._save(place)
-            bar = stack.enter_context(StepProgress(self._plan, start=self._released, enabled=progress))
+            bar = stack.enter_context(StepProgress(self.plan, start=self.released, enabled=progress))
             end = self._end if end is None else min(self.steps_done + end, self._end)
-            look = held_out is not None
-            if look and not self._curve.steps:
-                self._look(records, held_out, diagnostics, log, bar)
-            stopping = False
-            while self.steps_done < end and not stopping:
-                if self._released == self._plan.steps:
+
+            def step() -> None:
+                if self.released == self.plan.steps:
                     self._next_stage()
-                    bar.follow(self._plan)
-                    if place is not None and self._asked_charge_steps is None:
-                        self._charge_steps = every
+                    bar.follow(self.plan)
+                    self._mechanism.charge_steps = charge_steps or self._mechanism.charge_steps
                 self.step(*data)
-                bar.advance(self._released)
-                last = self.steps_done == end
-                saved = False
-                made = self._released if self._revised else self.steps_done
-                if look and (last or made % often == 0):
-                    self._look(records, held_out, diagnostics, log, bar)
-                    if watch is not None:
-                        if place is not None:
-                            self._save(place, needed=True)
-                        saved = True
-                        watch(self._curve)
-                stopping = stop is not None and stop()
-                if place is not None and not saved and (last or stopping or made % every == 0):
-                    self._save(place)
+                bar.advance(self.released)
+
+            def evaluate(last: bool) -> bool:
+                due = held_out is not None and (last or self._steps_of_interval() % often == 0)
+                if due:
+                    self._evaluate(records, held_out, diagnostics, log, bar)
+                return due
+
+            def save(needed: bool, ending: bool) -> None:
+                if place is not None and (needed or ending or self._steps_of_interval() % every == 0):
+                    self._save(place, needed=needed)
+
+            if held_out is not None and not self._curve.steps:
+                self._evaluate(records, held_out, diagnostics, log, bar)
+            make_steps(
+                lambda: self.steps_done,
+                end,
+                step,
+                evaluate=evaluate,
+                save=save,
+                watch=None if watch is None else lambda: watch(self._curve),
+                stop=(lambda: False) if stop is None else stop,
+            )
             if place is not None and self.steps_done == self._end:
                 self._forget_private(place)
                 place.forget_key()  # before there are results: a directory that has some holds no secret
                 place.save_results(self.model.state_dict(), self._curve.to_json())
         return self._curve
+
+    def _steps_of_interval(self) -> int:
+        """Return the number of steps that evaluations and checkpoints are counted by."""
+        return self.released if self._revised else self.steps_done
 
     def check(self, *data: Any) -> None:
         """Raise for data, a model or a loss that cannot be trained with; nothing is drawn, charged or changed.
@@ -271,7 +376,9 @@ class Trainer(GradientMechanism):
             data: Inputs and targets, or one map-style data set of such pairs.
         """
         self.model.train()
-        self._check(as_data(data))
+        records = as_data(data)
+        self._mechanism.check(records)
+        self._trained_on = records
 
     def evaluate(self, *data: Any, owners: Any = None) -> Evaluation:
         """Evaluate the model, in evaluation mode, on records that need no protection.
@@ -281,7 +388,7 @@ class Trainer(GradientMechanism):
                 data that this trainer was last trained on, the result is marked private: no log and no curve takes it.
             owners: The owner of each record, for numbers by owner.
         """
-        return replace(self._evaluate(data, owners), private=share_records(self._trained_on, data))
+        return replace(self._evaluation(data, owners), private=share_records(self._trained_on, data))
 
     def diagnose(self, *data: Any, owners: Any = None) -> Diagnostics:
         """Say how owners' gradients disagree, and where the order of a batch can act.
@@ -292,18 +399,18 @@ class Trainer(GradientMechanism):
             owners: The owner of each record, for held-out records.
         """
         records = as_data(data)
-        labels = labels_at(self._plan.labels, self._owners) if owners is None else owners
+        labels = labels_at(self.plan.labels, self._mechanism.owners) if owners is None else owners
         with self._passes:
-            engine = self._ready(records)
+            engine = self._gradients.ready(records)
             with evaluating(self.model):
                 return diagnose(
                     engine,
                     records,
                     labels,
-                    self._plan,
+                    self.plan,
                     private=owners is None or share_records(self._trained_on, data),
-                    max_physical_batch=self._most or 256,
-                    check=self._require_classes,
+                    max_physical_batch=self._gradients.max_physical_batch or 256,
+                    check=self._gradients.require_classes,
                 )
 
     def revise(self, owners: Owners, *data: Any, run: str | os.PathLike[str] | None = None) -> Plan:
@@ -331,47 +438,47 @@ class Trainer(GradientMechanism):
         """
         if len(self._course.plans) > 1 or self._steering is not None:
             raise ValueError("a run in stages, or one that is steered, has a plan that cannot be revised: begin anew")
-        if self._filter is not None:  # its steps share one charge, of which none may be undone
+        if self.plan.allowance is not None:  # its steps share one charge, of which none may be undone
             raise ValueError("a run in which every record pays for itself cannot be revised: begin anew")
-        if run is None:
-            made = self._made(data)
-            plan = self._plan.revise(made, owners)
-            self._switch(plan, owners, self._revision + 1, made)
-            return plan
-        with Run(run) as place:
-            self._go_on(place, data)
-            if self._revised and not self._released and _grants(self._plan, owners):
-                return self._plan
-            revision = self._revision_for(place, owners, data)
-            place.begin_revision(revision)
-            self._finish_revision(place, revision)
+        self._mechanism.require_here()
+        with self._passes:  # no other thread makes a step by one plan while another one is begun
+            if run is None:
+                made = self._mechanism.undo_unmade_steps()
+                self._repeat(made - self.released, data)
+                plan = self.plan.revise(made, owners)
+                self._switch(plan, owners, self._revision + 1, made)
+                return plan
+            with Run(run) as place:
+                self._resume(place, data)
+                if self._revised and not self.released and _grants(self.plan, owners):
+                    return self.plan
+                revision = self._revision_for(place, owners, data)
+                place.begin_revision(revision)
+                self._finish_revision(place, revision)
         return revision.plan
 
-    def _check(self, data: Any) -> None:
-        super()._check(data)
-        self._trained_on = data
-
-    def _evaluate(self, data: tuple[Any, ...], owners: Any) -> Evaluation:
+    def _evaluation(self, data: tuple[Any, ...], owners: Any) -> Evaluation:
         """Evaluate the model on records that are known to be held out."""
         with self._passes:
-            return evaluated(self.model, self._loss, as_data(data), owners, self._like(), self._most or 1024)
+            most = self._gradients.max_physical_batch or 1024
+            return evaluated(self.model, self._gradients.loss, as_data(data), owners, self._gradients.like(), most)
 
-    def _look(self, records: Any, held_out: Any, diagnostics: bool, log: RunLog | None, bar: StepProgress) -> None:
+    def _evaluate(self, records: Any, held_out: Any, diagnostics: bool, log: RunLog | None, bar: StepProgress) -> None:
         """Evaluate on held-out records, and write it down."""
         *public, owners = _with_owners(held_out)
-        found = self._evaluate(tuple(public), owners)
+        found = self._evaluation(tuple(public), owners)
         self._curve.append(self.steps_done, found)
         bar.evaluated(found)
         if log is None:
             return
         rate = float(self.optimizer.param_groups[0]["lr"])
-        log.write(self.steps_done, evaluation=found, learning_rate=rate, epsilon=bar.epsilon(self._released))
+        log.write(self.steps_done, evaluation=found, learning_rate=rate, epsilon=bar.epsilon(self.released))
         if diagnostics:
             if owners is not None:
                 log.write(self.steps_done, diagnostics=self.diagnose(*public, owners=owners))
             log.write_private(self.steps_done, diagnostics=self.diagnose(*_both(records)))
 
-    def _go_on(self, place: Run, data: tuple[Any, ...]) -> None:
+    def _resume(self, place: Run, data: tuple[Any, ...]) -> None:
         """Take everything from the latest checkpoint of a run, after finishing its revision, or begin one."""
         if self._ledger is None:
             self._ledger = self._own_ledger(place)
@@ -381,7 +488,7 @@ class Trainer(GradientMechanism):
                 raise ValueError(f"a run begins with the first step, and this trainer has made {self.steps_done}")
             self._secret = place.key() if self._secret is None else self._secret
             place.save_stages(self._course.plans)
-            self._start_plan(self._plan, self._secret)
+            self._start_plan(self.plan)
             return
         if any(place.plan(stage) != plan for stage, plan in enumerate(self._course.plans)):
             raise ValueError(f"{place.path} holds a run with another plan: choose another directory, or `revise` that")
@@ -404,73 +511,45 @@ class Trainer(GradientMechanism):
         key = None if self._secret is None else key_of_revision(self._secret, checkpoint.revision)
         if key is not None and name_of_noise(key) != checkpoint.job:
             raise ValueError(f"key must be the one that the run in {place.path} was begun with")
-        for name, value in self._settings().items():
-            if checkpoint.settings[name] != value:
-                raise ValueError(
-                    f"{name} must be that of the run in {place.path}, {checkpoint.settings[name]}, got {value}: take "
-                    "another directory"
-                )
+        checkpoint.require_settings(self._settings, place.path)
         if isinstance(self._ledger, Ledger) and checkpoint.ledger:
             self._ledger.check(checkpoint.ledger)
         turn_model(self.model, checkpoint.revision)
-        self.model.load_state_dict(dict(checkpoint.model))
-        self.optimizer.load_state_dict(dict(checkpoint.optimizer))
-        if self.schedule is not None and checkpoint.schedule is not None:
-            self.schedule.load_state_dict(dict(checkpoint.schedule))
+        load_states(vars(checkpoint), self.model, self.optimizer, self.schedule)
         self._revision, self._first = checkpoint.revision, checkpoint.first
         self._curve = LearningCurve.from_json(checkpoint.curve)
         if self._steering is not None:
             self._steering.restore(json.loads(checkpoint.steering))
-        self._start_plan(plan, key, released)
-        if self._filter is not None and released < plan.steps:
+        spent = None
+        if plan.allowance is not None and released < plan.steps:
             if checkpoint.private is None:
                 raise ValueError(f"{place.path} does not hold what its records have spent: begin a new run")
-            self._filter.restore(checkpoint.private["spent"].numpy())
+            spent = checkpoint.private["spent"].numpy()
+        self._start_plan(plan, released, spent)
 
     def _save(self, place: Run, *, needed: bool = False) -> None:
+        spent = self._mechanism.spent_by_record
         place.save(
             Checkpoint(
                 step=self.steps_done,
                 revision=self._revision,
                 first=self._first,
-                job=self._cost.job,
+                job=self._mechanism.job,
                 ledger=self._ledger.head() if isinstance(self._ledger, Ledger) else "",
                 curve=self._curve.to_json(),
-                settings=self._settings(),
+                settings=self._settings,
                 steering="" if self._steering is None else json.dumps(self._steering.state()),
-                model=self.model.state_dict(),
-                optimizer=self.optimizer.state_dict(),
-                schedule=None if self.schedule is None else self.schedule.state_dict(),
-                private=self._private(),
+                **states_of(self.model, self.optimizer, self.schedule),
+                private=None if spent is None else {"spent": torch.from_numpy(spent)},
             ),
             needed=needed,
         )
         self._forget_private(place)
 
-    def _private(self) -> dict[str, Any] | None:
-        """Return what the next step needs and nobody may see."""
-        if self._filter is None or self._released == self._plan.steps:
-            return None
-        return {"spent": torch.from_numpy(self._filter.spent)}
-
     def _forget_private(self, place: Run) -> None:
         """Delete the checkpoints that are no longer needed, if one, of a stage before too, has what nobody may see."""
         if any(plan.allowance is not None for plan in self._course.plans):
             place.drop_before(self.steps_done)
-
-    def _settings(self) -> dict[str, str]:
-        """Say in words what steps are made with; the tail is that of the first plan."""
-        tail = self._tail if self._tail_for is None else self._tail_for(self._course.first)
-        options = sorted(self.optimizer.defaults.items())
-        return {
-            "loss": type(self._asked_loss).__name__ if isinstance(self._asked_loss, nn.Module) else "a function",
-            "optimizer": f"{type(self.optimizer).__name__}({', '.join(f'{name}={value}' for name, value in options)})",
-            "schedule": type(self.schedule).__name__,
-            "tail": repr(tail),
-            "order": repr(self._order),
-            "clipping": repr(self._clipping),
-            "steering": repr(self._steering),
-        }
 
     def _own_ledger(self, place: Run) -> Ledger:
         """Open the ledger of a run that was given none."""
@@ -486,7 +565,7 @@ class Trainer(GradientMechanism):
         """Return the owners of the records with the budgets of a plan."""
         budgets = {name: np.asarray(getattr(plan, name)).tolist() for name in ("epsilon", "delta")}
         by_label = {name: dict(zip(plan.labels, values, strict=True)) for name, values in budgets.items()}
-        return Owners(of_record=labels_at(plan.labels, self._owners), **by_label)
+        return Owners(of_record=labels_at(plan.labels, self._mechanism.owners), **by_label)
 
     def _revision_for(self, place: Run, owners: Owners, data: tuple[Any, ...]) -> Revision:
         """Stand where a run goes on with new budgets, and say how; nothing of the run is changed.
@@ -494,9 +573,9 @@ class Trainer(GradientMechanism):
         Raises:
             AlreadySpent: if there is no checkpoint at a step that everybody pays for.
         """
-        number, made = place.revisions(), self._bound()
+        number, made = place.revisions(), self._mechanism.steps_released()
         try:
-            plan = self._plan.revise(made, owners)
+            plan = self.plan.revise(made, owners)
         except AlreadySpent as refusal:
             before = int(sum(segment.steps.max() for segment in self._course.first.past))
             target = refusal.last_step - before
@@ -504,8 +583,8 @@ class Trainer(GradientMechanism):
             if checkpoint is None:
                 raise
             self._stand_at(place, target, data)
-            return Revision(number=number, step=self.steps_done, plan=self._plan.revise(self._released, owners))
-        self._repeat(made - self._released, data)
+            return Revision(number=number, step=self.steps_done, plan=self.plan.revise(self.released, owners))
+        self._repeat(made - self.released, data)
         return Revision(number=number, step=self._first + made, plan=plan)
 
     def _stand_at(self, place: Run, step: int, data: tuple[Any, ...]) -> None:
@@ -534,53 +613,29 @@ class Trainer(GradientMechanism):
         self._save(place)
         place.end_revision()
 
-    def _bound(self) -> int:
-        """Return how many steps of the plan were made, those after the last checkpoint included: they stay paid for."""
-        return (
-            max(self._ledger.bound(self._cost.job), self._released)
-            if isinstance(self._ledger, Ledger)
-            else self._released
-        )
-
-    def _made(self, data: tuple[Any, ...]) -> int:
-        """Return how many steps of the plan were made, those after the last checkpoint included.
-
-        With the training data they are made again, without they are lost to the model; they stay paid for, and count.
-        Steps that were paid for and never made do not.
-        """
-        if not isinstance(self._ledger, Ledger):
-            return self._released
-        with self._lock:  # no other thread releases a step meanwhile that is about to be undone
-            made = self._bound()
-            self._count.charged = self._released  # whatever happens from here on: the next step asks the ledger again
-            self._ledger.undo(self._cost.job, made)
-            if self._key is None:  # what was undone is never charged again without a key
-                self._cost = self._cost.of_new_job()
-        self._repeat(made - self._released, data)
-        return made
-
     def _repeat(self, steps: int, data: tuple[Any, ...]) -> None:
         """Make steps again that were made before, if there are data to make them with; none beyond them is paid for."""
-        at_once, self._charge_steps = self._charge_steps, 1
+        mechanism = self._mechanism
+        at_once, mechanism.charge_steps = mechanism.charge_steps, 1
         try:
             for _ in range(steps if data else 0):
                 self.step(*data)
         finally:
-            self._charge_steps = at_once
+            mechanism.charge_steps = at_once
 
     def _next_stage(self) -> None:
         """Follow the next plan of the course from its first step on."""
-        self._first, self._revision = self._first + self._plan.steps, self._revision + 1
-        turn_model(self.model, self._revision)
-        key = None if self._secret is None else key_of_revision(self._secret, self._revision)
-        self._start_plan(self._course.plans[self._revision], key)
+        with self._passes:
+            self._first, self._revision = self._first + self.plan.steps, self._revision + 1
+            turn_model(self.model, self._revision)
+            self._start_plan(self._course.plans[self._revision])
 
     def _switch(self, plan: Plan, owners: Owners, revision: int, made: int) -> None:
         """Follow a revised plan after some steps of the one before."""
         if isinstance(self._ledger, Ledger):
             self._ledger.grant(owners)
         self._first, self._revision = self._first + made, revision
-        self._start_plan(plan, None if self._secret is None else key_of_revision(self._secret, revision))
+        self._start_plan(plan)
 
 
 def _grants(plan: Plan, owners: Owners) -> bool:

@@ -28,6 +28,7 @@ from inosgm.mechanism.inspection import Inspection
 from inosgm.mechanism.noise import streams
 from inosgm.mechanism.sampling import PoissonSampler
 from inosgm.training import Trainer
+from inosgm.training.gradient_mechanism import GradientMechanism
 
 TAIL = LinearTail(10.0)
 OWNERS = [0] * 60 + [1] * 60
@@ -53,9 +54,8 @@ class HalfTheNoise(Rows):
 
 
 class TwiceTheRate(Rows):
-    def _start_plan(self, plan, key, released=0):
-        super()._start_plan(plan, key, released)
-        self._sampler = PoissonSampler(2 * plan.sample_rates, self._owners)
+    def _sampler_of(self, plan):
+        return PoissonSampler(2 * plan.sample_rates, self._owners)
 
 
 class AnotherPlan(Rows):
@@ -283,12 +283,13 @@ class TestTrainers:
         assert model.training
 
     def test_a_broken_trainer(self):
-        class Quiet(Trainer):
+        class Quiet(GradientMechanism):
             def _noisy(self, total, noise):
                 return [a + (b - a) / 2 for a, b in zip(total, super()._noisy(total, noise), strict=True)]
 
         _, _, parts = self.parts()
-        assert audit_mechanism(Quiet(plan_of(), *parts, owners=OWNERS), 0, runs=2000).contradicts
+        broken = type("Broken", (Trainer,), {"mechanism_type": Quiet})
+        assert audit_mechanism(broken(plan_of(), *parts, owners=OWNERS), 0, runs=2000).contradicts
 
 
 def test_an_audit_goes_the_way_of_a_release():

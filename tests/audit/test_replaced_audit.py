@@ -116,7 +116,7 @@ def test_what_is_chosen_from_a_menu_keeps_its_promise(asc):
     """Two audits, and menus hold rates that are no whole numbers of records: these are rounded down."""
     made = trainer(asc)
     for row in (2, asc.menu.choices - 1):
-        made._apply_choice(asc.turned(asc.menu.sample_rates[row], asc.menu.sensitivities[row]))
+        made.mechanism._apply_choice(asc.turned(asc.menu.sample_rates[row], asc.menu.sensitivities[row]))
         full = Inspection(made).plan.sample_rates[1] == 1
         audit = audit_mechanism(made, "b", runs=20_000 if full else 400, confidence=0.999)
         assert not audit.contradicts

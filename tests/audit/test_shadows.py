@@ -24,7 +24,7 @@ from inosgm.experiments.source import read
 from inosgm.jobs import ProcessExecutor, SerialExecutor, Stopped, Store
 from inosgm.jobs.purpose import AUDIT, holds
 from inosgm.mechanism.inspection import Inspection
-from inosgm.training.gradient_mechanism import GradientMechanism
+from inosgm.training.trainer import Trainer
 
 
 class MemoryAttempt:
@@ -133,7 +133,7 @@ def test_a_shadow_model_knows_its_members_only():
     trainer = design.trainer(0, design.learner(0))
     assert Inspection(trainer).owners.size == len(x) != design.plan.sizes.sum()
     assert design.key(0) != design.key(1)
-    assert design.trainer(1, design.learner(1))._cost.job != trainer._cost.job
+    assert design.trainer(1, design.learner(1)).mechanism.job != trainer.mechanism.job
 
 
 def test_without_privacy_a_step_is_one_of_plain_descent():
@@ -181,8 +181,8 @@ def test_more_shadow_models_later_are_only_those_that_are_missing(tmp_path, monk
     made = one_by_one()
     first = trained(tmp_path / "store", 2, made=made)
     begun = []
-    original = GradientMechanism.step
-    monkeypatch.setattr(GradientMechanism, "step", lambda self, *data: (begun.append(self), original(self, *data))[1])
+    original = Trainer.step
+    monkeypatch.setattr(Trainer, "step", lambda self, *data: (begun.append(self), original(self, *data))[1])
     more = trained(tmp_path / "store", 3, made=made)
     assert len(set(map(id, begun))) == 1
     np.testing.assert_array_equal(more.shadows.scores[:2], first.shadows.scores)
@@ -305,4 +305,4 @@ def test_audits_that_differ_have_other_noise():
 def test_the_mechanism_of_an_audit_has_coins_of_every_owner():
     made = config()
     design = Design.of(made, read(made))
-    np.testing.assert_array_equal(design.mechanism()._owners, design.owners)
+    np.testing.assert_array_equal(Inspection(design.mechanism()).owners, design.owners)

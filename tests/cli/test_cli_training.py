@@ -18,7 +18,7 @@ from inosgm.planning.plan import AlreadySpent
 KILLED = """
 from training_worker import killed_at
 from inosgm.cli.program import main
-killed_at("inosgm.training.gradient_mechanism:GradientMechanism.step", 25)
+killed_at("inosgm.training.trainer:Trainer.step", 25)
 main()
 """
 """A command whose process is killed before its 25th step."""

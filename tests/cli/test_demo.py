@@ -15,7 +15,7 @@ SMALL = Size(steps=6, rates=(1.0, 9.0), seeds=2, shadows=8, runs=100)
 class Nobody(Executor):
     """Fails if it is asked to work."""
 
-    def crew(self, task, store):
+    def pool(self, task, store):
         raise AssertionError("nothing should be left to do")
 
 

@@ -36,8 +36,8 @@ class Counting(Executor):
     def __init__(self):
         self.asked = []
 
-    def crew(self, task, store):
-        return SerialExecutor().crew(task, store)
+    def pool(self, task, store):
+        return SerialExecutor().pool(task, store)
 
     def run(self, task, specs, store, **options):
         self.asked.append(len(specs))

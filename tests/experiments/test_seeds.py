@@ -20,9 +20,9 @@ from inosgm.experiments.attempts import threads
 from inosgm.experiments.config import FileOwners
 from inosgm.experiments.task import TrainingTask, spec_of
 from inosgm.jobs import Executor, Outcome, ProcessExecutor, Stopped, Store
-from inosgm.jobs.work import Paid
+from inosgm.jobs.work import PrepaidLedger
 from inosgm.training.curve import LearningCurve
-from inosgm.training.gradient_mechanism import GradientMechanism
+from inosgm.training.trainer import Trainer
 
 TESTS = Path(__file__).parents[1] / "support"
 
@@ -36,7 +36,7 @@ class MemoryAttempt:
 
     @property
     def ledger(self):
-        return Paid(self._paid)  # a new one for every attempt
+        return PrepaidLedger(self._paid)  # a new one for every attempt
 
     def latest(self):
         return self.saved[max(self.saved)] if self.saved else None
@@ -52,7 +52,7 @@ MADE = [0]
 @pytest.fixture(autouse=True)
 def counted(monkeypatch):
     """Count the steps of trainers."""
-    original = GradientMechanism.step
+    original = Trainer.step
 
     def step(self, *data):
         release = original(self, *data)
@@ -60,7 +60,7 @@ def counted(monkeypatch):
         return release
 
     MADE[0] = 0
-    monkeypatch.setattr(GradientMechanism, "step", step)
+    monkeypatch.setattr(Trainer, "step", step)
 
 
 def same(one, other):
@@ -114,10 +114,10 @@ def test_processes_give_what_one_process_gives(undisturbed, tmp_path):
 def test_killed_at_any_moment_the_same_command_finishes_what_is_missing(undisturbed, tmp_path):
     places = [
         ("inosgm.jobs.store:Store.charge", 1),
-        ("inosgm.training.gradient_mechanism:GradientMechanism.step", 3),
+        ("inosgm.training.trainer:Trainer.step", 3),
         ("inosgm.experiments.attempts:AttemptRun.save", 3),
         ("inosgm.jobs.store:Store.commit", 1),
-        ("inosgm.jobs.store:Store.tidy", 1),
+        ("inosgm.jobs.store:Store.cleanup", 1),
         ("inosgm.training.runlog:RunLog.write", 2),
     ]
     arguments = [str(part) for place in places for part in place]
@@ -390,7 +390,7 @@ class Elsewhere(Executor):
 
     elsewhere = True
 
-    def crew(self, task, store):
+    def pool(self, task, store):
         raise AssertionError("nobody is needed")
 
     def run(self, task, specs, store, **options):

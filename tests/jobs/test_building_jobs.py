@@ -80,7 +80,7 @@ def test_who_builds_on_what_was_given_up_is_given_up_and_not_charged(store):
     outcome = SerialExecutor().run(School(), jobs, store, attempts=2, ledger=ledger, progress=False)
     assert outcome.done == (jobs[1].id,)
     assert outcome.failed == {
-        jobs[0].id: "it builds on a job that was given up, teacher 10: ValueError in attempt 2",
+        jobs[0].id: "it depends on a job that failed permanently, teacher 10: ValueError in attempt 2",
     }
     assert list(store.charges()) == [jobs[1].id]
     assert len(ledger.history()) == 1

@@ -19,7 +19,7 @@ from inosgm.accounting import ACCOUNTANTS
 from inosgm.experiments.expense import expenses
 from inosgm.jobs import Result, SerialExecutor, Store
 from inosgm.jobs._seals import seal
-from inosgm.jobs.work import Paid
+from inosgm.jobs.work import PrepaidLedger
 from inosgm.ledger.affordable import require_affordable
 from inosgm.ledger.cost import Cost
 from inosgm.ledger.ledger import BudgetExceeded, JobMismatch, Ledger
@@ -368,7 +368,7 @@ def test_jobs_are_charged_with_tuples_of_costs(tmp_path):
             store.charge(job, wrong)
     assert not store.charges()
     with pytest.raises(JobMismatch, match="was not charged"):
-        Paid(None).charge(cost())
+        PrepaidLedger(None).charge(cost())
 
 
 def test_a_unit_is_part_of_what_a_job_was_charged_with(tmp_path):

@@ -9,7 +9,7 @@ from inosgm import Cost, Ledger, Owners, Plan, TrainingConfig
 from inosgm import experiments as runs
 from inosgm.experiments.task import TrainingTask, spec_of
 from inosgm.jobs import Stopped
-from inosgm.jobs.work import Paid
+from inosgm.jobs.work import PrepaidLedger
 from inosgm.ledger.refusals import JobMismatch
 from inosgm.mechanism.inspection import Inspection
 from inosgm.mechanism.mechanism import INOSGM
@@ -85,7 +85,7 @@ def test_what_a_job_paid_once_lets_one_noise_through():
     def cost(job, step=0, steps=5):
         return Cost(labels=(0,), sample_rates=[0.1], noise_multipliers=[2.0], step=step, steps=steps, job=job)
 
-    once, twice = Paid((cost("job"),)), Paid((cost("job"), cost("job")))
+    once, twice = PrepaidLedger((cost("job"),)), PrepaidLedger((cost("job"), cost("job")))
     for paid in (once, twice):
         paid.charge(cost("a", 0, 2))
         paid.charge(cost("a", 2, 3))
@@ -142,7 +142,7 @@ class Interrupted:
 
     @property
     def ledger(self):
-        return Paid(self._paid)  # a new one for every attempt
+        return PrepaidLedger(self._paid)  # a new one for every attempt
 
     def stopping(self):
         return True

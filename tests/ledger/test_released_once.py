@@ -34,7 +34,7 @@ from inosgm import (
     plan_scale,
 )
 from inosgm.jobs import Result, Store
-from inosgm.jobs.work import Paid, attempt
+from inosgm.jobs.work import PrepaidLedger, attempt
 from inosgm.ledger.cost import Cost
 from inosgm.ledger.journal import FileJournal, MemoryJournal
 from inosgm.mechanism.record_filter import Filter
@@ -228,7 +228,7 @@ def test_threads_of_an_attempt_share_what_was_paid(monkeypatch):
     """Sixteen keys ask at once for the only cost: one of them gets it."""
     monkeypatch.setattr(Cost, "same_step", lambda self, other: time.sleep(0) or True)  # lets another thread go on
     for _ in range(20):
-        paid, gate = Paid((cost(job="job"),)), threading.Barrier(16)
+        paid, gate = PrepaidLedger((cost(job="job"),)), threading.Barrier(16)
 
         def asks(key, paid=paid, gate=gate):
             gate.wait()
@@ -260,7 +260,7 @@ def test_an_attempt_adds_the_noise_of_a_key_to_one_sum(tmp_path):
 
 @pytest.mark.parametrize("again", [(0, 1), (4, 2), (0, 10), (9, 1)])
 def test_an_attempt_pays_for_a_step_once(again):
-    paid, asked = Paid((cost(job="job", steps=10),)), cost(job="a key", steps=10)
+    paid, asked = PrepaidLedger((cost(job="job", steps=10),)), cost(job="a key", steps=10)
     paid.charge(asked.at(0, 5))
     paid.charge(asked.at(5, 5))
     with pytest.raises(JobMismatch, match="was released before in this attempt"):
@@ -268,7 +268,7 @@ def test_an_attempt_pays_for_a_step_once(again):
 
 
 def test_an_attempt_pays_for_all_costs_or_for_none():
-    paid, asked = Paid((cost(job="job", steps=2),)), cost(job="a key", steps=2)
+    paid, asked = PrepaidLedger((cost(job="job", steps=2),)), cost(job="a key", steps=2)
     with pytest.raises(JobMismatch, match="with another cost"):
         paid.charge(asked, cost(job="another key"))
     with pytest.raises(JobMismatch, match="was released before in this attempt"):
@@ -277,7 +277,7 @@ def test_an_attempt_pays_for_all_costs_or_for_none():
 
 
 def test_an_attempt_pays_only_in_its_own_process():
-    paid = Paid((cost(job="job"),))
+    paid = PrepaidLedger((cost(job="job"),))
     paid._process = None  # as a child of a fork sees it
     with pytest.raises(RuntimeError, match="in the process that makes its attempt"):
         paid.charge(cost(job="a key"))
@@ -359,7 +359,7 @@ def counting(tmp_path):
         "GroupLosses": GroupLosses(plan(), np.repeat([0, 1], 3), len, key=None, ledger=None, released=0, note=""),
         "NoisyVotes": NoisyVotes(teachers(), 3),
         "Filter": Filter(np.ones(2), np.ones(2), noise_scale=1.0),
-        "Paid": Paid(None),
+        "Paid": PrepaidLedger(None),
         "MemoryJournal": MemoryJournal(),
         "FileJournal": FileJournal(str(tmp_path / "ledger")),
         "Ledger in memory": Ledger(owners=ROOMY),
@@ -473,8 +473,9 @@ def test_after_turns_nothing_back_that_another_thread_has_released(ledger):
 
 
 def test_a_trainer_without_a_key_pays_for_steps_again_that_a_failed_revision_has_undone(tmp_path):
-    made, owners, data = trainer(charge_steps=10)
-    made._ledger = own = Ledger(tmp_path / "ledger", owners=owners)
+    _, owners, _ = trainer()
+    own = Ledger(tmp_path / "ledger", owners=owners)
+    made, owners, data = trainer(charge_steps=10, ledger=own)
     for _ in range(3):
         made.step(*data)
     strict = Owners(of_record=["a", "b"] * 100, epsilon={"a": 0.01, "b": 5.0}, delta=1e-5)
@@ -499,10 +500,10 @@ def test_steering_releases_no_losses_in_a_process_that_has_forked_off():
     data = torch.ones(200, 2), torch.arange(200) % 2
     for _ in range(2):
         made.step(*data)
-    made._count._process = None  # as a child of a fork sees it
+    made.mechanism._count._process = None  # as a child of a fork sees it
     with pytest.raises(RuntimeError, match="in the process that made it"):
         made.step(*data)
-    assert made._losses is None
+    assert made.mechanism._losses is None
 
 
 def test_steps_that_were_undone_are_not_released_for_nothing(ledger):
@@ -570,7 +571,7 @@ def test_ctrl_c_at_any_line_never_leads_to_two_values_for_a_charge(tmp_path, cha
 
         class Watched(Rows):
             def _noisy(self, total, noise, made=made):
-                made.append((self._cost.job, self._released - 1))
+                made.append((self._cost.job, self.released - 1))
                 return super()._noisy(total, noise)
 
         mechanism = Watched(
@@ -661,7 +662,7 @@ def test_a_procedure_that_is_abandoned_releases_no_round_twice(ledger):
 
     class Watched(Quantile):
         def _noisy(self, total, noise):
-            released.append((self._cost.job, self._released - 1))
+            released.append((self._cost.job, self.released - 1))
             return super()._noisy(total, noise)
 
     def stages(*, stop):

@@ -19,7 +19,8 @@ from inosgm.audit.mechanism_audit import audit_mechanism
 from inosgm.experiments.methods import methods_of
 from inosgm.experiments.task import TrainingTask, spec_of
 from inosgm.jobs import Stopped
-from inosgm.jobs.work import Paid
+from inosgm.jobs.work import PrepaidLedger
+from inosgm.mechanism.inspection import Inspection
 from inosgm.planning.sequence import Course
 from inosgm.training.run import RunFiles
 from inosgm.training.trainer import Trainer
@@ -72,17 +73,17 @@ def test_a_resumed_run_knows_what_every_record_has_spent_and_nobody_else_does(tm
     fit(run, steps=10)
     again = trainer(key=11)
     again.fit(X, Y, steps=0, run=run, progress=False)
-    spent = again._filter.spent
-    assert np.array_equal(whole._filter.spent, spent)
+    spent = Inspection(again).filter().spent
+    assert np.array_equal(Inspection(whole).filter().spent, spent)
     assert spent.max() > 0
-    assert (again._filter.bounds() == 0).any()  # some have left
+    assert (Inspection(again).filter().bounds() == 0).any()  # some have left
     (kept,) = run.glob("checkpoint-*.pt")  # of three, one is left
     assert stat.S_IMODE(kept.stat().st_mode) == 0o600
     assert "spent" not in repr(RunFiles(run).latest())
     fit(run)
     (kept,) = run.glob("checkpoint-*.pt")
     assert RunFiles(run).latest().private is None
-    secrets = spent[again._filter.bounds() > 0]  # what has left has spent the public allowance
+    secrets = spent[Inspection(again).filter().bounds() > 0]  # what has left has spent the public allowance
     digits = {repr(float(number)).encode() for number in secrets}
     raw = {np.float64(number).tobytes() for number in secrets}
     for file in (path for path in run.rglob("*") if path.is_file()):
@@ -152,7 +153,7 @@ class MemoryAttempt:
 
     @property
     def ledger(self):
-        return Paid(self._paid)  # a new one for every attempt
+        return PrepaidLedger(self._paid)  # a new one for every attempt
 
     def stopping(self):
         self._left -= 1
@@ -174,7 +175,9 @@ def test_a_job_that_was_stopped_ends_as_if_it_had_not_been(name, monkeypatch):
     whole = task.run(spec, MemoryAttempt(task, spec))
     attempt = MemoryAttempt(task, spec, steps=5)
     load = Trainer._load
-    monkeypatch.setattr(Trainer, "_load", lambda self, *of: (load(self, *of), kept.append(self._filter.spent)))
+    monkeypatch.setattr(
+        Trainer, "_load", lambda self, *of: (load(self, *of), kept.append(self.mechanism.spent_by_record))
+    )
     again = None
     while again is None:
         with suppress(Stopped):

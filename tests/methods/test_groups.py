@@ -203,7 +203,7 @@ def test_the_mechanism_of_each_choice_is_what_the_menu_says_and_attacks_do_not_r
         asc, AdaptiveShares(asc, every=10, temperature=1.0), tail=lambda plan: LinearTail(plan.tail_length(0.4))
     )
     for row in (0, asc.menu.choices - 1):
-        made._apply_choice(asc.turned(asc.menu.sample_rates[row], asc.menu.sensitivities[row]))
+        made.mechanism._apply_choice(asc.turned(asc.menu.sample_rates[row], asc.menu.sensitivities[row]))
         assert not audit_mechanism(made, "c", runs=400).contradicts
     assert certify(made, evaluations=300).holds()
     lie = Plan(
@@ -218,7 +218,7 @@ def test_the_mechanism_of_each_choice_is_what_the_menu_says_and_attacks_do_not_r
         accountant="pld",
     )
     broken = trainer(lie, None)
-    broken._sampler = made._sampler_of(asc)
+    broken.mechanism._sampler = made.mechanism._sampler_of(asc)
     assert audit_mechanism(broken, "c", runs=2000).contradicts
 
 

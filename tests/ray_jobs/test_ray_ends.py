@@ -168,10 +168,12 @@ def test_what_died_is_said_and_the_same_command_resumes(here, begin, name):
     os.kill(part_of_ray(process, part), signal.SIGKILL)
     code, out, err = process.ended()
     assert code == RAY_GONE, err
-    died = rf"the {part} of the Ray that this command had started died"
+    # On a busy machine, Ray's library may end the process before the one that watches it has looked: "a part", then.
+    # tests/cli/test_supervised.py tests the names.
+    died = rf"(the {part}|a part) of the Ray that this command had started died"
     died += r"( \(was there memory\?\)|, and its raylet with it)"
     resumes = f"nothing is lost, and the same command resumes: python -m inosgm {words}"
-    assert re.fullmatch(rf"error: {died}; {re.escape(resumes)}", err.splitlines()[-1])
+    assert re.fullmatch(rf"error: {died}; {re.escape(resumes)}", err.splitlines()[-1]), err
     assert "raylet" not in out  # which Ray writes pages about to stdout
     assert out == "" or "--json" not in words
     if name in ("stats", "train"):

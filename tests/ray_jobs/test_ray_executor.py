@@ -174,14 +174,14 @@ def test_a_task_that_workers_cannot_load_is_an_error(store, monkeypatch):
 
 def test_a_store_that_workers_do_not_see_is_an_error(store):
     added(store, specs(1))
-    crew = RayExecutor(max_concurrent=1).crew(Walk(), store)
+    pool = RayExecutor(max_concurrent=1).pool(Walk(), store)
     try:
-        wait_until(lambda: crew.reports(0.1) == [] and crew.idle())
-        crew.start("0" * 32, 1)
+        wait_until(lambda: pool.reports(0.1) == [] and pool.idle())
+        pool.start("0" * 32, 1)
         with pytest.raises(RuntimeError, match=r"does not see the store .*that all nodes of the cluster share"):
-            wait_until(lambda: crew.reports(0.1))
+            wait_until(lambda: pool.reports(0.1))
     finally:
-        crew.close(kill=True)
+        pool.close(kill=True)
 
 
 def test_a_ray_that_is_started_is_given_a_place_on_disk_that_only_its_user_reads(monkeypatch):

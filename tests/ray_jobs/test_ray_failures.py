@@ -101,13 +101,13 @@ def test_a_worker_that_was_restarted_while_it_waited_gets_no_work_before_it_has_
     first, second = (job.id for job in jobs)
     for job in jobs:
         store.charge(job.id, Walk().cost(job))
-    crew = RayExecutor(max_concurrent=1).crew(Walk(), store)
+    pool = RayExecutor(max_concurrent=1).pool(Walk(), store)
 
     def reports(job, attempt):
         found = []
-        wait_until(lambda: crew.reports(0.1) == [] and crew.idle())
-        crew.start(job, attempt)
-        wait_until(lambda: found.extend(crew.reports(0.1)) or found)
+        wait_until(lambda: pool.reports(0.1) == [] and pool.idle())
+        pool.start(job, attempt)
+        wait_until(lambda: found.extend(pool.reports(0.1)) or found)
         return [report.status for report in found]
 
     try:
@@ -120,7 +120,7 @@ def test_a_worker_that_was_restarted_while_it_waited_gets_no_work_before_it_has_
         assert store.states()[second].attempts == {}
         assert reports(second, 1) == ["done"]
     finally:
-        crew.close(kill=True)
+        pool.close(kill=True)
 
 
 def test_a_node_comes_and_is_lost_while_it_works(store, script, undisturbed):

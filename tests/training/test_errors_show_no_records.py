@@ -122,7 +122,7 @@ def test_losses_that_steer_do_not_show_it():
     made = trainer(own, plan, owners=owners, steering=AdaptiveShares(plan, every=4, temperature=1.0), key=0)
     made.check(X, Y)
     with pytest.raises(ValueError, match="targets must be classes 0 to 2") as error:
-        made._losses_of(Pairs(X, BAD), np.arange(N))
+        made._gradients.losses(Pairs(X, BAD), np.arange(N))
     assert str(SECRET) not in said_by(error)
 
 

@@ -512,10 +512,16 @@ PASSES = {
     "diagnose": lambda made: made.diagnose(X, Y),
     "diagnose held-out": lambda made: made.diagnose(X, Y, owners=[0] * N),
     "evaluate": lambda made: made.evaluate(X, Y),
-    "group losses": lambda made: made._losses_of((X, Y), np.arange(N)),
+    "group losses": lambda made: made._gradients.losses((X, Y), np.arange(N)),
     "confidences": lambda made: confidences(made.model, nn.CrossEntropyLoss(), (X, Y), made.model.linear.weight),
     "predictions": lambda made: Learning(
-        model=made.model, loss=made._loss, optimizer=made.optimizer, schedule=None, data=(X, Y), batch=4, seed=0
+        model=made.model,
+        loss=made._gradients.loss,
+        optimizer=made.optimizer,
+        schedule=None,
+        data=(X, Y),
+        batch=4,
+        seed=0,
     ).predict(X),
 }
 

@@ -221,10 +221,10 @@ def test_norms_allow_for_products_that_torch_may_round(restored, engine, name):
     """Each of the two factors of a product is longer by one rounding at most: (1 + u)^2."""
     x, y = similar(5)
     made = trainer(5, engine=engine, layer=nn.Linear(8, 8))
-    plain = made.measure((x, y), None, y, 0)[0].norms()
+    plain = made.mechanism.measure((x, y), None, y, 0)[0].norms()
     torch.set_float32_matmul_precision(name)
     assert (
-        made.measure((x, y), None, y, 0)[0].norms()
+        made.mechanism.measure((x, y), None, y, 0)[0].norms()
         >= plain * (1 - 1e-6) * (1 + PRECISIONS[name]) ** 2 / (1 + 2.0**-24) ** 2
     ).all()
 
@@ -236,11 +236,11 @@ def test_precisions_may_be_set_by_backend():
     """`torch.get_float32_matmul_precision` raises once a backend has a setting of its own."""
     x, y = similar(5)
     made = trainer(5, layer=nn.Linear(8, 8))
-    plain = made.measure((x, y), None, y, 0)[0].norms()
+    plain = made.mechanism.measure((x, y), None, y, 0)[0].norms()
     for operation in (torch.backends.mkldnn.matmul, torch.backends.mkldnn.conv):
         before, operation.fp32_precision = operation.fp32_precision, "bf16"
         try:
-            found = made.measure((x, y), None, y, 0)[0].norms()
+            found = made.mechanism.measure((x, y), None, y, 0)[0].norms()
         finally:
             operation.fp32_precision = before
         if operation is torch.backends.mkldnn.matmul:
@@ -249,11 +249,11 @@ def test_precisions_may_be_set_by_backend():
 
 def test_oneDNN_may_be_told_by_the_environment(monkeypatch):
     x, y = similar(5)
-    plain = trainer(5).measure((x, y), None, y, 0)[0].norms()
+    plain = trainer(5).mechanism.measure((x, y), None, y, 0)[0].norms()
     monkeypatch.setenv("ONEDNN_DEFAULT_FPMATH_MODE", "BF16")
     precision._of_environment.cache_clear()  # which a process reads once
     try:
-        assert (trainer(5).measure((x, y), None, y, 0)[0].norms() >= plain * (1 + 2.0**-8)).all()
+        assert (trainer(5).mechanism.measure((x, y), None, y, 0)[0].norms() >= plain * (1 + 2.0**-8)).all()
     finally:
         monkeypatch.undo()
         precision._of_environment.cache_clear()

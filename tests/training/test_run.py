@@ -14,8 +14,10 @@ from training_worker import HELD_OUT, LABELS, X, Y, fit, owners, trainer
 
 from inosgm import AlreadySpent, ClipToShare, Ledger, LinearTail, Plan, plan_scale
 from inosgm.ledger.ledger import JobMismatch
+from inosgm.mechanism.inspection import Inspection
 from inosgm.planning.sequence import Course
-from inosgm.training.run import Checkpoint, Run
+from inosgm.training.checkpoints import Checkpoint
+from inosgm.training.run import Run
 
 WORKER = Path(__file__).parents[1] / "support" / "training_worker.py"
 POINTS = [
@@ -206,7 +208,7 @@ def test_a_run_needs_budgets_or_a_ledger(tmp_path):
         steps=3, labels=["open", "strict"],
     )  # fmt: skip
     made = trainer()
-    bare = type(made)(plan, made.model, made._loss, made.optimizer, owners=LABELS)
+    bare = type(made)(plan, made.model, made._gradients.loss, made.optimizer, owners=LABELS)
     with pytest.raises(ValueError, match="a run needs a ledger"):
         bare.fit(X, Y, run=tmp_path, progress=False)
 
@@ -383,9 +385,9 @@ def test_revision_in_memory():
     made.fit(X, Y, steps=10, progress=False)
     with pytest.raises(AlreadySpent):
         made.revise(owners(strict=0.1))
-    before = made._tail.length
+    before = Inspection(made).tail.length
     made.revise(owners(strict=3.0))
-    assert made._tail.length != before
+    assert Inspection(made).tail.length != before
     made.fit(X, Y, progress=False)
     assert made.steps_done == 20
 
@@ -393,10 +395,10 @@ def test_revision_in_memory():
 def test_noise_of_a_revision_is_its_own(tmp_path):
     fit(tmp_path, steps=10)
     made = trainer(key=11)
-    jobs = {made._cost.job}
+    jobs = {made.mechanism.job}
     for strict in (3.0, 4.0):
         made.revise(owners(strict=strict), run=tmp_path)
-        jobs.add(made._cost.job)
+        jobs.add(made.mechanism.job)
     assert len(jobs) == 3
 
 

@@ -14,8 +14,7 @@ from inosgm import Plan, audit_mechanism, certify
 from inosgm.audit import canaries
 from inosgm.methods.asc import AdaptiveShares, plan_asc
 from inosgm.owners import Owners
-from inosgm.training import BookKeeping, Functional, OneByOne, Trainer
-from inosgm.training import gradient_mechanism as descent
+from inosgm.training import BookKeeping, Functional, OneByOne, Trainer, model_gradients
 from inosgm.training.batches import PickedApart
 from inosgm.training.gradients import engine_for
 from inosgm.training.gradients.chance import Chance, chance_in_evaluation, chance_of
@@ -353,7 +352,7 @@ def test_a_record_without_a_gradient_moves_nothing(mask):
     with_record, _ = released(mask, [0, *SIGNS], 12, engine=BookKeeping)
     np.testing.assert_allclose(with_record, without, atol=1e-4)
     assert without.std() > 0.3  # masks are drawn, anew at every step
-    assert made._chance is Chance.SHARED
+    assert made._gradients._chance is Chance.SHARED
 
 
 def test_masks_that_go_by_the_place_of_a_record():
@@ -384,7 +383,7 @@ def test_engines_that_draw_for_every_record_give_every_record_a_number_of_its_ow
     """The norm of a gradient is the number that was drawn for its record, from an interval of length 0.5 at least."""
     random.seed(0)
     made = trainer(mask, 43, most=16, engine=OneByOne if mask is of_python else None)
-    norms = made.measure(records_of(np.ones(43)), None, np.ones(43), 0)[0].norms()
+    norms = made.mechanism.measure(records_of(np.ones(43)), None, np.ones(43), 0)[0].norms()
     assert isinstance(made.engine, engine)
     assert all(part.std() > 0.1 for part in np.split(norms, [16, 32]))
 
@@ -393,7 +392,7 @@ def test_engines_that_draw_for_every_record_give_every_record_a_number_of_its_ow
 def test_models_that_can_be_run_in_parts_are(mask):
     sums, made = released(mask, SIGNS, 3, engine=BookKeeping, most=10)
     assert np.isfinite(sums).all()
-    assert made._chance is KINDS[mask]
+    assert made._gradients._chance is KINDS[mask]
 
 
 def test_one_mask_for_all_parts_and_another_at_the_next_step():
@@ -438,10 +437,10 @@ def test_a_model_that_begins_to_draw_later():
 
     without, one = made(SIGNS, True)
     with_record, _ = made([0, *SIGNS], True)
-    assert one._chance is Chance.SHARED
+    assert one._gradients._chance is Chance.SHARED
     np.testing.assert_allclose(with_record, without, atol=1e-4)
     assert without[2:].std() > 0.2
-    assert made(SIGNS, False)[1]._chance is Chance.NONE
+    assert made(SIGNS, False)[1]._gradients._chance is Chance.NONE
 
 
 def test_a_model_that_draws_with_some_records_only_is_refused():
@@ -509,7 +508,7 @@ def test_numbers_that_are_drawn_until_one_is_accepted_are_not_counted(kind):
 
     sums, made = released(mask, SIGNS, 20, engine=BookKeeping)
     assert np.isfinite(sums).all()
-    assert made._chance is Chance.PER_RECORD
+    assert made._gradients._chance is Chance.PER_RECORD
 
 
 @pytest.mark.parametrize("draw", [torch.rand, torch.randn, nn.functional.dropout], ids=lambda draw: draw.__name__)
@@ -578,7 +577,7 @@ def test_augmentations_are_of_the_record_whatever_the_model_draws(mask, kind):
 
 def test_losses_that_steer_come_from_records_that_are_augmented_one_by_one():
     data, made = AtOnce(np.ones(9, dtype=np.float32)), trainer(nothing, 9, most=None)
-    losses = made._losses_of(data, np.arange(9))
+    losses = made._gradients.losses(data, np.arange(9))
     assert len(set(losses)) == 9
 
 
@@ -726,7 +725,9 @@ def test_certify_sees_masks_that_parts_do_not_share(monkeypatch, mask, key):
         return trainer(mask, 40, key=key, engine=BookKeeping)
 
     assert certify(made(), data, evaluations=40).holds(1e-4)
-    monkeypatch.setattr(descent, "seed_of_batch", lambda key, step: None)  # as it was: every part has its own seed
+    monkeypatch.setattr(
+        model_gradients, "seed_of_batch", lambda key, step: None
+    )  # as it was: every part has its own seed
     assert certify(made(), data, evaluations=40).ratio > 1.5
 
 
@@ -745,5 +746,5 @@ def test_the_audit_sees_masks_that_parts_do_not_share(monkeypatch):
         return trainer(encoding, 40, noise_scale=1.0)
 
     assert not audit_mechanism(made(), 0, runs=2000, data=data).contradicts
-    monkeypatch.setattr(descent, "seed_of_batch", lambda key, step: None)
+    monkeypatch.setattr(model_gradients, "seed_of_batch", lambda key, step: None)
     assert audit_mechanism(made(), 0, runs=2000, data=data).contradicts

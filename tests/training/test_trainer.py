@@ -209,7 +209,7 @@ def test_masks_are_the_same_when_norms_are_taken_and_when_gradients_are_summed(e
         made = trainer(bounds, model=model, owners=[0, 0], engine=engine, max_physical_batch=most)
         same = np.repeat(X[:1], 2, axis=0)
         for _ in range(30):
-            total = torch.cat([part.flatten() for part in made.release((same, Y[:1].repeat(2))).value])
+            total = torch.cat([part.flatten() for part in made.mechanism.release((same, Y[:1].repeat(2))).value])
             assert total.norm() <= 2e-3 * (1 + 1e-5)
             assert total.norm() >= 1e-3 or most is None
             assert total.norm() >= 1.4e-3 * 0.5
@@ -229,7 +229,7 @@ def test_a_record_that_changes_between_the_passes_is_still_bounded():
     bounds = Plan(sample_rates=[1.0], sensitivities=[1e-3], sizes=[N], noise_scale=1e-30, steps=20)
     made = trainer(bounds, owners=[0] * N, max_physical_batch=7)
     for _ in range(20):
-        total = torch.cat([part.flatten() for part in made.release(Fickle()).value])
+        total = torch.cat([part.flatten() for part in made.mechanism.release(Fickle()).value])
         assert total.norm() <= 1e-3 * N * (1 + 1e-5)
 
 
@@ -245,7 +245,7 @@ def test_norms_are_stretched_for_the_coarsest_parameter():
             return self.last(self.first(x.double()).float())
 
     made = trainer(model=network(kind=Mixed), engine=OneByOne)
-    batch = made.measure((X, Y), None, Y, 0)[0]
+    batch = made.mechanism.measure((X, Y), None, Y, 0)[0]
     plain = made.engine.gradients(torch.from_numpy(X).double(), torch.from_numpy(Y)).norms().numpy()
     assert (batch.norms() >= plain * (1 + 1e-5)).all()
 

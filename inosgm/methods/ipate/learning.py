@@ -17,8 +17,10 @@ from torch.optim.lr_scheduler import LRScheduler
 from inosgm._internal.keys import teacher_batches
 from inosgm.jobs import Attempt, Stopped
 from inosgm.training.batches import batch_of
+from inosgm.training.checkpoints import load_states, states_of
 from inosgm.training.gradients.base import PerRecordLoss, apply
 from inosgm.training.gradients.snapshot import Snapshot
+from inosgm.training.loop import make_steps
 from inosgm.training.metrics import Evaluation
 from inosgm.training.microbatches import parts_of
 from inosgm.training.predictions import as_numpy, evaluated, evaluating
@@ -103,15 +105,14 @@ class Learning:
     def to_bytes(self, step: int) -> bytes:
         """Return all that learning goes on from after a number of steps: numbers and text, no code."""
         stream = io.BytesIO()
-        states = {name: part.state_dict() for name, part in self._parts().items()}
+        states = states_of(self.model, self.optimizer, self.schedule)
         torch.save({"step": step, "rows": json.dumps(self.rows), **states}, stream)
         return stream.getvalue()
 
     def restore(self, content: bytes) -> int:
         """Go on from what `to_bytes` gave, and return after how many steps that was."""
         saved = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
-        for name, part in self._parts().items():
-            part.load_state_dict(saved[name])
+        load_states(saved, self.model, self.optimizer, self.schedule)
         self.rows[:] = json.loads(saved["rows"])
         return int(saved["step"])
 
@@ -121,10 +122,6 @@ class Learning:
 
     def _like(self) -> nn.Parameter:
         return next(parameter for parameter in self.model.parameters() if parameter.requires_grad)
-
-    def _parts(self) -> dict[str, Any]:
-        parts = {"model": self.model, "optimizer": self.optimizer, "schedule": self.schedule}
-        return {name: part for name, part in parts.items() if part is not None}
 
 
 def learn(
@@ -154,15 +151,22 @@ def learn(
     if content is None:
         look(0)
     saved = monotonic()
-    while made < steps:
-        if attempt.stopping():
-            attempt.save(made, learning.to_bytes(made))
-            raise Stopped
+
+    def step() -> None:
+        nonlocal made
         made += 1
         learning.step(made)
-        watched = look(made) and watch is not None
-        if watched or monotonic() - saved >= pause:
+
+    def save(needed: bool, ending: bool) -> None:
+        nonlocal saved
+        if needed or attempt.stopping() or monotonic() - saved >= pause:
             attempt.save(made, learning.to_bytes(made))
             saved = monotonic()
-        if watched and watch is not None:
-            watch()
+
+    if attempt.stopping() and made < steps:
+        save(True, True)
+        raise Stopped
+    if make_steps(
+        lambda: made, steps, step, evaluate=lambda _: look(made), save=save, watch=watch, stop=attempt.stopping
+    ):
+        raise Stopped

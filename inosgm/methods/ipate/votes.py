@@ -37,7 +37,7 @@ class NoisyVotes(INOSGM):
     array([2, 0])
     """
 
-    _sizes_vary = True
+    sizes_vary = True
 
     def __init__(
         self,

@@ -1,0 +1,266 @@
+"""Per-record gradients and scores of a model: the engine, its micro-batches, and what a model must not do."""
+
+import operator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.dropout import _DropoutNd
+
+from inosgm._internal import validate as _validate
+from inosgm._internal.records import form_of
+from inosgm.training.batches import PickedApart, batch_of
+from inosgm.training.gradients import (
+    BookKeeping,
+    Engine,
+    Functional,
+    OneByOne,
+    engine_for,
+    mixes_records,
+    refuse_mixing,
+)
+from inosgm.training.gradients.base import apply
+from inosgm.training.gradients.batches import form
+from inosgm.training.gradients.chance import Chance, chance_in_evaluation, chance_of, refuse_chance
+from inosgm.training.gradients.sandbox import sandbox
+from inosgm.training.gradients.snapshot import Snapshot
+from inosgm.training.gradients.tally import Tally
+from inosgm.training.gradients.writing import outputs_in_evaluation, refuse_writing
+from inosgm.training.losses import per_record
+from inosgm.training.microbatches import LogicalBatch, Microbatch, parts_of
+from inosgm.training.predictions import as_numpy, evaluating
+from inosgm.training.randomness import seed_of_batch, seed_of_part
+from inosgm.training.scores import Score, refuse_mixing_scores
+from inosgm.training.targets import require_classes
+
+
+class ModelGradients:
+    """Runs a model on records: gradients, scores and losses, in micro-batches if asked to.
+
+    It belongs to a model, not to a plan: mechanisms that follow one another share it, and the engine it has chosen.
+
+    **Guarantee.** A pass over records that writes to the model, its loss or its score raises, and they are put back as
+    they were. What mixes records is refused when the model, or the form of the data, is first seen or has changed.
+
+    Args:
+        model: The model.
+        loss: A torch loss, or a function of outputs and targets that gives one loss per record.
+        score: What the order goes by; the loss if not given.
+        engine: How gradients are computed; chosen for the model if not given.
+        max_physical_batch: The largest micro-batch; None runs a batch as one.
+        autocast: The precision of the forward pass.
+        losses_released: Whether losses of the model in evaluation mode are released as well.
+        require_fitting: Raises for a model that cannot be trained; called when the model is looked at.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        loss: Any,
+        *,
+        score: Score | None = None,
+        engine: type[Engine] | None = None,
+        max_physical_batch: int | None = None,
+        autocast: torch.dtype | None = None,
+        losses_released: bool = False,
+        require_fitting: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.model, self.loss = model, per_record(loss)
+        most = max_physical_batch
+        self.max_physical_batch = None if most is None else _validate.count("max_physical_batch", most, least=1)
+        self._score, self._asked_engine, self._autocast = score, engine, autocast
+        self._losses_released, self._require_fitting = losses_released, require_fitting
+        self._asked_loss, self._targets, self._example, self._form = loss, None, None, None
+        self._modules, self._seen = list[nn.Module](), list[Any]()
+        self._engine: Engine | None = None
+        self._chance: Chance | None = None
+        self._tally: Tally | None = None
+        self._comparing: ExitStack | None = None
+        self._pick, self._pick_whole = PickedApart(), PickedApart(in_parts=False)
+        self._snapshot = Snapshot(model=model, loss=self.loss, score=score)
+
+    @property
+    def engine(self) -> Engine | None:
+        """How gradients are computed; chosen when data is first seen."""
+        return self._engine
+
+    def check(self, data: Any) -> None:
+        """Raise for data or a model that cannot be worked with, if they are not those that were looked at."""
+        built = self._built(self._modules)
+        known = len(built) == len(self._seen) and all(map(operator.is_, built, self._seen))
+        if not known or self._engine is None or form_of(data) != self._form:
+            self._engine = None
+            self.ready(data)
+            self._form = form_of(data)
+        if isinstance(data, tuple) and data[1] is not self._targets:
+            self.require_classes(data[1])
+            self._targets = data[1]
+
+    def measure(self, data: Any, positions: np.ndarray, step: int, key: int | None) -> LogicalBatch:
+        """Return the gradients and scores of a batch; with a key, the model's random numbers follow key and step."""
+        batch = self._logical(data, positions, step, key)
+        if batch.drew:  # a model that drew nothing, or other numbers, when it was tried: choose the engine anew
+            self._engine = None
+            batch = self._logical(data, positions, step, key)
+            if batch.drew:
+                raise ValueError("model draws other random numbers with some records: leave max_physical_batch out")
+        return batch
+
+    def losses(self, data: Any, positions: np.ndarray) -> np.ndarray:
+        """Return the losses of some records, by the model in evaluation mode."""
+        like, found = self.like(), [np.zeros(0)]
+        with self._snapshot, evaluating(self.model), torch.no_grad():
+            for some in parts_of(positions, self.max_physical_batch or 1024):
+                inputs, targets = self._fetched(data, some, like, self._pick)
+                found.append(as_numpy(self.loss(apply(self.model, inputs), targets)).astype(np.float64))
+        return np.concatenate(found)
+
+    def _logical(self, data: Any, positions: np.ndarray, step: int, key: int | None) -> LogicalBatch:
+        """Return the batch of a step, run in parts."""
+        engine, like = self.ready(data), self.like()
+        self._hold_still()
+        if key is None:  # a fresh one, but one key for all sums that are compared
+            key = 0 if self._comparing is not None else int(np.random.SeedSequence().generate_state(1)[0])
+        # Without parts, all records share what a forward pass draws once, whoever else was drawn: it stays as it is.
+        shared = seed_of_batch(key, step) if self._chance is Chance.SHARED else None
+        pick = self._pick_whole if self.max_physical_batch is None else self._pick
+        parts = [
+            Microbatch(partial(self._fetched, data, some, like, pick), seed_of_part(key, step, number), shared)
+            for number, some in enumerate(parts_of(positions, self.max_physical_batch))
+        ]
+        # Parts of less than a full one are alone in their batch, or have the same model as the full one before.
+        full = (
+            self.max_physical_batch is not None
+            and positions.size >= self.max_physical_batch
+            and self._comparing is None
+        )
+        silent, tally = self._chance is Chance.NONE, self._tally if full else None
+        return LogicalBatch(engine, parts, self._score, self._snapshot, silent=silent, tally=tally)
+
+    @contextmanager
+    def comparing(self) -> Iterator[None]:
+        """Hold random numbers of the model fixed where all records share them, and leave out dropout elsewhere.
+
+        Shared numbers are the same in two batches if they are drawn once per batch, and a comparison of the batches
+        sees whether they are. Of dropout by record, a record has another mask in another batch. Which numbers a model
+        draws is known when the engine is chosen, so `_hold_still` does the rest.
+        """
+        with ExitStack() as self._comparing:
+            try:
+                yield
+            finally:
+                self._comparing = None
+
+    def _hold_still(self) -> None:
+        """Leave out dropout while sums are compared, unless all records share it."""
+        if self._comparing is None or self._chance is Chance.SHARED:
+            return
+        for module in self.model.modules():
+            if module.training and (isinstance(module, _DropoutNd) or _drops(module)):
+                self._comparing.enter_context(evaluating(module))
+
+    def require_classes(self, targets: Any) -> None:
+        """Raise for a target that is no class, before the loss does, which would show it."""
+        require_classes(self._asked_loss, self.loss, targets, self._example)
+
+    def _fetched(self, data: Any, positions: np.ndarray, like: Tensor, pick: Any) -> tuple[Any, Any]:
+        """Return inputs and targets of some records; targets of columns were looked at before, all of them."""
+        inputs, targets = batch_of(data, positions, like, pick)
+        if not isinstance(data, tuple):
+            self.require_classes(targets)
+        return inputs, targets
+
+    def ready(self, data: Any) -> Engine:
+        """Choose the engine when data is first seen, before anything is drawn or charged."""
+        if self._engine is None:
+            self._require_fitting()
+            inputs, targets = batch_of(data, np.zeros(1, dtype=np.int64), self.like())
+            try:
+                engine = self._engine_for(inputs, targets)
+                self._example = outputs_in_evaluation(self.model, inputs)
+            except Exception as error:  # whatever model and loss raise
+                error.add_note(f"(a record has inputs {form(inputs)} and targets {form(targets)})")
+                raise
+            self._engine, self._modules = engine, list(self.model.modules())
+            self._seen = self._built(self._modules)
+        return self._engine
+
+    def _engine_for(self, inputs: Any, targets: Any) -> Engine:
+        """Return the engine that was asked for, or the best."""
+        if self._asked_engine is None:
+            engine = engine_for(
+                self.model,
+                self.loss,
+                inputs,
+                targets,
+                autocast=self._autocast,
+                in_parts=self.max_physical_batch is not None,
+            )
+            if self._losses_released:  # losses of groups are those of the model in evaluation mode
+                how = mixes_records(self.model, self.loss, inputs, targets, training=False)
+                if how is not None:
+                    raise ValueError(f"model and loss must treat records apart in evaluation mode, too, but {how}")
+        else:
+            refuse_mixing(self.model)
+            engine = self._asked_engine(self.model, self.loss, autocast=self._autocast)
+            refuse_writing(self._asked_engine, self.model, self.loss, inputs, targets, autocast=self._autocast)
+        if self._score is not None:
+            with sandbox(self.model, loss=self.loss, score=self._score), self._snapshot:
+                refuse_mixing_scores(self._score, engine, inputs, targets, in_parts=self.max_physical_batch is not None)
+        self._chance = self._chance_of(engine, inputs, targets)
+        self._tally = None
+        if (
+            self.max_physical_batch is not None
+            and self._chance is not Chance.NONE
+            and not isinstance(engine, Functional | OneByOne)
+        ):
+            self._tally = Tally(self.model, engine, inputs, targets, self.max_physical_batch)
+        return engine
+
+    def _chance_of(self, engine: Engine, inputs: Any, targets: Any) -> Chance | None:
+        """Say who shares the random numbers of the model, if that matters, and refuse what cannot be run in parts."""
+        how = self.model, self.loss, inputs, targets
+        if self._losses_released and chance_in_evaluation(*how) not in (Chance.NONE, Chance.PER_RECORD):
+            raise ValueError(
+                "model must not draw random numbers in evaluation mode that records share: with steering, losses of "
+                "groups are released, and computed in parts"
+            )
+        in_parts = self.max_physical_batch is not None
+        if self._asked_engine is None and not (in_parts and isinstance(engine, BookKeeping)):
+            return Chance.PER_RECORD if in_parts else None  # others are chosen only if they draw for every record
+        chance = chance_of(type(engine), *how, autocast=self._autocast)
+        refuse_chance(chance, in_parts=in_parts)
+        return chance if in_parts else None
+
+    @staticmethod
+    def _built(modules: list[nn.Module]) -> list[Any]:
+        """Return what tells the modules of a model from ones that were changed: their modes and hooks, what is trained.
+
+        Types of parameters are part of it: `model.bfloat16()` between steps leaves the parameter objects as they are.
+        """
+        parts: list[Any] = []
+        for module in modules:
+            own = vars(module)
+            parts += [type(module), own["training"], own.get("forward"), *own["_modules"].values()]
+            for parameter in own["_parameters"].values():
+                if parameter is not None:
+                    parts += [parameter, parameter.requires_grad, parameter.dtype]
+            for hooks in ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks"):
+                parts += own[hooks].values()
+        return parts
+
+    def like(self) -> Tensor:
+        """Return a trainable parameter, whose device and precision inputs get."""
+        if self._engine is not None:
+            return self._engine.parameters[0]
+        return next(parameter for parameter in self.model.parameters() if parameter.requires_grad)
+
+
+def _drops(module: nn.Module) -> bool:
+    """Say whether a layer such as an LSTM or an attention has dropout of its own."""
+    share = getattr(module, "dropout", None)
+    return isinstance(share, float) and share > 0
