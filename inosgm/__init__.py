@@ -82,8 +82,10 @@ if TYPE_CHECKING:
     from inosgm.planning import plan_sample as plan_sample
     from inosgm.planning import plan_scale as plan_scale
     from inosgm.planning import plan_uniform as plan_uniform
+    from inosgm.planning.choices import Choices as Choices
     from inosgm.planning.choices import Menu as Menu
     from inosgm.planning.sequence import Course as Course
+    from inosgm.planning.sequence import PlanSequence as PlanSequence
     from inosgm.planning.steering import Steering as Steering
     from inosgm.reports import report as report
     from inosgm.statistics import Estimate as Estimate
@@ -105,7 +107,9 @@ if TYPE_CHECKING:
     from inosgm.statistics import private_upper_tail_mean as private_upper_tail_mean
     from inosgm.statistics import private_variance as private_variance
     from inosgm.statistics import run_statistic as run_statistic
+    from inosgm.statistics.class_shares import release_class_shares as release_class_shares
     from inosgm.training import Trainer as Trainer
+    from inosgm.training.logit_adjustment import LogitAdjustment as LogitAdjustment
 
 _NAMES_OF = {
     "accounting": ["PLD", "RDP", "Segment"],
@@ -116,21 +120,23 @@ _NAMES_OF = {
     "experiments.config": ["TrainingConfig"],
     "mechanism.contributions": ["Cells", "Concatenated", "Contributions", "Dense"],
     "ledger.cost": ["Cost"],
-    "planning.sequence": ["Course"],
+    "planning.sequence": ["Course", "PlanSequence"],
     "methods.individual": ["plan_individual"],
     "methods.asc": ["AdaptiveShares", "plan_asc"],
     "methods.azb": ["ChosenGroup", "plan_chosen_group"],
     "jobs": ["Interrupted", "JobSpec", "ProcessExecutor", "SerialExecutor", "Store", "StoreDamaged"],
     "ledger": ["BudgetExceeded", "Charge", "JobMismatch", "Ledger", "LedgerDamaged"],
     "mechanism": ["INOSGM", "Release"],
-    "planning.choices": ["Menu"],
+    "planning.choices": ["Choices", "Menu"],
     "mechanism.orders": ["Ascending", "Descending", "Order", "OwnerFirst", "RandomOrder"],
     "owners": ["Owners"],
     "planning": ["AlreadySpent", "Plan", "plan_blend", "plan_sample", "plan_scale", "plan_uniform"],
     "reports": ["report"],
     "methods.pdp_sgd": ["plan_thresholds"],
     "experiments": ["Comparison", "compare", "evaluate", "revise", "train", "train_seeds"],
+    "statistics.class_shares": ["release_class_shares"],
     "training": ["Trainer"],
+    "training.logit_adjustment": ["LogitAdjustment"],
     "statistics": [
         "Estimate",
         "Statistic",
@@ -158,7 +164,13 @@ _NAMES_OF = {
     "mechanism.weights": ["importance_weights", "ordered_sum"],
 }
 
-_NEED_TORCH = ("audit", "reports", "experiments", "training")  # `import *` leaves these out
+_NEED_TORCH = (
+    "audit",
+    "reports",
+    "experiments",
+    "training",
+    "training.logit_adjustment",
+)  # `import *` leaves these out
 __all__ = ["__version__", *(name for room, names in _NAMES_OF.items() if room not in _NEED_TORCH for name in names)]
 
 __getattr__, __dir__ = lazy_names(__name__, _NAMES_OF)

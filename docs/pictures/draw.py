@@ -3,6 +3,7 @@
 Colours are written as variables of CSS, with a value for light and one for dark, so that one file serves both.
 """
 
+import sys
 from pathlib import Path
 
 import matplotlib
@@ -17,6 +18,9 @@ from matplotlib.patches import Rectangle
 from inosgm import BetaTail, HardTail, LinearTail, NoTail, StepTail, importance_weights
 
 HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE.parents[1] / "tests/support"))  # which reads the imports for a test of them
+from import_graph import LAYERS, Graph, room_of  # noqa: E402
+
 INK, FAINT, STRICT, MIDDLE, GENEROUS = "#010101", "#020202", "#030303", "#040404", "#050505"
 SHADES = {  # a stand-in: its name, in light, in dark
     INK: ("ink", "#20232a", "#e6e8ee"),
@@ -48,7 +52,7 @@ def main() -> None:
             "mathtext.fontset": "dejavusans",
         }
     )
-    for name, picture in {"budgets": budgets, "batch": batch, "proof": proof, "tails": tails}.items():
+    for name, picture in {"budgets": budgets, "batch": batch, "proof": proof, "tails": tails, "house": house}.items():
         save(picture(), HERE / f"{name}.svg")
 
 
@@ -145,6 +149,58 @@ def tails() -> Figure:
         axes.set(title=name, yticks=[0, 1], ylim=(0, 1.08))
         axes.set_xticks([0.5, 1.5], ["$\\Gamma - \\gamma$", "$\\Gamma$"])
     row[0].set_ylabel("importance")
+    return figure
+
+
+ROOMS = {  # where each room stands in the picture, and what it is about
+    "_internal": (0.5, "helpers without a subject"),
+    "accounting": (0.83, "what a step costs"),
+    "owners": (0.17, "who grants what"),
+    "ledger": (0.5, "what every owner has spent"),
+    "planning": (0.5, "what budgets buy"),
+    "mechanism": (0.5, "the only place of noise"),
+    "jobs": (0.5, "durable work"),
+    "datasets": (0.17, "real data"),
+    "statistics": (0.83, "sums that are not SGD"),
+    "training": (0.17, "sums that are SGD"),
+    "methods": (0.17, "one module per paper"),
+    "experiments": (0.17, "seeds, comparisons, sweeps"),
+    "audit": (0.17, "attacks and certificates"),
+    "reports": (0.5, "figures and one page"),
+    "cli": (0.5, "one module per command"),
+    "ray_jobs": (0.5, "the same work on Ray"),
+}
+
+
+def house() -> Figure:
+    """Draw the import graph between rooms, read from the source; an import that follows from others is left out."""
+    edges = {(room_of(found.source), room_of(found.target)) for found in Graph().own}
+    edges = {(upper, lower) for upper, lower in edges if upper != lower and {upper, lower} <= ROOMS.keys()}
+    below = {room: {lower for upper, lower in edges if upper == room} for room in ROOMS}
+    for layer in LAYERS:  # from the lowest: what a room reaches, directly or not
+        for room in ROOMS.keys() & set(layer):
+            below[room] |= {far for near in below[room] for far in below[near]}
+    direct = {
+        (upper, lower) for upper, lower in edges if not any(lower in below[near] for near in below[upper] - {lower})
+    }
+    shown = [layer for layer in LAYERS if set(layer) & ROOMS.keys()]
+    height = {room: place for place, layer in enumerate(shown) for room in layer}
+    figure, axes = plt.subplots(figsize=(7.2, 9.0), layout="constrained")
+    axes.set(xlim=(0, 1), ylim=(-0.5, len(shown) - 0.5))
+    axes.axis("off")
+    for upper, lower in sorted(direct):
+        (x, _), (to, _) = ROOMS[upper], ROOMS[lower]
+        start, end = (x, height[upper] - 0.3), (to, height[lower] + 0.3)
+        if x != to and height[upper] - height[lower] > 1:  # past the boxes between them, from side to side
+            start, end = (x + 0.15, height[upper]), (to - 0.15, height[lower]) if to == 0.5 else end
+        arrow = {"arrowstyle": "-|>", "color": FAINT, "linewidth": 1.2, "shrinkA": 0, "shrinkB": 0}
+        axes.annotate("", end, start, arrowprops=arrow)
+    for room, (x, subject) in ROOMS.items():
+        colour = STRICT if room == "mechanism" else MIDDLE
+        place = (x - 0.15, height[room] - 0.3)
+        axes.add_patch(Rectangle(place, 0.3, 0.6, facecolor="none", edgecolor=colour, linewidth=1.4))
+        axes.text(x, height[room] + 0.1, room, ha="center", va="center", color=colour, weight="bold", fontsize=10)
+        axes.text(x, height[room] - 0.15, subject, ha="center", va="center", fontsize=8)
     return figure
 
 

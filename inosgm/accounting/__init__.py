@@ -4,12 +4,12 @@ from inosgm.accounting.accountants import (
     ACCOUNTANTS,
     PLD,
     RDP,
-    Accountant,
     PLDReplaceOne,
     RDPReplaceOne,
     Stretch,
     chosen,
 )
+from inosgm.accounting.interface import Accountant
 from inosgm.accounting.inverses import composed_epsilon, epsilon, noise_multiplier, sample_rate, steps
 from inosgm.accounting.segments import Segment
 

@@ -4,11 +4,12 @@ of privacy: one record added or removed, or one record replaced by another.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from typing import ClassVar
 
 import numpy as np
 
 from inosgm.accounting.batched_epsilon import epsilon_of_rows
+from inosgm.accounting.interface import Accountant
 from inosgm.accounting.pld import Case, pld_epsilon
 from inosgm.accounting.rdp import POISSON, Renyi, best_epsilon, epsilon_at_each
 from inosgm.accounting.replacement import REPLACED
@@ -21,30 +22,6 @@ Stretch = tuple[float | tuple[float, ...], float | tuple[float, ...], int]
 tuples."""
 
 History = Sequence[Stretch]
-
-
-class Accountant(Protocol):
-    """The cost of segments of steps; every row is an owner, and every array has one entry per row."""
-
-    name: ClassVar[str]
-    """The name in plans and files."""
-
-    unit: ClassVar[str]
-    """The neighbouring relation, "add/remove" or "replace-one". Epsilons of different units are not comparable."""
-
-    precision: ClassVar[float]
-    """Largest relative distance by which inverses stay below a budget."""
-
-    confirms: ClassVar[bool]
-    """Whether `confirm` is much cheaper than `epsilon`."""
-
-    def epsilon(self, segments: Sequence[Segment], delta: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return an upper bound on the epsilon of every row, and a hint for `confirm`."""
-        ...
-
-    def confirm(self, segments: Sequence[Segment], delta: np.ndarray, hint: np.ndarray, *, closely: bool) -> np.ndarray:
-        """Return upper bounds on epsilon from hints: a quick bound, or the best one if `closely`."""
-        ...
 
 
 class _HistoryAccounting:

@@ -1,16 +1,13 @@
 """The epsilon of very many owners, tabulated where their rates and multipliers vary together."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from inosgm.accounting.curves import Curve
+from inosgm.accounting.interface import Accountant
 from inosgm.accounting.segments import Segment, unchecked_segment
 from inosgm.accounting.unique_rows import unique_rows
-
-if TYPE_CHECKING:
-    from inosgm.accounting.accountants import Accountant
 
 MAX_SINGLE_ROWS = 64
 """Largest number of distinct rows that are computed one by one; a table of a curve needs a few dozen evaluations."""
@@ -22,7 +19,7 @@ _SPLINE_NODES = 65
 """Nodes of the splines that test whether several columns vary smoothly, and least number of nodes of their table."""
 
 
-def epsilon_of_rows(segments: Sequence[Segment], delta: np.ndarray, accountant: "Accountant") -> np.ndarray:
+def epsilon_of_rows(segments: Sequence[Segment], delta: np.ndarray, accountant: Accountant) -> np.ndarray:
     """Return an upper bound on the epsilon of every row.
 
     Up to 64 distinct rows are computed one by one. Plans for very many budgets have more of them, which form a chain:
@@ -62,7 +59,7 @@ def _smooth(columns: list[np.ndarray]) -> bool:
     return all(np.abs(CubicSpline(along[nodes], column[nodes])(along) - column).max() <= 5e-5 for column in columns)
 
 
-def _chain(segments: Sequence[Segment], delta: np.ndarray, accountant: "Accountant") -> np.ndarray:
+def _chain(segments: Sequence[Segment], delta: np.ndarray, accountant: Accountant) -> np.ndarray:
     """Return the epsilon of rows with the same delta and steps; NaN if they are few or form no chain."""
     unknown = np.full(delta.size, np.nan)
     if delta.size <= MAX_SINGLE_ROWS or not all(s.sample_rate.all() and not s.is_menu for s in segments):

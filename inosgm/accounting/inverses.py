@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from inosgm.accounting.accountants import Accountant, chosen
+from inosgm.accounting.accountants import chosen
 from inosgm.accounting.curves import (
     GUESS_TOLERANCE,
     MAX_SOLVED_BUDGETS,
@@ -18,6 +18,7 @@ from inosgm.accounting.curves import (
     solve,
 )
 from inosgm.accounting.gaussian import gaussian_delta
+from inosgm.accounting.interface import Accountant
 from inosgm.accounting.segments import Segment, checked_numbers, unchecked_segment
 from inosgm.accounting.unique_rows import unique_rows
 

@@ -20,10 +20,10 @@ def plan_report(plan: "Plan", most: int = 40) -> str:
     )
     columns = [plan.sample_rates, plan.sensitivities, plan.noise_multipliers]
     names = ["sample rate", "sensitivity", "multiplier"]
-    if plan.allowance is not None:
+    if plan.squared_norm_budget is not None:
         title += ", each of which pays for itself"
-        columns.append(plan.allowance)
-        names.append("allowance")
+        columns.append(plan.squared_norm_budget)
+        names.append("squared norm budget")
     forms = [".4g"] * len(columns)
     if plan.epsilon is not None and plan.delta is not None:
         title += f", accounted by {plan.accountant}"

@@ -9,6 +9,26 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("inosgm", "ray_jobs")
 
+# From the lowest layer to the highest; rooms of one layer do not import each other.
+LAYERS = (
+    ("_internal",),
+    ("inosgm",),  # the root, of which rooms use `__version__` only
+    ("accounting", "owners"),
+    ("ledger",),  # below planning, because a plan knows its Cost
+    ("planning",),
+    ("mechanism",),
+    ("jobs",),  # below statistics and training, which run as durable jobs
+    ("datasets", "statistics"),
+    ("training",),
+    ("methods",),  # above training, because IPATE trains teachers and a student
+    ("experiments",),
+    ("audit",),  # above experiments, because shadow models are an experiment
+    ("reports",),
+    ("cli",),
+    ("ray_jobs", "__main__"),
+)
+LAYER_OF = {room: layer for layer, rooms in enumerate(LAYERS) for room in rooms}
+
 
 @dataclass(frozen=True)
 class Import:
