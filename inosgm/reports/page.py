@@ -101,8 +101,8 @@ class Page:
         folder = resources.files("inosgm.reports") / "templates"
         made = Environment(
             loader=PackageLoader("inosgm.reports"),
-            autoescape=True,
-            undefined=StrictUndefined,
+            autoescape=True,  # labels of owners may hold anything
+            undefined=StrictUndefined,  # a typing error in the template raises instead of leaving a gap
             trim_blocks=True,
             lstrip_blocks=True,
         )
