@@ -1,4 +1,4 @@
-"""What a job is: everything that its result is a function of, hashed to an id."""
+"""The spec of a job: everything that its result is a function of, hashed to an id."""
 
 import json
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ PAIRS = "pairs of"
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class JobSpec:
-    """What the result of a job is a function of. Equal specs have equal ids; any change is another job.
+    """Everything that the result of a job is a function of. Equal specs have equal ids; any change is another job.
 
     Args:
         kind: What is done, such as "train".
@@ -66,6 +66,18 @@ class JobSpec:
     def seed(self) -> int:
         """A seed of 63 bits, for whatever wants a number."""
         return keys.seed_of(self.seed_sequence)
+
+    def require_code(self, here: str) -> None:
+        """Raise unless the code of this process, whose version is given, is that of the job.
+
+        Raises:
+            RuntimeError: saying what to do.
+        """
+        if here != self.code_version:
+            raise RuntimeError(
+                f"this worker has other code than the command that made the job, {here} and not {self.code_version}: "
+                "install the same versions, and the same modules of your own, wherever jobs run"
+            )
 
     def to_json(self) -> str:
         """Return it as JSON, always with the same text."""
