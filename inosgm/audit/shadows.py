@@ -8,7 +8,7 @@ import torch
 
 from inosgm.audit.design import Design
 from inosgm.experiments.attempts import PAUSE, AttemptRun, threads
-from inosgm.experiments.code import code_version, require_code
+from inosgm.experiments.code import code_version
 from inosgm.jobs import Attempt, JobSpec, Result, Stopped
 from inosgm.ledger.cost import Cost
 
@@ -49,7 +49,7 @@ class ShadowTask:
             Stopped: on request, after writing a checkpoint.
             RuntimeError: where code or design are not those of the spec.
         """
-        require_code(spec, self.design.config)
+        spec.require_code(code_version(self.design.config))
         if self.spec(spec.index, data_fingerprint=spec.data_fingerprint).id != spec.id:
             raise RuntimeError("this job belongs to another audit than the worker was given")
         with threads():
