@@ -1,4 +1,4 @@
-"""How budgets become numbers: the sample rate and the sensitivity of every owner, and one noise scale."""
+"""Calibration: the sample rate and the sensitivity of every owner, and one noise scale, that budgets buy."""
 
 import math
 from collections.abc import Sequence
@@ -17,15 +17,18 @@ BELOW_BUDGET = 1 - 1e-7
 """The part of a budget that calibration aims at. The epsilon of the numbers that are found may differ from the epsilon
 that the search has seen by roundings, and must not exceed what an owner grants."""
 
-# how far above the expected batch the search may end, relatively, before rates are scaled down to it
+# Relative excess over the expected batch at which the search for the common multiplier ends. Rates are then scaled down
+# to the expected batch, which costs owners less; plans promise to spend 99.5 % of a budget, and this is well within.
 _BATCH = 4e-4
-_MET = 6e-4  # how well a budget between two that were solved has to be met; solutions are 4e-4 apart themselves
-_ROUNDS = 5  # how often intervals of budgets are halved before their owners are solved one by one
-_MANY = 48  # distinct budgets that are solved one by one when every owner has a multiplier of its own
+# Relative error within which an interpolated rate has to meet its budget. The solver itself ends within 4e-4, so that a
+# smaller tolerance would halve intervals for ever.
+_MET = 6e-4
+_ROUNDS = 5  # halvings of an interval of budgets; an interval that is still not met bends too sharply to interpolate
+_MANY = 48  # up to so many distinct budgets it is faster to solve each than to interpolate
 
 
 class Calibration(NamedTuple):
-    """What a plan gives every owner."""
+    """The numbers of a plan that are calibrated to budgets."""
 
     sample_rates: np.ndarray
     sensitivities: np.ndarray
@@ -34,7 +37,7 @@ class Calibration(NamedTuple):
 
 @dataclass(frozen=True)
 class PlanRequest:
-    """What a plan is asked for: owners with budgets and a past, and the steps that lie ahead."""
+    """The request for a plan: owners with budgets and a past, and the steps to come."""
 
     labels: Sequence[str | int]
     sizes: np.ndarray
@@ -48,7 +51,7 @@ class PlanRequest:
 
     @property
     def records(self) -> int:
-        """How many records there are."""
+        """The number of records of all owners."""
         return int(self.sizes.sum())
 
     def some(self, rows: np.ndarray) -> "PlanRequest":
@@ -63,7 +66,7 @@ class PlanRequest:
         )
 
     def grouped(self) -> tuple["PlanRequest", np.ndarray]:
-        """Return the request with one owner for each distinct budget and past, and where everyone has gone."""
+        """Return the request with one owner for each distinct budget and past, and the place of each owner there."""
         past = [column for segment in self.past for column in segment.columns()]
         first, kinds = unique_rows([self.epsilon, self.delta, *past])
         sizes = np.bincount(kinds, weights=self.sizes, minlength=first.size)
@@ -105,6 +108,7 @@ class PlanRequest:
                 f"multiplier of {MOST_MULTIPLIER:g} keeps it for {self.steps} steps. Lower steps or expected_batch, "
                 "or raise its epsilon"
             )
+        # A search that ends at its lower limit returns that limit up to rounding.
         for row in np.flatnonzero(found <= LEAST_MULTIPLIER * (1 + 1e-9)):
             raise ValueError(
                 f"{self.budget(row)} grants more than can be spent: at a sample rate of {rate:g} even a "
@@ -187,7 +191,8 @@ def _common_multiplier(request: PlanRequest, relative: np.ndarray, start: float)
     def question(s: np.ndarray, rows: np.ndarray) -> np.ndarray:
         usable = [rates for rates in seen.values() if not np.isnan(rates).any()]
         found = seen[s[0]] = _rates(request, math.exp(-s[0]) * relative, usable[-1] if usable else None)
-        return np.array([1 / max(float(np.nansum(found * request.sizes)), 1e-300)])
+        total = max(float(np.nansum(found * request.sizes)), 1e-300)  # all rates may be nan: then no batch, not 1 / 0
+        return np.array([1 / total])
 
     found = solve(
         question,
@@ -295,6 +300,7 @@ def _refuse(request: PlanRequest, relative: np.ndarray, found: np.ndarray, middl
     bold = int(full[np.argmax(request.epsilon[full])])
     worst = request.some(np.array([bold]))
     ahead = Segment([1.0], [middle * relative[bold]], [request.steps])
+    # 0.2 % is more than the search leaves unspent by its tolerances: an owner that spends that much is not refused.
     if request.accountant.epsilon([*worst.past, ahead], worst.delta)[0][0] >= worst.epsilon[0] * (1 - 0.002):
         return
     limit = float(worst.multipliers(1.0)[0]) / relative[bold]

@@ -44,7 +44,7 @@ from inosgm.methods.ipate import NoisyVotes, weighted_teachers
 from inosgm.planning.plan import AlreadySpent
 from inosgm.statistics import PROCEDURES, Mean, Quantile
 from inosgm.statistics.answering import ask
-from inosgm.statistics.queries import Procedure, Stage
+from inosgm.statistics.queries import Query, Stage
 from inosgm.training.group_losses import GroupLosses
 
 ROOMY = Owners(of_record=["a"] * 3 + ["b"] * 3, epsilon=1e6, delta=1e-5)
@@ -671,10 +671,10 @@ def test_a_procedure_that_is_abandoned_releases_no_round_twice(ledger):
             if number == stop:
                 raise KeyboardInterrupt
 
-    procedure = Procedure("abandoned", stages, lambda stop: (2, 2), shares=(0.5, 1.0))
+    query = Query("abandoned", stages, lambda stop: (2, 2), shares=(0.5, 1.0))
     for stop in range(2):
         with pytest.raises(KeyboardInterrupt):
-            ask(procedure, DATA[:, 0], ROOMY, share=1e-3, ledger=ledger, stop=stop)
+            ask(query, DATA[:, 0], ROOMY, share=1e-3, ledger=ledger, stop=stop)
     assert len(set(released)) == len(released) == len(charged(ledger)) == 2 + 4
     assert set(released) == set(charged(ledger))
     half = PROCEDURES["trimmed-mean"].stages(bounds=(0, 1))
