@@ -15,7 +15,7 @@ from inosgm._internal import keys
 from inosgm.audit import canaries
 from inosgm.methods.asc import AdaptiveShares, plan_asc
 from inosgm.owners import Owners
-from inosgm.training import BookKeeping, Functional, OneByOne, Trainer, model_gradients
+from inosgm.training import BookKeeping, Functional, OneByOne, Trainer
 from inosgm.training.batches import PickedApart
 from inosgm.training.gradients import engine_for
 from inosgm.training.gradients.chance import Chance, chance_in_evaluation, chance_of
@@ -725,9 +725,7 @@ def test_certify_sees_masks_that_parts_do_not_share(monkeypatch, mask, key):
         return trainer(mask, 40, key=key, engine=BookKeeping)
 
     assert certify(made(), data, evaluations=40).holds(1e-4)
-    monkeypatch.setattr(
-        model_gradients, "seed_of_batch", lambda key, step: None
-    )  # as it was: every part has its own seed
+    monkeypatch.setattr(keys, "batch_seed", lambda key, step: None)  # as it was: every part has its own seed
     assert certify(made(), data, evaluations=40).ratio > 1.5
 
 
