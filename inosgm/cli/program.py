@@ -135,7 +135,7 @@ def _top(
     version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Show it.")] = False,
     debug: Annotated[bool, typer.Option("--debug", help=f"Show tracebacks; so does {DEBUG}=1.")] = False,
 ) -> None:
-    """Private sums in which every data owner keeps its own budget."""
+    """Differentially private training and statistics with a separate epsilon for every data owner."""
     if debug:
         os.environ[DEBUG] = "1"  # processes that work for this one are asked, too
 
