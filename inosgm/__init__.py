@@ -105,7 +105,9 @@ if TYPE_CHECKING:
     from inosgm.statistics import private_upper_tail_mean as private_upper_tail_mean
     from inosgm.statistics import private_variance as private_variance
     from inosgm.statistics import run_statistic as run_statistic
+    from inosgm.statistics.class_shares import release_class_shares as release_class_shares
     from inosgm.training import Trainer as Trainer
+    from inosgm.training.logit_adjustment import LogitAdjustment as LogitAdjustment
 
 _NAMES_OF = {
     "accounting": ["PLD", "RDP", "Segment"],
@@ -130,7 +132,9 @@ _NAMES_OF = {
     "reports": ["report"],
     "methods.pdp_sgd": ["plan_thresholds"],
     "experiments": ["Comparison", "compare", "evaluate", "revise", "train", "train_seeds"],
+    "statistics.class_shares": ["release_class_shares"],
     "training": ["Trainer"],
+    "training.logit_adjustment": ["LogitAdjustment"],
     "statistics": [
         "Estimate",
         "Statistic",
@@ -158,7 +162,13 @@ _NAMES_OF = {
     "mechanism.weights": ["importance_weights", "ordered_sum"],
 }
 
-_NEED_TORCH = ("audit", "reports", "experiments", "training")  # `import *` leaves these out
+_NEED_TORCH = (
+    "audit",
+    "reports",
+    "experiments",
+    "training",
+    "training.logit_adjustment",
+)  # `import *` leaves these out
 __all__ = ["__version__", *(name for room, names in _NAMES_OF.items() if room not in _NEED_TORCH for name in names)]
 
 __getattr__, __dir__ = lazy_names(__name__, _NAMES_OF)

@@ -1,0 +1,52 @@
+"""Class shares that are not public: released with a histogram per owner, and paid for."""
+
+import numpy as np
+import pytest
+
+from inosgm import Ledger, Owners, release_class_shares
+
+Y = np.array([0] * 400 + [1] * 100 + [1] * 250 + [2] * 250)
+BUDGETS = {"strict": 50.0, "open": 200.0}
+OWNERS = Owners(of_record=["strict"] * 500 + ["open"] * 500, epsilon=BUDGETS, delta=1e-5)
+TRUE = {"strict": [0.8, 0.2, 0.0], "open": [0.0, 0.5, 0.5]}
+
+
+def test_rows_follow_the_owners_and_are_distributions():
+    shares = release_class_shares(Y, OWNERS, classes=3, key=3)
+    assert shares.shape == (2, 3)
+    assert (shares >= 0).all()
+    np.testing.assert_allclose(shares.sum(axis=1), 1, rtol=1e-12)
+    np.testing.assert_allclose(shares, [TRUE[label] for label in OWNERS.labels], atol=0.05)
+    np.testing.assert_array_equal(shares, release_class_shares(Y, OWNERS, key=3))  # three classes occur
+
+
+def test_it_costs_its_share_and_no_more():
+    ledger = Ledger(owners=OWNERS)
+    release_class_shares(Y, OWNERS, 0.02, classes=3, ledger=ledger)
+    for label, spent in ledger.spent().items():
+        assert 0.9 * 0.02 * BUDGETS[label] < spent <= 0.02 * BUDGETS[label]
+
+
+@pytest.mark.parametrize(
+    ("y", "classes", "message"),
+    [
+        (Y.astype(float), 3, "whole numbers from 0"),
+        (Y - 1, 3, "whole numbers from 0"),
+        (Y, 2, "classes 0 to 1"),
+        (Y, 1, "classes must be a whole number >= 2"),
+        (Y.reshape(2, -1), 3, "the class of every record"),
+    ],
+)
+def test_bad_input_is_refused_before_anything_is_charged(y, classes, message):
+    ledger = Ledger(owners=OWNERS)
+    with pytest.raises(ValueError, match=message):
+        release_class_shares(y, OWNERS, classes=classes, ledger=ledger)
+    assert set(ledger.spent().values()) == {0.0}
+
+
+def test_an_owner_without_signal_is_taken_to_hold_all_classes_alike():
+    """A strict owner's noisy counts may all be 0 after clipping; its row is still a distribution."""
+    owners = Owners(of_record=["a"] * 3 + ["b"] * 997, epsilon={"a": 0.1, "b": 5.0}, delta=1e-5)
+    for key in range(40):
+        shares = release_class_shares(Y, owners, classes=3, key=key)
+        np.testing.assert_allclose(shares.sum(axis=1), 1, rtol=1e-12)
