@@ -82,8 +82,10 @@ if TYPE_CHECKING:
     from inosgm.planning import plan_sample as plan_sample
     from inosgm.planning import plan_scale as plan_scale
     from inosgm.planning import plan_uniform as plan_uniform
+    from inosgm.planning.choices import Choices as Choices
     from inosgm.planning.choices import Menu as Menu
     from inosgm.planning.sequence import Course as Course
+    from inosgm.planning.sequence import PlanSequence as PlanSequence
     from inosgm.planning.steering import Steering as Steering
     from inosgm.reports import report as report
     from inosgm.statistics import Estimate as Estimate
@@ -118,14 +120,14 @@ _NAMES_OF = {
     "experiments.config": ["TrainingConfig"],
     "mechanism.contributions": ["Cells", "Concatenated", "Contributions", "Dense"],
     "ledger.cost": ["Cost"],
-    "planning.sequence": ["Course"],
+    "planning.sequence": ["Course", "PlanSequence"],
     "methods.individual": ["plan_individual"],
     "methods.asc": ["AdaptiveShares", "plan_asc"],
     "methods.azb": ["ChosenGroup", "plan_chosen_group"],
     "jobs": ["Interrupted", "JobSpec", "ProcessExecutor", "SerialExecutor", "Store", "StoreDamaged"],
     "ledger": ["BudgetExceeded", "Charge", "JobMismatch", "Ledger", "LedgerDamaged"],
     "mechanism": ["INOSGM", "Release"],
-    "planning.choices": ["Menu"],
+    "planning.choices": ["Choices", "Menu"],
     "mechanism.orders": ["Ascending", "Descending", "Order", "OwnerFirst", "RandomOrder"],
     "owners": ["Owners"],
     "planning": ["AlreadySpent", "Plan", "plan_blend", "plan_sample", "plan_scale", "plan_uniform"],

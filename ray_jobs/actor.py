@@ -32,7 +32,7 @@ class TrainerActor:
             task: The reference to the task in Ray's object store, in a list: so it is fetched here, once.
 
         Returns:
-            What `attempt` returned last.
+            The last report of `attempt`.
 
         Raises:
             StoreOutOfReach: where the store cannot be used; in `__init__` it would end the worker, again and again.

@@ -22,11 +22,11 @@ class OrderedAggregate(AggregateFnV2[bytes, bytes]):
         statistic.release(OrderedSum.from_bytes(found["ordered_sum"]))
 
     That checks how many records each owner has, charges the ledger, and repeats bit for bit, whatever blocks there are
-    and however often they are read. `inosgm.statistics.durable.run_statistic` reads files by itself, keeps what was
-    done, and goes on after a failure.
+    and however often they are read. `inosgm.statistics.durable.run_statistic` reads files by itself, keeps finished
+    work, and resumes after a failure.
 
     Args:
-        statistic: What is asked; workers make the same one.
+        statistic: The statistic; workers make the same one.
         columns: The column of the values, or several.
         owner: The column that names the owner of each record, as the plan does.
         ids: The column with a whole number for each record that no other record has.

@@ -1,4 +1,4 @@
-"""How many workers the nodes of a cluster hold, and whether any node can hold one."""
+"""The resources of a worker, and the number of workers that nodes hold."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from inosgm._internal import validate as _validate
 
 UNIT = 10_000
-"""Ray counts resources in ten-thousandths."""
+"""Ray counts resources in ten-thousandths; smaller amounts would be rounded to nothing."""
 
 OWN_NAMES = {"CPU": "num_cpus", "GPU": "num_gpus", "memory": "", "object_store_memory": ""}
 """Resources that Ray itself knows, and the argument for each."""
@@ -15,7 +15,7 @@ OWN_NAMES = {"CPU": "num_cpus", "GPU": "num_gpus", "memory": "", "object_store_m
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """What a worker asks of its node.
+    """The resources of a worker.
 
     Args:
         num_cpus: CPUs, more than 0. A worker computes with as many threads as it has whole CPUs, at least one; with a
@@ -56,7 +56,7 @@ class Request:
 
     @property
     def amounts(self) -> dict[str, float]:
-        """What it asks for, by the names that Ray uses."""
+        """The requested resources, by the names that Ray uses."""
         gpus = {"GPU": self.num_gpus} if self.num_gpus else {}
         return {"CPU": self.num_cpus, **gpus, **self.resources}
 
@@ -65,7 +65,7 @@ class Request:
         return min(_held(name, amount, node.get(name, 0)) for name, amount in self.amounts.items())
 
     def check(self, nodes: Sequence[Mapping[str, float]]) -> None:
-        """Raise unless one of the nodes can hold a worker when nobody else uses it.
+        """Raise unless one of the nodes can hold a worker when nothing else uses it.
 
         Raises:
             ValueError: if none can.
@@ -81,7 +81,7 @@ class Request:
         )
 
     def _told(self, node: Mapping[str, float]) -> str:
-        """Say what a node has, as far as anybody may ask for it."""
+        """Return the resources of a node that a worker may request."""
         names = [name for name in node if not name.startswith("node:") and not name.endswith("memory")]
         return _listed(dict.fromkeys(self.amounts, 0.0) | {name: node[name] for name in sorted(names)})
 

@@ -1,4 +1,4 @@
-"""To which Ray this process belongs."""
+"""The connection of this process to a Ray."""
 
 import logging
 import os
@@ -14,17 +14,17 @@ from inosgm._internal.scratch import scratch_directory
 from inosgm.jobs.clusters import ESSENTIAL, RayGone, tell_supervisor
 
 REACH = 10.0
-"""Seconds within which a given address must take a connection; Ray itself would try for many minutes."""
+"""Seconds within which a given address must accept a connection; Ray itself would try for many minutes."""
 
 
 def connect(address: str | None) -> Callable[[], None]:
     """Connect this process to a Ray, unless it is connected to one.
 
-    A Ray that is started here keeps objects for which it has no memory in a directory that only its user can read: the
-    data of a task are among them.
+    A Ray that is started here spills objects to a directory that only its user can read: they include the data of a
+    task.
 
     Returns:
-        What undoes it: it stops a Ray that was started here, and leaves any other alone.
+        A function that disconnects: it stops a Ray that was started here, and no other.
 
     Raises:
         ConnectionError: if no Ray answers.
@@ -99,7 +99,7 @@ def _silent() -> AbstractContextManager[None]:
 
 @contextmanager
 def _replaced(module: Any, name: str) -> Iterator[None]:
-    """Let a function of Ray do nothing for a while."""
+    """Replace a function of Ray by one that does nothing."""
     before = getattr(module, name)
     setattr(module, name, lambda *_, **__: None)
     try:
@@ -145,7 +145,7 @@ def _running() -> str:
 
 
 def listens(place: str, seconds: float = REACH) -> bool:
-    """Say whether something takes connections at an address that names a host and a port; True for any other."""
+    """Return whether an address with host and port accepts connections; True for any other address."""
     host, _, port = place.rpartition("://")[2].rpartition(":")
     if not host or not port.isdecimal():
         return True

@@ -19,7 +19,7 @@ SAME = ("inosgm", "numpy", "scipy", "torch", "pyarrow")
 """Packages that results depend on, or that records are read with: every node needs the versions of the command."""
 
 WAIT = 0.5
-"""Seconds between two looks at whether somebody has asked to stop."""
+"""Seconds between two checks for Ctrl-C while nodes answer."""
 
 MISSING = re.compile(r"No module named '[\w.]+'|Can't get attribute '[\w.]+'")
 """What may be shown of an error of Python that may come from a task: names of modules, not of data."""
@@ -27,7 +27,7 @@ MISSING = re.compile(r"No module named '[\w.]+'|Can't get attribute '[\w.]+'")
 
 @dataclass(frozen=True, kw_only=True)
 class Look:
-    """What a node says about itself.
+    """The report of a node.
 
     Attributes:
         versions: Of Python and of `SAME`, as far as they are installed.
@@ -121,7 +121,7 @@ def check_nodes(request: Request, store: Store) -> None:
 
 
 def first_words(error: RayError) -> str:
-    """Say in a line why a worker failed before it had any work; of errors that may show data, only names of modules."""
+    """Return in a line why a worker failed before it had work; of errors that may show data, only names of modules."""
     text = str(error)
     missing = MISSING.search(text)
     if isinstance(error, RayTaskError):

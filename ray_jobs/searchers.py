@@ -81,12 +81,12 @@ class Given(NotKept, Searcher):
 
 
 class Searched(Given):
-    """Lets a searcher choose points, and writes them down: begun again, a sweep goes on with the points it has.
+    """Lets a searcher choose points, and writes them down: a resumed sweep uses the points it has.
 
     Args:
         study: Whose points they are.
         ledger: A ledger that is charged too.
-        searcher: Who chooses.
+        searcher: Chooses the points.
     """
 
     def __init__(self, study: SweepStudy, ledger: Ledger | None, searcher: Searcher) -> None:
@@ -137,7 +137,7 @@ def searcher_called(name: str, metric: Metric, seed: int) -> Searcher:
     Args:
         name: optuna, hyperopt, ... with the package of that name installed, or "package.module:Class", which is given
             `metric`, `mode` and `seed`.
-        metric: What is made large.
+        metric: The metric to maximize.
         seed: What it draws is a function of it, where it allows that.
 
     Raises:

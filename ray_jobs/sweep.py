@@ -26,11 +26,11 @@ def sweep(
     """Sweep keys of a configuration on a Ray cluster, as `inosgm.experiments.sweep` does with any executor.
 
     Args:
-        config: What points differ from.
+        config: The configuration that points differ from.
         grid: Values by path of key; all combinations are tried.
-        executor: Who works: `RayExecutor()` if not given. With a scheduler or a searcher it is one.
-        scheduler: Who stops runs early, by Ray Tune; nobody if not given.
-        searcher: Who chooses points by the results of others; see `RayTuner`.
+        executor: Runs the jobs: `RayExecutor()` if not given; with a scheduler or a searcher it must be one.
+        scheduler: Stops runs early, by Ray Tune; no run is stopped if not given.
+        searcher: Chooses points by the results of others; see `RayTuner`.
         options: Those of `inosgm.experiments.sweep`: `store` and, where needed, `search`, `samples`, `seeds`, ...
     """
     tuner = None if scheduler is None and searcher is None else RayTuner(scheduler=scheduler, searcher=searcher)

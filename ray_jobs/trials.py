@@ -60,7 +60,7 @@ class JobTrial(tune.Trainable):
 
 
 class JobThread:
-    """Does a job in a thread, which waits after every evaluation until it is asked to go on."""
+    """Does a job in a thread, which waits after every evaluation until it may continue."""
 
     def __init__(self, store: Store, task: TrainingTask, job: str, attempts: int) -> None:
         self._store, self._task, self._job, self._attempts = store, task, job, attempts
@@ -92,7 +92,7 @@ class JobThread:
         self._thread.join()
 
     def stopping(self) -> bool:
-        """Say whether to stop."""
+        """Return whether to stop."""
         return self._stopped
 
     def _work(self) -> None:

@@ -36,14 +36,14 @@ SETTINGS = {
 
 @dataclass(frozen=True, kw_only=True)
 class Asha:
-    """Asynchronous successive halving: a run goes on beyond a rung if it is among the best that have got there.
+    """Asynchronous successive halving: a run continues beyond a rung if it is among the best that have reached it.
 
     Which runs are stopped depends on which are faster, and on what else runs: it is not a function of the seed.
 
     Args:
         first: The first rung, in steps: a run is judged at its first evaluation from there on. A ninth of the steps if
             not given.
-        keep: One of so many runs goes on to the next rung, which is so many times as far.
+        keep: One of this many runs continues to the next rung, which is this many times as far.
 
     Raises:
         ValueError: for numbers that cannot be.
@@ -58,7 +58,7 @@ class Asha:
         _validate.number("keep", self.keep, above=1)
 
     def scheduler(self, steps: int, metric: Metric, store: Store) -> TrialScheduler:
-        """Return it as Tune has it, for runs of so many steps."""
+        """Return the scheduler of Tune, for runs of a number of steps."""
         first = max(1, steps // 9) if self.first is None else min(self.first, steps)
         return NotedAsha(
             store=store,
@@ -81,7 +81,7 @@ class NotedAsha(NotKept, ASHAScheduler):
         self._told: dict[str, list[Told]] = {}
 
     def on_trial_result(self, tune_controller: Any, trial: Any, result: Told) -> str:
-        """Say whether a run goes on."""
+        """Return whether a run continues."""
         job = trial.config["job"]
         told = self._told.setdefault(job, [])
         told.append({name: result[name] for name in ("step", *(metric.value for metric in Metric))})
@@ -134,8 +134,8 @@ class RayTuner:
     """Lets Ray Tune decide while a sweep runs.
 
     Args:
-        scheduler: Who stops runs early; nobody if not given.
-        searcher: Who chooses points by the results of others: optuna, hyperopt, ... if that is installed, or
+        scheduler: Stops runs early; no run is stopped if not given.
+        searcher: Chooses points by the results of others: optuna, hyperopt, ... if that is installed, or
             "package.module:Class" of your own. Without one, points are given.
     """
 
@@ -229,7 +229,7 @@ def _tune(
     if errors:
         raise RuntimeError(
             f"{len(errors)} runs could not be made ({type(errors[0]).__name__}): the logs of Ray's session say why; "
-            "the same command goes on with them"
+            "the same command resumes them"
         )
     return outcome
 

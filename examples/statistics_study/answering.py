@@ -19,7 +19,7 @@ from examples.statistics_study.ways import (
 from inosgm import Owners, Plan, plan_scale, plan_uniform
 from inosgm.statistics import PROCEDURES, Estimate
 from inosgm.statistics.answering import ask, keys_for, plans_for
-from inosgm.statistics.queries import Procedure
+from inosgm.statistics.queries import Query
 
 OURS: dict[str, Callable[..., Any]] = {
     INDIVIDUAL: plan_scale,
@@ -51,18 +51,18 @@ def answers(question: Question, data: np.ndarray, owners: Owners, way: str, rele
     Noise is keyed by what is asked and how often it was asked before: reproducible, and so not private. That is right
     for a study of public data only.
     """
-    procedure = excess.WITHOUT_ORDER if way == WITHOUT_ORDER else PROCEDURES[question.statistic]
+    query = excess.WITHOUT_ORDER if way == WITHOUT_ORDER else PROCEDURES[question.statistic]
     parameters = {**question.parameters, **({"stratified": True} if way == STRATIFIED else {})}
     keys = [key_of(question, owners, way, number) for number in range(releases)]
-    if procedure.rounds(**parameters) == (1,):
-        found = _released(procedure, parameters, data, owners, OURS[way], keys)
+    if query.rounds(**parameters) == (1,):
+        found = _released(query, parameters, data, owners, OURS[way], keys)
     else:
-        found = [ask(procedure, data, owners, planner=OURS[way], key=key, **parameters) for key in keys]
+        found = [ask(query, data, owners, planner=OURS[way], key=key, **parameters) for key in keys]
     return np.array([question.read(data, question.answer(estimate)) for estimate in found])
 
 
 def _released(
-    procedure: Procedure,
+    query: Query,
     parameters: Mapping[str, Any],
     data: np.ndarray,
     owners: Owners,
@@ -70,13 +70,13 @@ def _released(
     keys: Sequence[int],
 ) -> list[Estimate]:
     """Release a statistic of one round with many keys, as `ask` would: the sum, in which everybody is, is made once."""
-    (plan,) = plans_for(procedure, parameters, owners, planner=planner)
-    stage = next(procedure.stages(**parameters))
+    (plan,) = plans_for(query, parameters, owners, planner=planner)
+    stage = next(query.stages(**parameters))
     stage.statistic(plan, **stage.parameters).check(data)
     whole = stage.statistic(plan, **stage.parameters).part(data, owners.of_record, 0)
     found = []
     for key in keys:
-        (noise,) = keys_for(key, procedure, parameters, [plan])
+        (noise,) = keys_for(key, query, parameters, [plan])
         statistic = stage.statistic(plan, key=noise, **stage.parameters)
         statistic.observe(statistic.release(whole).value)
         found.append(statistic.estimate())

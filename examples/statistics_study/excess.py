@@ -8,7 +8,7 @@ from inosgm import Owners, Plan
 from inosgm.statistics import Quantile, Statistic
 from inosgm.statistics.bounds import Bounds, numbers
 from inosgm.statistics.estimate import Estimate
-from inosgm.statistics.queries import Procedure, Stage, Stages
+from inosgm.statistics.queries import Query, Stage, Stages
 
 QUARTER = 0.25
 """The part of the budget that the quantile may cost."""
@@ -47,6 +47,4 @@ def _stages(*, bounds: Any, level: float) -> Stages:
     return (yield Stage(MeanExcess, {"bounds": bounds, "level": level, "threshold": float(quantile.value)}))
 
 
-WITHOUT_ORDER = Procedure(
-    "mean-above-a-quantile", _stages, lambda **parameters: (Quantile.rounds_of(), 1), (QUARTER, 1.0)
-)
+WITHOUT_ORDER = Query("mean-above-a-quantile", _stages, lambda **parameters: (Quantile.rounds_of(), 1), (QUARTER, 1.0))

@@ -1,4 +1,4 @@
-"""The command that attacks sensitivities."""
+"""`inosgm certify`: attack the sensitivity of every built-in mechanism."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any

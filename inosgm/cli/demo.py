@@ -1,4 +1,4 @@
-"""The command that shows what the library does."""
+"""`inosgm demo`: a demonstration on real data."""
 
 from pathlib import Path
 from typing import Annotated
@@ -17,10 +17,10 @@ def demo(
     quiet: QuietOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Compare DP-SGD, IDP-SGD and INO-SGD on real data, attack what was promised, and write a page about it.
+    """Compare DP-SGD, IDP-SGD and INO-SGD on real data, attack the guarantees, and write a page about it.
 
     Ten owners hold a digit each of 4,000 MNIST images and grant epsilon 0.5 to 5. It trains on a Ray of its own unless
-    --processes or --address say otherwise. The same command goes on with a demonstration that was stopped.
+    --processes or --address is given. The same command resumes a demonstration that was stopped.
     """
     from inosgm.cli.demonstration import PAGE, run
 

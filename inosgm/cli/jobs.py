@@ -1,4 +1,4 @@
-"""The commands that look at stores of jobs."""
+"""`inosgm jobs`: show the state and the results of a store of jobs."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -25,7 +25,7 @@ def status(
     quiet: QuietOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Say which jobs of a store are done, running, failed and left; secrets that jobs that are done have left go."""
+    """Show which jobs of a store are done, running, failed and left; delete leftover secrets of finished jobs."""
     from inosgm.jobs import Store
     from inosgm.jobs.status import status as look
 
@@ -43,9 +43,9 @@ def summary(
     quiet: QuietOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Say what the runs of a store that are done came to: mean, spread and confidence band by owner; or by point.
+    """Summarize the finished runs of a store: mean, spread and confidence band by owner, or by point of a sweep.
 
-    Of an audit, what attacks on the shadow models that are done achieve; exit code 3 if a promise does not hold.
+    For an audit, show what attacks on the finished shadow models achieve; exit code 3 if a guarantee is contradicted.
     """
     from inosgm.audit.report import Audit
     from inosgm.cli.audit import end_if_contradicted
@@ -73,13 +73,13 @@ def summary(
         found.figure(figure)
     try:
         out.result(found.table, lambda: {"store": place.uri, **found.to_dict()})
-    finally:  # also where stdout does not take the table
+    finally:  # also where stdout cannot be written to
         if isinstance(found, Audit):
             end_if_contradicted(found)
 
 
 def _points(store: "Store", parquet: Path | None, out: Output) -> None:
-    """Say what the points of a sweep came to, those of a comparison after what that came to."""
+    """Print the points of a sweep; for a comparison, its table first."""
     from inosgm.experiments.comparison import Comparison, holds_comparison
     from inosgm.experiments.standings import standings
 
@@ -91,6 +91,6 @@ def _points(store: "Store", parquet: Path | None, out: Output) -> None:
         out.result(points.table, lambda: {"store": store.uri, **points.to_dict()})
     else:
         out.result(
-            lambda: f"{compared.table()}\n\nall points, those that were tried to tune included:\n{points.table()}",
+            lambda: f"{compared.table()}\n\nall points, including those of the tuning:\n{points.table()}",
             lambda: {"store": store.uri, **compared.to_dict(), **points.to_dict()},
         )

@@ -1,4 +1,4 @@
-"""The commands that look at ledgers, and write new budgets into them."""
+"""`inosgm ledger`: show what owners have spent, and grant new budgets."""
 
 import json
 from pathlib import Path

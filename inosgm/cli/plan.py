@@ -1,4 +1,4 @@
-"""The command that makes a plan."""
+"""`inosgm plan`: compute what budgets buy."""
 
 import json
 from enum import StrEnum
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Accounting(StrEnum):
-    """Who works out what steps cost."""
+    """The accountants."""
 
     pld = "pld"
     rdp = "rdp"
@@ -28,7 +28,7 @@ def plan(
             help="CSV with the columns owner, epsilon, delta: a row per record, or per owner with a column records."
         ),
     ],
-    steps: Annotated[int, typer.Option(help="How many releases.")],
+    steps: Annotated[int, typer.Option(help="The number of releases.")],
     expected_batch: Annotated[float, typer.Option(help="Expected number of records in a batch.")],
     clip_norm: Annotated[float, typer.Option(help="Mean sensitivity of a record.")] = 1.0,
     method: Annotated[
@@ -48,7 +48,7 @@ def plan(
     quiet: QuietOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Say what budgets buy, per owner, and write the plan as JSON; of a method with several stages, a list of plans."""
+    """Show what budgets buy, per owner, and write the plan as JSON; for a method with stages, a list of plans."""
     from inosgm.experiments.config.learning import PlanConfig
     from inosgm.owners import Owners
 

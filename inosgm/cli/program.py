@@ -1,4 +1,4 @@
-"""The command line: what there is, in which order, and how it ends."""
+"""The command line: its commands, their order, and how it ends."""
 
 import errno
 import os
@@ -30,7 +30,7 @@ from inosgm.cli.supervised import RAY_GONE, resuming, supervised
 from inosgm.jobs.clusters import RayGone
 
 DEBUG = "INOSGM_DEBUG"
-"""The variable that makes every command show tracebacks, as `--debug` does."""
+"""The variable that makes every command print tracebacks, as `--debug` does."""
 
 ON_RAY = "demo"
 """The command that uses Ray without an option that says so."""
@@ -38,11 +38,11 @@ ON_RAY = "demo"
 CODES = """\b
 Exit codes:
   0  done
-  1  something failed: a run given up, a sensitivity exceeded, a disk full
-  2  a mistake in what was asked: a word, a file, a budget
-  3  an audit contradicts a promise
+  1  something failed: a run, a disk that is full, an exceeded sensitivity
+  2  a mistake in the command: an option, a file, a budget
+  3  an audit contradicts a guarantee
   4  Ray died, did not start, or its driver was killed: the same command resumes
-130  interrupted: the same command goes on
+130  interrupted: the same command resumes
 """
 
 
@@ -58,7 +58,7 @@ app = typer.Typer(cls=Contents, no_args_is_help=True, pretty_exceptions_enable=F
 
 
 def program(commands: typer.Typer = app) -> None:
-    """Run a command line as a program of its own: one that may use Ray is watched, because Ray may end it."""
+    """Run a command line as a program; one that may use Ray is supervised, because Ray may end its process."""
     _hold_standard_streams()
     words = sys.argv[1:]
     if commands is not app or any(word.startswith("--address") or word == ON_RAY for word in words):
@@ -68,7 +68,7 @@ def program(commands: typer.Typer = app) -> None:
 
 
 def main(commands: typer.Typer = app) -> None:
-    """Run a command line; what goes wrong ends in one line: exit code 2 for a user's mistake, 1 for any failure."""
+    """Run a command line; errors end in one line, with exit code 2 for a user's mistake and 1 for a failure."""
     try:
         commands()
     except Exception as error:
@@ -86,7 +86,7 @@ def main(commands: typer.Typer = app) -> None:
 
 
 def _end(line: str, code: int) -> NoReturn:
-    """Say how it ends, if stderr takes it, and end."""
+    """Print the last line, if stderr can be written to, and exit."""
     try:
         typer.echo(line, err=True)
     except OSError:
@@ -95,7 +95,7 @@ def _end(line: str, code: int) -> NoReturn:
 
 
 def _failed(error: Exception) -> bool:
-    """Say whether something failed that is no mistake in what was asked: workers, memory, a disk."""
+    """Return whether an error is a failure of workers, memory or a disk, and not a mistake in the command."""
     from inosgm.jobs import StoreUnwritable
 
     full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EIO)
@@ -105,8 +105,8 @@ def _failed(error: Exception) -> bool:
 def _hold_standard_streams() -> None:
     """Open the null device for standard streams that are closed, so that no file gets the number of one.
 
-    Libraries in C write to number 2, be it a ledger. Ray does not start without a stderr. A closed stdout stays None:
-    commands that would lose an answer look at that.
+    Libraries in C write to number 2, even if that is a ledger. Ray does not start without a stderr. A closed stdout
+    stays None: commands that would lose an answer check it.
     """
     while (number := os.open(os.devnull, os.O_RDWR)) <= 2:
         os.set_inheritable(number, True)
@@ -116,9 +116,9 @@ def _hold_standard_streams() -> None:
 
 
 def _plain(error: Exception) -> str:
-    """Return what went wrong; of what the system says itself, the file first and no number."""
-    if isinstance(error, MemoryError):  # its own words say how much was asked for, which may be about one record
-        return "there was not enough memory; --debug says where"
+    """Return the message of an error; for an error of the system, the file first and no number."""
+    if isinstance(error, MemoryError):  # its message has the requested size, which may be that of one record
+        return "there was not enough memory; --debug shows where"
     if isinstance(error, OSError) and error.errno and error.strerror == os.strerror(error.errno):
         return f"{error.filename or 'stdout, stderr or a file'}: {error.strerror[0].lower()}{error.strerror[1:]}"
     return str((isinstance(error, ImportError) and missing_extra(error)) or error)
@@ -132,19 +132,21 @@ def _version(wanted: bool) -> None:
 
 @app.callback()
 def _top(
-    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Show it.")] = False,
-    debug: Annotated[bool, typer.Option("--debug", help=f"Show tracebacks; so does {DEBUG}=1.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+    debug: Annotated[bool, typer.Option("--debug", help=f"Print tracebacks; so does {DEBUG}=1.")] = False,
 ) -> None:
     """Differentially private training and statistics with a separate epsilon for every data owner."""
     if debug:
-        os.environ[DEBUG] = "1"  # processes that work for this one are asked, too
+        os.environ[DEBUG] = "1"  # worker processes read it
 
 
 CONTENTS: dict[str, dict[str, tuple[Any, str]]] = {
     "Plan": {"plan": (_cli_plan.plan, "What budgets buy, owner by owner.")},
     "Train": {
         "train": (_cli_train.train, "Train a model with per-owner budgets, once or with many seeds."),
-        "evaluate": (_cli_evaluate.evaluate, "What a model is worth to every owner."),
+        "evaluate": (_cli_evaluate.evaluate, "Evaluate a model for every owner."),
         "revise": (_cli_revise.revise, "Give owners of a run new budgets."),
         "compare": (_cli_compare.compare, "Methods on the same data, each tuned alike, in one table."),
         "sweep": (_cli_sweep.sweep, "A grid or a search over keys of a configuration."),
@@ -164,7 +166,7 @@ CONTENTS: dict[str, dict[str, tuple[Any, str]]] = {
         "doctor": (_cli_doctor.doctor, "What is installed, found and reachable here."),
     },
 }
-"""What there is, by panel: a command or a group of them, and what it is for in a line."""
+"""Commands and groups by panel of the help, each with a line about its purpose."""
 
 for _panel, _commands in CONTENTS.items():
     for _name, (_thing, _summary) in _commands.items():

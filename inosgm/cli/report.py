@@ -1,4 +1,4 @@
-"""The command that writes a page about runs."""
+"""`inosgm report`: write one HTML page about runs."""
 
 import json
 from pathlib import Path
@@ -26,7 +26,7 @@ FiguresOption = Annotated[
 PrivateOption = Annotated[
     bool, typer.Option("--private", help="Also show diagnostics on training records, which are NOT PRIVATE.")
 ]
-TitleOption = Annotated[str | None, typer.Option("--title", help="What the page is called.")]
+TitleOption = Annotated[str | None, typer.Option("--title", help="The title of the page.")]
 
 
 def report(
@@ -38,7 +38,7 @@ def report(
     quiet: QuietOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Write one HTML page about what runs came to, for whom: it needs nothing else, and can be sent around.
+    """Write one self-contained HTML page about the results of runs, owner by owner.
 
     A page about an audit, or with --private, is NOT PRIVATE: it says so, and only its owner can read the file.
     """
@@ -49,13 +49,13 @@ def report(
 
 
 def show(contents: "Contents", path: Path, *, quiet: bool, as_json: bool) -> None:
-    """Say what a page says, and where it is."""
+    """Print the headline and the table of a page, and its path."""
     from inosgm._internal.text import visible
     from inosgm.audit._secret import WARNING
     from inosgm.reports.narrative import headline
 
     if as_json:
-        typer.echo(json.dumps(_told(contents, path)))
+        typer.echo(json.dumps(_content(contents, path)))
     elif quiet:
         typer.echo(str(path))
     else:
@@ -67,8 +67,8 @@ def show(contents: "Contents", path: Path, *, quiet: bool, as_json: bool) -> Non
             typer.echo(line, err=True)
 
 
-def _told(contents: "Contents", path: Path) -> dict[str, Any]:
-    """Return what a page says."""
+def _content(contents: "Contents", path: Path) -> dict[str, Any]:
+    """Return the content of a page."""
     from inosgm.reports.narrative import headline, sentences
 
     tables, asked = [contents.owners(study) for study in contents.studies], contents.asked

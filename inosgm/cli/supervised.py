@@ -1,9 +1,9 @@
-"""A command that uses Ray, in a process of its own: Ray ends the process that uses it, without a word of ours.
+"""Supervision of a command that uses Ray: it works in a second process, because Ray may end that without a message.
 
 When the raylet of this machine, one of its agents or the GCS dies, Ray's library ends every process that is connected
-to it, in C++: no `except`, `finally` or `atexit` of Python runs. So the process that was called only watches: it starts
-a second one that does the work, passes signals on, and says what has died if the second one ends without having said
-how it ends.
+to it, in C++: no `except`, `finally` or `atexit` of Python runs. So the first process only
+supervises: it starts a second one that does the work, passes signals on, and prints what died if the second one ends
+without having sent its exit code.
 """
 
 import json
@@ -25,15 +25,16 @@ RAY_GONE = 4
 """The exit code of a command whose Ray died, or did not start, or whose process that worked with it was killed."""
 
 SHOW_CURSOR = "\x1b[?25h\n"
-"""Ends what a progress bar, which was not asked, has left on a terminal."""
+"""Shows the cursor again that a progress bar has hidden: its process was killed before it could."""
 
 PASSED_ON = ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT")
+"""Signals that users, terminals and batch systems send to end a command; the second process decides what they mean."""
 
 
 def supervised(work: Callable[[], None]) -> None:
-    """Do work in a process of its own, and end as it ends; if Ray ended it, say what died and exit with `RAY_GONE`.
+    """Do work in a second process, and end as it ends; if Ray ended it, print what died and exit with `RAY_GONE`.
 
-    Where processes cannot be forked, work is done in this one.
+    Where processes cannot be forked, this one does the work.
     """
     if not hasattr(os, "fork"):
         work()
@@ -79,17 +80,17 @@ def _typed(words: Sequence[str]) -> str:
 
 
 def _end_with(parent: int) -> None:
-    """Have this process killed when the one that watches it is killed: whoever kills a command means all of it."""
+    """Have this process killed with the one that supervises it: killing a command means all of it."""
     import ctypes
 
     with suppress(OSError, AttributeError):  # which only Linux has
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
     if os.getppid() != parent:
-        os._exit(128 + signal.SIGKILL)  # it was killed before
+        os._exit(128 + signal.SIGKILL)  # it was killed before prctl took effect
 
 
 class _Watch:
-    """The process that watches.
+    """The process that supervises.
 
     Args:
         worker: The process that works.
@@ -113,7 +114,7 @@ class _Watch:
                 pass
         _, status = os.waitpid(self._worker, 0)
         code = os.waitstatus_to_exitcode(status)
-        if "code" in self._told:  # whatever happened to threads of libraries after that
+        if "code" in self._told:  # even if threads of libraries crashed after that
             os._exit(self._told["code"])
         about = self._told.get("ray") or {}
         shutil.rmtree(about.get("spilled", ""), ignore_errors=True)
@@ -121,24 +122,26 @@ class _Watch:
             signal.signal(-code, signal.SIG_DFL)
             os.kill(os.getpid(), -code)
         shown = SHOW_CURSOR if os.isatty(2) else ""
-        with suppress(OSError):  # nobody reads it, or the disk is full
+        with suppress(OSError):  # stderr has no reader, or its disk is full
             os.write(2, f"{shown}{resuming(self._why(code, about))}\n".encode())
         os._exit(RAY_GONE)
 
     def _hear(self, selector: selectors.BaseSelector) -> bool:
-        """Wait for what the worker says, or for a process of its Ray to end; say whether the worker is there."""
+        """Wait for a message of the worker, or for a process of its Ray to end; return whether the worker is there."""
         ready = [key.data for key, _ in selector.select()]
-        if None in ready:  # first of all: a worker that leaves Ray says so before Ray's processes end
+        if None in ready:  # checked first: a worker that leaves Ray sends that before Ray's processes end
             return self._take(selector)
         if ready:
             self._unwatch(selector)
             if not _ended(self._worker):  # or else it was killed, and the Ray that it had started ended with it
                 self._dead = ready
-                os.kill(self._worker, signal.SIGKILL)  # Ray would end it, too, but after a minute if the GCS is gone
+                os.kill(
+                    self._worker, signal.SIGKILL
+                )  # Ray would end it as well, but only after a minute if the GCS is gone
         return True
 
     def _take(self, selector: selectors.BaseSelector) -> bool:
-        """Take down what the worker says; say whether it is there."""
+        """Take messages of the worker; return whether it is there."""
         read = os.read(self._reader, 1 << 16)
         *lines, self._rest = (self._rest + read).split(b"\n")
         for line in lines:
@@ -158,7 +161,7 @@ class _Watch:
                 os.close(key.fd)
 
     def _why(self, code: int, about: dict[str, Any]) -> str:
-        """Say what ended the worker."""
+        """Return what ended the worker."""
         killed = code < 0 and code != -signal.SIGABRT and not self._dead  # Ray's library exits, or aborts
         if killed or not about:
             how = signal.Signals(-code).name if code < 0 else f"exit code {code}"
@@ -179,14 +182,14 @@ class _Watch:
             os.kill(self._worker, number)
 
     def _pause(self, *_: Any) -> None:
-        """Stop both processes, as Ctrl-Z does, and go on with both."""
+        """Stop both processes, as Ctrl-Z does, and continue both."""
         os.kill(self._worker, signal.SIGSTOP)
         os.kill(os.getpid(), signal.SIGSTOP)
         os.kill(self._worker, signal.SIGCONT)
 
 
 def _ended(process: int) -> bool:
-    """Say whether the main thread of a process has ended; other threads may still hold its files."""
+    """Return whether the main thread of a process has ended; other threads may still hold its files."""
     with suppress(OSError):
         return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] in "ZX"
     return False

@@ -15,7 +15,7 @@ from inosgm.experiments.source import Source, read
 from inosgm.ledger.cost import LedgerHook
 from inosgm.owners import Owners
 from inosgm.planning.plan import Plan
-from inosgm.planning.sequence import Course
+from inosgm.planning.sequence import PlanSequence
 from inosgm.training.trainer import Trainer
 
 PRECISIONS = {"bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -101,7 +101,7 @@ def build(config: TrainingConfig, *, source: Source | None = None, note: str = "
 def assemble(
     config: TrainingConfig,
     chosen: Prepared,
-    course: Course,
+    course: PlanSequence,
     *,
     key: int | None = None,
     ledger: LedgerHook | None = None,
@@ -127,7 +127,7 @@ def assemble(
 def trainer_of(
     config: TrainingConfig,
     learner: parts.Learner,
-    plan: Plan | Course,
+    plan: Plan | PlanSequence,
     owners: Owners | np.ndarray,
     *,
     kind: type[Trainer] = Trainer,
@@ -138,7 +138,7 @@ def trainer_of(
     """Make the trainer of a learner, for a plan and the owners of the records."""
     _require_one_model(config)
     fit = config.training
-    first = plan.first if isinstance(plan, Course) else plan
+    first = plan.first if isinstance(plan, PlanSequence) else plan
     return kind(
         plan,
         learner.model,

@@ -7,7 +7,7 @@ from pathlib import Path
 from inosgm._internal.files import write_durably
 from inosgm.experiments.config import TrainingConfig, differences
 from inosgm.planning.plan import Plan
-from inosgm.planning.sequence import Course
+from inosgm.planning.sequence import PlanSequence
 from inosgm.training.run import RunFiles
 
 NAME, KEYED = "config.yaml", "keyed"
@@ -18,7 +18,7 @@ NAME, KEYED = "config.yaml", "keyed"
 class Begun:
     """The plans that a run was begun with, the one that it follows now, and the step of its latest checkpoint."""
 
-    course: Course | None
+    course: PlanSequence | None
     follows: Plan | None
     step: int
 
@@ -36,7 +36,7 @@ def begun(config: TrainingConfig) -> Begun:
         return Begun(None, None, 0)
     files = RunFiles(config.run)
     latest = files.latest()
-    course = Course(tuple(files.plan(stage) for stage in range(files.stages())))
+    course = PlanSequence(tuple(files.plan(stage) for stage in range(files.stages())))
     if latest is None:
         return Begun(course, course.first, 0)
     return Begun(course, files.plan(latest.revision), latest.step)

@@ -24,7 +24,7 @@ from inosgm.experiments.source import Source
 from inosgm.ledger.ledger import Ledger
 from inosgm.methods.adapdp import Averaged, member_weights
 from inosgm.owners import Owners, labels_at
-from inosgm.planning.sequence import Course
+from inosgm.planning.sequence import PlanSequence
 from inosgm.training import models
 
 
@@ -149,7 +149,7 @@ class Learner:
     schedule: LRScheduler | None
 
 
-def learner_of(config: TrainingConfig, dataset: Dataset, course: Course | None = None) -> Learner:
+def learner_of(config: TrainingConfig, dataset: Dataset, course: PlanSequence | None = None) -> Learner:
     """Make model, loss, optimizer and schedule; one model per stage where each stage trains a new one."""
     rounds = config.plan.rounds
     if course is not None and rounds is not None and rounds.restart:

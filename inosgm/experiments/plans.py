@@ -8,11 +8,11 @@ from inosgm.methods.registry import METHODS
 from inosgm.owners import Owners
 from inosgm.planning.plan import Plan
 from inosgm.planning.planners import PLANNERS
-from inosgm.planning.sequence import Course
+from inosgm.planning.sequence import PlanSequence
 from inosgm.planning.steering import Steering
 
 
-def planned(config: TrainingConfig, owners: Owners, ledger: Ledger | None) -> Course:
+def planned(config: TrainingConfig, owners: Owners, ledger: Ledger | None) -> PlanSequence:
     """Plan with what the ledger, if there is one, says is left."""
     with about("plan"):
         past = () if ledger is None else ledger.past(owners)
@@ -25,7 +25,7 @@ def steering_of(config: TrainingConfig, plan: Plan) -> Steering | None:
     return None if steering is None else steering(plan, config.plan.with_defaults())
 
 
-def one_plan(config: TrainingConfig, course: Course, what: str) -> Plan:
+def one_plan(config: TrainingConfig, course: PlanSequence, what: str) -> Plan:
     """Return the plan of a run that follows one plan as it is.
 
     Raises:

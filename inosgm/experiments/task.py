@@ -16,7 +16,7 @@ from inosgm.experiments.training import fit
 from inosgm.jobs import Attempt, JobSpec, Result, Stopped
 from inosgm.ledger.cost import Cost, LedgerHook
 from inosgm.owners import Owners
-from inosgm.planning.sequence import Course
+from inosgm.planning.sequence import PlanSequence
 from inosgm.training.curve import LearningCurve
 from inosgm.training.predictions import as_numpy
 
@@ -62,7 +62,7 @@ class TrainingTask:
 
     def __init__(self, source: Source) -> None:
         self._source, self._outline = source, source.outline()
-        self._courses: dict[Any, Course] = {}
+        self._courses: dict[Any, PlanSequence] = {}
         self._ipate = IpateTask(source)
 
     def owners(self, spec: JobSpec) -> Owners:
@@ -139,7 +139,7 @@ class TrainingTask:
         chosen = parts.prepared(config, self._source)
         return assemble(config, chosen, self._course(config, chosen.owners), key=key, ledger=ledger)
 
-    def _course(self, config: TrainingConfig, owners: Owners) -> Course:
+    def _course(self, config: TrainingConfig, owners: Owners) -> PlanSequence:
         """Plan; owners and wishes that are the same get the plans that were made for them."""
         numbers = (owners.sizes.tobytes(), owners.epsilon.tobytes(), owners.delta.tobytes())
         wish = (owners.labels, numbers, config.plan)

@@ -18,7 +18,7 @@ from inosgm.experiments.tables import owner_table
 from inosgm.owners import Owners, labels_at
 from inosgm.planning.plan import Plan
 from inosgm.planning.planners import PLANNERS
-from inosgm.planning.sequence import Course
+from inosgm.planning.sequence import PlanSequence
 from inosgm.training.checkpoints import Checkpoint
 from inosgm.training.curve import LearningCurve
 from inosgm.training.metrics import Evaluation
@@ -107,7 +107,7 @@ def train(run: TrainingConfig | Training, *, steps: int | None = None, progress:
     return fit(training, steps=steps, run=config.run, progress=progress)
 
 
-def _require_kept(course: Course) -> None:
+def _require_kept(course: PlanSequence) -> None:
     """Raise for plans that spend more than an owner grants, before anything is spent."""
     plan = course.last
     if plan.epsilon is None:
@@ -169,7 +169,7 @@ def evaluate(run: TrainingConfig | str | os.PathLike[str], *, source: Source | N
     config = run if isinstance(run, TrainingConfig) else configuration_in(run)
     checkpoint, plan = _latest(config)
     chosen = parts.prepared(config, read(config) if source is None else source)
-    training = assemble(config, chosen, directory.begun(config).course or Course((plan,)))
+    training = assemble(config, chosen, directory.begun(config).course or PlanSequence((plan,)))
     turn_model(training.trainer.model, checkpoint.revision)
     training.trainer.model.load_state_dict(dict(checkpoint.model))
     found = training.trainer.evaluate(*training.held_out[:2], owners=training.groups)

@@ -10,7 +10,7 @@ Place = dict[str, Any]
 
 
 def here() -> Place:
-    """Say which process this is, for processes that see the same process ids."""
+    """Return the identity of this process, for processes that see the same process ids."""
     return {
         "host": socket.gethostname(),
         "boot": _text("/proc/sys/kernel/random/boot_id"),
@@ -21,7 +21,7 @@ def here() -> Place:
 
 
 def gone(place: Place) -> bool:
-    """Say whether a process is surely gone; one that cannot be seen from here is not surely gone."""
+    """Return whether a process is certainly gone; one that is invisible from here is not certainly gone."""
     now = here()
     if not place["boot"] or any(place[name] != now[name] for name in ("host", "boot", "pids")):
         return False
@@ -29,7 +29,7 @@ def gone(place: Place) -> bool:
 
 
 def _started(pid: int) -> str:
-    """Return when a process began, which tells it from a later one with its number; nothing if it is gone or dead."""
+    """Return the start time of a process, which distinguishes it from a later one with its id; "" if it is gone."""
     fields = _text(f"/proc/{pid}/stat").rpartition(")")[2].split()
     return fields[19] if fields and fields[0] not in "ZX" else ""
 
@@ -49,13 +49,13 @@ def _link(path: str) -> str:
 
 
 class Pulse:
-    """When something was last seen to change, by the clock of who looks: clocks of other machines do not count."""
+    """The time since a value last changed, by the clock of this process: clocks of other machines may be wrong."""
 
     def __init__(self) -> None:
         self._seen: dict[Any, tuple[Any, float]] = {}
 
     def silence(self, of: Any, value: Any) -> float:
-        """Return for how many seconds something has had the same value, as far as anybody has looked."""
+        """Return for how many seconds a value has been the same in all calls."""
         known = self._seen.get(of)
         if known is None or known[0] != value:
             known = self._seen[of] = value, monotonic()

@@ -10,14 +10,17 @@ from inosgm._internal.files import sync_directory
 from inosgm.jobs._record_rules import DRAFT, TRIAL, checked, prove_exclusive, unfit
 
 DAY = 86400.0
+"""Seconds after which a draft has no living writer: none takes a day for one record."""
+
 ADVICE = {
     errno.EROFS: "can only be read: mount it for writing, or choose another store",
     errno.EACCES: "may not be used by this user: change its permissions, or choose another store",
     errno.EPERM: "may not be used by this user: change its permissions, or choose another store",
-    errno.ENOSPC: "is full: free some space there and start again; what was done is kept",
-    errno.EDQUOT: "is over its quota: free some space there and start again; what was done is kept",
+    errno.ENOSPC: "is full: free some space there and start again; finished work is kept",
+    errno.EDQUOT: "is over its quota: free some space there and start again; finished work is kept",
     errno.ENOTDIR: "is not a directory, or a part of this name is a record: choose another store",
 }
+# What file systems without hard links answer.
 NO_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
 
 
@@ -44,7 +47,7 @@ class LocalRecords:
         """Read a file."""
         path = self._path(name)
         with self._explained(name):
-            chances = 5
+            chances = 5  # a record is replaced every few seconds at most, so two races in a row are rare
             while True:
                 try:
                     with open(path, "rb") as file:
@@ -176,7 +179,7 @@ class LocalRecords:
 
     @contextmanager
     def _explained(self, name: str) -> Iterator[None]:
-        """Say what to do about errors that are not of a record but of the place."""
+        """Add what to do to errors of the place, as opposed to those of a record."""
         try:
             yield
         except FileExistsError:

@@ -18,7 +18,10 @@ OPTIONS: dict[str, dict[str, Any]] = {"s3": {"max_concurrency": 1}, "s3a": {"max
 """An S3 object is read in one request: parts of an object that is being replaced would not belong together."""
 
 TURN = threading.RLock()
+"""Serializes creation in memory, which is not atomic there."""
+
 CONFLICTS = 8
+"""How often a write that met another one is repeated: with doubling pauses from 0.05 s, 13 s in all."""
 
 
 class ObjectRecords:
@@ -27,8 +30,8 @@ class ObjectRecords:
     Guarantee: a record is one object, put in one act that the store refuses if there is an object of that name. If the
     answer gets lost on the way, the library asks again and is refused: FileExistsError may mean one's own record.
 
-    Who may read a secret is a matter of the bucket's permissions: objects have no modes. Credentials come from the
-    environment, as the libraries under fsspec find them. What is in memory can be seen by this process alone.
+    The permissions of the bucket decide who may read a secret: objects have no modes. Credentials come from the
+    environment, as the libraries under fsspec find them. Only this process sees records in memory.
 
     Raises:
         ValueError: for a place that cannot be a store.
@@ -45,7 +48,7 @@ class ObjectRecords:
         _check_kind(scheme, uri)
         self.uri = uri.rstrip("/")
         self._files, self._root = url_to_fs(self.uri, use_listings_cache=False, **OPTIONS.get(scheme, {}))
-        # Creation in memory asks first and then writes; here nobody comes between.
+        # Creation in memory checks first and then writes; the lock makes that atomic.
         self._turn: AbstractContextManager[Any] = TURN if scheme == "memory" else nullcontext()
 
     def create(self, name: str, content: bytes, *, secret: bool = False) -> None:
@@ -59,7 +62,7 @@ class ObjectRecords:
                 except Exception as error:
                     if _status(error) != 409 or conflict == CONFLICTS - 1:
                         raise
-                    time.sleep(0.05 * 2**conflict)  # S3: somebody else was writing or deleting; nothing is decided yet
+                    time.sleep(0.05 * 2**conflict)  # S3: a concurrent write or deletion; nothing is decided yet
 
     def replace(self, name: str, content: bytes, *, secret: bool = False) -> None:
         """Put an object."""
@@ -104,7 +107,7 @@ class ObjectRecords:
 
     @contextmanager
     def _explained(self, name: str, *, writing: bool = False) -> Iterator[None]:
-        """Turn what libraries raise into the errors of records, and say what to do."""
+        """Turn errors of libraries into the errors of records, with what to do."""
         place = f"{self.uri}/{name}"
         try:
             yield

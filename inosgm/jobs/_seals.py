@@ -1,4 +1,4 @@
-"""Records that show whether they are what was written."""
+"""Records with a checksum."""
 
 import json
 from collections.abc import Mapping
@@ -24,7 +24,7 @@ def seal(values: Mapping[str, Any]) -> bytes:
 
 
 def unseal(content: bytes, name: str) -> dict[str, Any]:
-    """Return what was sealed.
+    """Return the values of a sealed record.
 
     Raises:
         StoreDamaged: naming the record.
@@ -42,6 +42,6 @@ def pack(content: bytes) -> bytes:
 
 
 def unpack(content: bytes) -> bytes | None:
-    """Return what was packed, or nothing if that is not what is there."""
+    """Return packed content, or None if it is damaged."""
     found = content[DIGEST:]
     return found if content[:DIGEST] == checksum(found) else None

@@ -1,4 +1,4 @@
-"""What has become of every job, read off the names of records alone."""
+"""The state of every job, from the names of records alone."""
 
 import re
 from collections.abc import Iterable
@@ -13,7 +13,7 @@ _ROW = re.compile(r"ledger/(?P<job>[0-9a-f]+)\.json")
 
 @dataclass(kw_only=True)
 class JobState:
-    """What has become of a job.
+    """The state of a job.
 
     Attributes:
         attempts: How each attempt ended, by number; nothing if it has not, or is the one that counts.
@@ -21,7 +21,7 @@ class JobState:
         abandoned_after: The number of attempts after which the job failed permanently; -1 if it did not.
         charged: Whether it has its row in the ledger.
         passing: Whether there is a key or a checkpoint.
-        arrays: How many attempts have written arrays.
+        arrays: The number of attempts that have written arrays.
         forgotten: Whether the arrays of its result were used and deleted.
     """
 

@@ -11,7 +11,7 @@ _asked: list[int] = []
 
 
 def asked() -> bool:
-    """Say whether this process was asked to finish; cheap."""
+    """Return whether this process was asked to finish; cheap."""
     return bool(_asked)
 
 

@@ -1,4 +1,4 @@
-"""How far jobs have got: a bar in a terminal, plain lines elsewhere."""
+"""The progress of jobs: a bar in a terminal, plain lines elsewhere."""
 
 from datetime import timedelta
 from time import monotonic
@@ -43,7 +43,7 @@ class JobProgress:
             self._draw()
 
     def ended(self, report: Report) -> None:
-        """Say that an attempt has failed; anything else is in the numbers."""
+        """Print that an attempt failed; the numbers show everything else."""
         if report.status == "failed":
             self.say(f"job {report.job[:8]}, attempt {report.attempt}: {report.about}; `inosgm jobs status` says more")
 

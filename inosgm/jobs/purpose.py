@@ -1,4 +1,4 @@
-"""What a store is for: training runs, the shadow models of an audit, or a statistic, and nothing else beside it."""
+"""The purpose of a store: training runs, the shadow models of an audit, or a statistic, and nothing else beside it."""
 
 from contextlib import suppress
 
@@ -24,10 +24,10 @@ def require_purpose(store: Store, name: str) -> None:
 
 
 def claim_purpose(store: Store, name: str) -> None:
-    """Say once and for all what a store is for, before anything is charged or written there.
+    """Set the purpose of a store once, before anything is charged or written there.
 
     Raises:
-        ValueError: if somebody else was first with something else.
+        ValueError: if the store has another purpose.
     """
     require_purpose(store, name)
     known = store.claim("purpose.json", {"purpose": name})["purpose"]
@@ -36,7 +36,7 @@ def claim_purpose(store: Store, name: str) -> None:
 
 
 def holds(store: Store, name: str) -> bool:
-    """Say whether a store has such a document."""
+    """Return whether a store has such a document."""
     try:
         store.claimed(name)
     except FileNotFoundError:

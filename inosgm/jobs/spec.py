@@ -1,4 +1,4 @@
-"""What a job is: everything that its result is a function of, hashed to an id."""
+"""The spec of a job: everything that its result is a function of, hashed to an id."""
 
 import json
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ PAIRS = "pairs of"
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class JobSpec:
-    """What the result of a job is a function of. Equal specs have equal ids; any change is another job.
+    """Everything that the result of a job is a function of. Equal specs have equal ids; any change is another job.
 
     Args:
         kind: What is done, such as "train".

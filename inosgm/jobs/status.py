@@ -1,4 +1,4 @@
-"""What has become of the jobs of a store, from the store alone."""
+"""The states of the jobs of a store, from the store alone."""
 
 from collections import Counter
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from inosgm.jobs.store import Store
 
 @dataclass(frozen=True, kw_only=True)
 class JobStatus:
-    """What has become of one job.
+    """The state of one job.
 
     Attributes:
         job: Its id.
@@ -33,13 +33,13 @@ class JobStatus:
 
 @dataclass(frozen=True, kw_only=True)
 class StoreStatus:
-    """What has become of all jobs of a store.
+    """The states of all jobs of a store.
 
     Attributes:
         uri: Where the store is.
         jobs: One entry per job, in the order of their indices.
         charged: How many have a row in the ledger.
-        fenced: How many attempts came to an end after another one of the same job.
+        fenced: The number of attempts that ended after another one of the same job.
     """
 
     uri: str
@@ -86,7 +86,7 @@ class StoreStatus:
 
 
 def status(store: Store) -> StoreStatus:
-    """Say what has become of the jobs of a store; nothing is written."""
+    """Return the states of the jobs of a store; write nothing."""
     states = store.states()
     if not states and not store.exists():
         raise FileNotFoundError(f"there is no store at {store.uri}")
@@ -97,7 +97,7 @@ def status(store: Store) -> StoreStatus:
         if found == "running":
             silence = time() - store.last_heartbeat(job, state.last)
             if gone(store.begun(job, state.last)):
-                found, note = "left", "its worker is gone; start the same command again to go on"
+                found, note = "left", "its worker is gone; the same command resumes"
             elif silence > 2 * store.lease:
                 note = f"no sign of life for {silence:.0f} s; start the same command again if its worker is gone"
         elif found == "failed":

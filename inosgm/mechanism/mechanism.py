@@ -175,14 +175,13 @@ class INOSGM(Uncopied, ABC):
         self._count.released = self._count.charged = _validate.count("released", released)
 
     def _apply_choice(self, plan: Plan) -> None:
-        """Make the next steps with the rates and sensitivities that released values chose from the plan's menu."""
+        """Make the next steps with the rates and sensitivities that released values chose among the plan's choices."""
         self._current_plan, self._sampler = plan, self._sampler_of(plan)
 
     def _sampler_of(self, plan: Plan) -> Sampler:
         """Return what draws the batches of a plan."""
-        if plan.sampling == "without_replacement":
-            counts = np.floor(plan.sample_rates * plan.sizes * (1 + 1e-9))  # whole ones may be off by a rounding
-            return FixedSizeSampler(counts.astype(np.int64), self._owners)
+        if plan.batch_counts is not None:
+            return FixedSizeSampler(plan.batch_counts, self._owners)
         return PoissonSampler(plan.sample_rates, self._owners)
 
     def contributions(self, batch: Any) -> Array | Contributions:

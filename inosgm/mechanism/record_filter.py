@@ -19,7 +19,7 @@ class Filter(Uncopied):
     allowance. What a record may contribute depends on the record and on released values, not on other records.
 
     Args:
-        allowance: What each record may spend in all, in squares of norm over noise scale.
+        squared_norm_budget: What each record may spend in all, in squares of norm over noise scale.
         clip_norm: C of each record.
         noise_scale: Standard deviation of the noise.
 
@@ -30,17 +30,17 @@ class Filter(Uncopied):
     array([1.5, 2. ])
     """
 
-    def __init__(self, allowance: np.ndarray, clip_norm: np.ndarray, *, noise_scale: float) -> None:
-        self._allowance, self._most, self._noise_scale = allowance, clip_norm, noise_scale
-        self._spent = np.zeros(allowance.size)
+    def __init__(self, squared_norm_budget: np.ndarray, clip_norm: np.ndarray, *, noise_scale: float) -> None:
+        self._budget, self._most, self._noise_scale = squared_norm_budget, clip_norm, noise_scale
+        self._spent = np.zeros(squared_norm_budget.size)
         self._asked: tuple[np.ndarray, np.ndarray] | None = None
 
     @classmethod
     def of(cls, plan: Plan, owners: np.ndarray) -> "Filter | None":
         """Return the filter of records that belong to owners of a plan, by place; None for a plan that needs none."""
-        if plan.allowance is None:
+        if plan.squared_norm_budget is None:
             return None
-        return cls(plan.allowance[owners], plan.sensitivities[owners], noise_scale=plan.noise_scale)
+        return cls(plan.squared_norm_budget[owners], plan.sensitivities[owners], noise_scale=plan.noise_scale)
 
     @property
     def spent(self) -> np.ndarray:
@@ -60,7 +60,7 @@ class Filter(Uncopied):
 
     def bounds(self) -> np.ndarray:
         """Return the norm that each record may contribute to the next step, 0 for those that have left."""
-        left = _SHORT * self._noise_scale * np.sqrt(np.maximum(self._allowance - self._spent, 0.0))
+        left = _SHORT * self._noise_scale * np.sqrt(np.maximum(self._budget - self._spent, 0.0))
         return np.where(left < self.least, 0.0, np.minimum(left, self._most))
 
     def ask(self, positions: np.ndarray, lengths: np.ndarray) -> None:
@@ -77,6 +77,6 @@ class Filter(Uncopied):
         if self._asked is not None:
             positions, lengths = self._asked
             spent = self._spent[positions] + (lengths / self._noise_scale) ** 2
-            if not (spent <= self._allowance[positions]).all():
+            if not (spent <= self._budget[positions]).all():
                 raise RuntimeError("a record would spend more than its allowance: lengths must keep the bounds")
             self._spent[positions], self._asked = spent, None

@@ -1,1 +1,1 @@
-"""The methods of the papers, one module each."""
+"""Methods: one module for each method or family, and the registry that describes them (`registry.METHODS`)."""

@@ -20,26 +20,28 @@ from inosgm.accounting.batched_epsilon import epsilon_of_rows
 from inosgm.accounting.units import ADD_REMOVE, REPLACE_ONE, name_in
 from inosgm.methods.method import Method
 from inosgm.owners import Owners
-from inosgm.planning.calibration import BELOW_BUDGET, Shares, Wish
-from inosgm.planning.choices import Menu
+from inosgm.planning.calibration import BELOW_BUDGET, Calibration, PlanRequest
+from inosgm.planning.choices import Choices
 from inosgm.planning.plan import Plan
-from inosgm.planning.plan_file import Sampling
-from inosgm.planning.planners import wish_of
+from inosgm.planning.planners import plan_request
 from inosgm.planning.steering import Steering
+from inosgm.planning.variants import GroupSampling, Sampling
 
 FINENESS = 3
-"""Number of rates of a menu between a rate and its double. A group gets the sensitivity of the next larger rate, so
-that a finer menu wastes less of a budget, and takes longer to plan."""
+"""Number of rates to choose from between a rate and its double. A group gets the sensitivity of its next larger rate:
+finer choices waste less of a budget, and take longer to plan."""
 
 FALL = 2
-"""The smallest rate of a menu is the first rate over 2 to this power. A group that falls below it keeps the sensitivity
+"""The smallest rate to choose is the first rate over 2 to this power. A group that falls below it keeps the sensitivity
 of that rate: larger ones would let a few records dominate a batch."""
 
 LOSSES = 0.2
 """Largest part of an owner's epsilon that the releases of losses may cost by themselves. The steps need the rest."""
 
-_SOLVED = 5  # rates of a menu that are solved: multipliers are smooth in the rate, and budgets are checked afterwards
-_NEAR = 5e-3  # the search for the noise of a menu ends this far below a budget: each round costs a whole accounting,
+_SOLVED = 5  # rates that are solved: multipliers are smooth in the rate, and budgets are checked afterwards
+_NEAR = (
+    5e-3  # the search for the noise of all choices ends this far below a budget: each round costs a whole accounting,
+)
 _ROUNDS = 8  # and a few rounds reach that; after these the safe end of the bracket is taken as it is
 
 
@@ -58,10 +60,10 @@ def plan_asc(
 ) -> Plan:
     """Plan with rates that will follow released losses, and sensitivities that make each rate cost the same.
 
-    The menu of an owner has rates from a quarter of its first one to that of a batch of its records alone; the
+    The choices of an owner have rates from a quarter of its first one to that of a batch of its records alone; the
     sensitivity of a rate is such that many steps at that rate cost what the owner grants.
 
-    **Guarantee.** Whatever is chosen from the menu, by whatever was released: after the last step every owner has spent
+    **Guarantee.** Whatever is chosen, by whatever was released: after the last step every owner has spent
     at most what it grants, the releases of losses included.
 
     Args:
@@ -82,23 +84,24 @@ def plan_asc(
     """
     if sampling == "without_replacement":
         expected_batch = _validate.count("expected_batch", expected_batch, least=1)
-    wish = wish_of(owners, steps, expected_batch, clip_norm, of_unit(accountant, sampling), past)
-    first = first_counts(wish.expected_batch, wish.sizes, whole=sampling == "without_replacement") / wish.sizes
-    most = np.minimum(1.0, wish.expected_batch / wish.sizes)
+    request = plan_request(owners, steps, expected_batch, clip_norm, of_unit(accountant, sampling), past)
+    first = first_counts(request.expected_batch, request.sizes, whole=sampling == "without_replacement") / request.sizes
+    most = np.minimum(1.0, request.expected_batch / request.sizes)
     powers = np.arange(-FALL * FINENESS, np.ceil(FINENESS * np.log2((most / first).max())) + 1) / FINENESS
     rates = np.minimum(first * 2.0 ** powers[:, None], most)
     rates[-1] = most
-    least = own_multipliers(wish, first)
-    losses, beside = plan_losses(wish, least, every, loss_bound, noise_ratio, sampling)
-    asked = replace(wish, past=(*wish.past, *losses))
+    least = own_multipliers(request, first)
+    losses, side_releases = plan_losses(request, least, every, loss_bound, noise_ratio, sampling)
+    asked = replace(request, past=(*request.past, *losses))
     shape = np.stack([_constant(asked.some(np.array([g])), rates[:, g]) for g in range(first.size)], axis=1)
     factor = _noisier(asked, rates, shape)
     start = shape[np.searchsorted(powers, 0.0)]
     multipliers = shape * factor
-    scale = wish.clip_norm * wish.records / float((wish.sizes / (start * factor)).sum())
-    shares = Shares(first, scale / (start * factor), scale)
-    menu = Menu(sample_rates=rates, sensitivities=scale / multipliers)
-    return Plan.with_shares(wish, shares, owners=owners, menu=menu, beside=beside, sampling=sampling)
+    scale = request.clip_norm * request.records / float((request.sizes / (start * factor)).sum())
+    calibration = Calibration(first, scale / (start * factor), scale)
+    choices = Choices(sample_rates=rates, sensitivities=scale / multipliers)
+    variant = GroupSampling(choices=choices, side_releases=side_releases, sampling=sampling)
+    return Plan.with_calibration(request, calibration, owners=owners, variant=variant)
 
 
 def first_counts(batch: float, sizes: np.ndarray, *, whole: bool) -> np.ndarray:
@@ -120,54 +123,54 @@ def of_unit(accountant: Accountant | None, sampling: Sampling) -> Accountant:
     return given if given.unit == unit else ACCOUNTANTS[name_in(unit, given.name)]
 
 
-def own_multipliers(wish: Wish, rates: np.ndarray) -> np.ndarray:
+def own_multipliers(request: PlanRequest, rates: np.ndarray) -> np.ndarray:
     """Return the multiplier with which every owner spends its budget at its own rate."""
-    return np.array([float(wish.some(np.array([g])).multipliers(rates[g])[0]) for g in range(rates.size)])
+    return np.array([float(request.some(np.array([g])).multipliers(rates[g])[0]) for g in range(rates.size)])
 
 
 def plan_losses(
-    wish: Wish, least: np.ndarray, every: int, bound: float, ratio: float, sampling: Sampling
+    request: PlanRequest, least: np.ndarray, every: int, bound: float, ratio: float, sampling: Sampling
 ) -> tuple[tuple[Segment, ...], tuple[Plan, ...]]:
     """Return what releases of losses do to everybody's records, and the plan that they follow."""
     every = _validate.count("every", every, least=1)
     half = _validate.number("loss_bound", bound, above=0) / 2  # see GroupLosses
-    releases = (wish.steps - 1) // every
+    releases = (request.steps - 1) // every
     if not releases:
         return (), ()
-    told = replace(wish, epsilon=LOSSES * wish.epsilon, steps=releases, past=())
+    told = replace(request, epsilon=LOSSES * request.epsilon, steps=releases, past=())
     floor = float(told.multipliers(1.0).max())
     multiplier = max(_validate.number("noise_ratio", ratio, above=0) * float(least.max()), floor)
     plan = Plan(
         sample_rates=np.ones(least.size),
         sensitivities=np.full(least.size, half),
-        sizes=wish.sizes,
+        sizes=request.sizes,
         noise_scale=multiplier * half,
         steps=releases,
-        labels=wish.labels,
-        sampling=sampling,
+        labels=request.labels,
+        variant=GroupSampling(sampling=sampling),
     )
     return (plan.segment(),), (plan,)
 
 
-def _constant(wish: Wish, rates: np.ndarray) -> np.ndarray:
+def _constant(request: PlanRequest, rates: np.ndarray) -> np.ndarray:
     """Return multipliers with which one owner spends its budget if all steps are made at one of these rates, about.
 
     A few rates are solved and those between them interpolated: what is spent for sure is found out afterwards.
     """
     solved = np.unique(np.linspace(0, rates.size - 1, _SOLVED).round().astype(np.int64))
-    found = np.array([float(wish.multipliers(rates[place])[0]) for place in solved])
+    found = np.array([float(request.multipliers(rates[place])[0]) for place in solved])
     return np.asarray(np.exp(np.interp(np.log(rates), np.log(rates[solved]), np.log(found))))
 
 
-def _noisier(wish: Wish, rates: np.ndarray, shape: np.ndarray) -> np.ndarray:
-    """Return by how much the multipliers of each owner's menu must be larger for its budget to hold for sure."""
-    count = np.full(wish.epsilon.size, wish.steps)
+def _noisier(request: PlanRequest, rates: np.ndarray, shape: np.ndarray) -> np.ndarray:
+    """Return by how much the multipliers of each owner's choices must be larger for its budget to hold for sure."""
+    count = np.full(request.epsilon.size, request.steps)
 
     def over(factor: np.ndarray) -> np.ndarray:
         """Return the logarithm of what is spent to what may be."""
-        menu = Segment(rates.T, (shape * factor).T, count)
-        spent = epsilon_of_rows([*wish.past, menu], wish.delta, wish.accountant)
-        return np.asarray(np.log(spent / (wish.epsilon * BELOW_BUDGET)))
+        chosen = Segment(rates.T, (shape * factor).T, count)
+        spent = epsilon_of_rows([*request.past, chosen], request.delta, request.accountant)
+        return np.asarray(np.log(spent / (request.epsilon * BELOW_BUDGET)))
 
     low, high = np.full(count.size, 0.9), np.full(count.size, 1.25)
     below, above = over(low), over(high)
@@ -208,7 +211,7 @@ class AdaptiveShares(FollowingLosses):
     """Gives groups with higher losses more of the batch: ASC (asc.txt Alg. 2).
 
     After each release m_g becomes proportional to m_g exp(temperature * L_g), with the sum of a batch and none above
-    the size of its group. The sensitivity of a group is that of the next rate of its menu. Without replacement the
+    the size of its group. The sensitivity of a group is that of its next larger choice. Without replacement the
     numbers are whole, by the rounding of asc.txt App. B.
 
     Args:
@@ -225,13 +228,15 @@ class AdaptiveShares(FollowingLosses):
 
     def shares(self, plan: Plan, coins: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
         """Return rates m_g / n_g, and the sensitivities that go with them."""
-        if plan.menu is None:
-            raise ValueError("plan must have a menu: make it with plan_asc")
+        if plan.choices is None:
+            raise ValueError("plan must have choices: make it with plan_asc")
         rates = self._counts / self._sizes
-        rows = (plan.menu.sample_rates < rates * (1 - 1e-12)).sum(axis=0)  # rates of a menu ascend
-        rows = np.minimum(rows, plan.menu.choices - 1)
+        rows = (plan.choices.sample_rates < rates * (1 - 1e-12)).sum(
+            axis=0
+        )  # a rate that equals one of the ascending choices up to rounding is that choice
+        rows = np.minimum(rows, plan.choices.count - 1)
         groups = np.arange(rates.size)
-        return np.minimum(rates, plan.menu.sample_rates[rows, groups]), plan.menu.sensitivities[rows, groups]
+        return np.minimum(rates, plan.choices.sample_rates[rows, groups]), plan.choices.sensitivities[rows, groups]
 
     def learn(self, losses: np.ndarray, coins: np.random.Generator) -> None:
         """Move records of a batch to groups with higher losses."""

@@ -15,10 +15,10 @@ from inosgm.accounting import Accountant, Segment
 from inosgm.methods.asc import FollowingLosses, of_unit, own_multipliers, plan_losses, release_options
 from inosgm.methods.method import Method
 from inosgm.owners import Owners
-from inosgm.planning.calibration import Shares
+from inosgm.planning.calibration import Calibration
 from inosgm.planning.plan import Plan
-from inosgm.planning.plan_file import Sampling
-from inosgm.planning.planners import wish_of
+from inosgm.planning.planners import plan_request
+from inosgm.planning.variants import GroupSampling, Sampling
 
 
 def plan_chosen_group(
@@ -61,21 +61,22 @@ def plan_chosen_group(
     Raises:
         ValueError: naming the argument that cannot be, or the owner whose budget does not fit.
     """
-    wish = wish_of(owners, steps, expected_batch, clip_norm, of_unit(accountant, sampling), past)
-    counts = np.minimum(wish.expected_batch, wish.sizes)
+    request = plan_request(owners, steps, expected_batch, clip_norm, of_unit(accountant, sampling), past)
+    counts = np.minimum(request.expected_batch, request.sizes)
     if proportional:
-        counts = wish.common_rate() * wish.sizes
+        counts = request.common_rate() * request.sizes
     if sampling == "without_replacement":
         counts = np.maximum(np.rint(counts), 1)
-    rates = counts / wish.sizes
-    heard = np.argmax(wish.sizes, keepdims=True) if weak else np.arange(rates.size)
-    asked = wish.some(heard)
+    rates = counts / request.sizes
+    heard = np.argmax(request.sizes, keepdims=True) if weak else np.arange(rates.size)
+    asked = request.some(heard)
     least = own_multipliers(asked, rates[heard])
-    _, beside = plan_losses(wish, np.full(rates.size, least.max()), every, loss_bound, noise_ratio, sampling)
-    lossy = tuple(plan.segment().rows(heard) for plan in beside)
+    _, side_releases = plan_losses(request, np.full(rates.size, least.max()), every, loss_bound, noise_ratio, sampling)
+    lossy = tuple(plan.segment().rows(heard) for plan in side_releases)
     multiplier = float(own_multipliers(replace(asked, past=(*asked.past, *lossy)), rates[heard]).max())
-    shares = Shares(rates, np.full(rates.size, wish.clip_norm), multiplier * wish.clip_norm)
-    return Plan.with_shares(wish, shares, owners=owners, beside=beside, sampling=sampling)
+    calibration = Calibration(rates, np.full(rates.size, request.clip_norm), multiplier * request.clip_norm)
+    variant = GroupSampling(side_releases=side_releases, sampling=sampling)
+    return Plan.with_calibration(request, calibration, owners=owners, variant=variant)
 
 
 class ChosenGroup(FollowingLosses):

@@ -10,10 +10,10 @@ from inosgm._internal import validate as _validate
 from inosgm.accounting import Accountant, Segment
 from inosgm.methods.method import Method
 from inosgm.owners import Owners
-from inosgm.planning.calibration import Shares, Wish, blend_shares, uniform_shares
+from inosgm.planning.calibration import Calibration, PlanRequest, calibrate_blend, calibrate_uniform
 from inosgm.planning.plan import Plan
-from inosgm.planning.plan_file import PlanMethod
-from inosgm.planning.planners import wish_of
+from inosgm.planning.planners import plan_request
+from inosgm.planning.variants import PlanMethod
 
 
 def plan_left_out(
@@ -53,17 +53,19 @@ def plan_left_out(
     >>> plan.sample_rates, plan.spent().round(2)
     (array([0. , 0.1, 0.1]), array([0., 2., 2.]))
     """
-    wish = wish_of(owners, steps, expected_batch, clip_norm, accountant, past)
-    levels = np.unique(wish.epsilon)
+    request = plan_request(owners, steps, expected_batch, clip_norm, accountant, past)
+    levels = np.unique(request.epsilon)
     strictest = _validate.count("strictest", strictest)
     if strictest >= levels.size:
         raise ValueError(
             f"strictest must be below the number of different budgets, {levels.size}, got {strictest}: nobody would be "
             "left (leave-out needs owners that grant different epsilons)"
         )
-    rows = np.flatnonzero(wish.epsilon >= levels[strictest])
-    shares = _shares(wish.some(rows), method, weight)
-    return Plan.with_shares(wish, _among(shares, rows, wish.epsilon.size, wish.clip_norm), owners=owners)
+    rows = np.flatnonzero(request.epsilon >= levels[strictest])
+    calibration = _calibrate(request.some(rows), method, weight)
+    return Plan.with_calibration(
+        request, _among(calibration, rows, request.epsilon.size, request.clip_norm), owners=owners
+    )
 
 
 def plan_in_turn(
@@ -102,19 +104,19 @@ def plan_in_turn(
     >>> [(plan.steps, plan.sample_rates.tolist(), plan.spent().round(2).tolist()) for plan in plans]
     [(10, [0.0, 0.4], [0.0, 1.0]), (20, [0.2, 0.0], [2.0, 1.0])]
     """
-    wish = wish_of(owners, steps, expected_batch, clip_norm, accountant, past)
+    request = plan_request(owners, steps, expected_batch, clip_norm, accountant, past)
     stages = [np.flatnonzero(owners.budget_of_owner == level) for level in range(len(owners.budgets))]
-    stages = [rows for rows in stages if wish.sizes[rows].any()]
-    if wish.steps < len(stages):
-        raise ValueError(f"steps must be at least one for each of {len(stages)} budgets, got {wish.steps}")
-    counts = _in_proportion(wish.steps, np.array([wish.sizes[rows].sum() for rows in stages]))
+    stages = [rows for rows in stages if request.sizes[rows].any()]
+    if request.steps < len(stages):
+        raise ValueError(f"steps must be at least one for each of {len(stages)} budgets, got {request.steps}")
+    counts = _in_proportion(request.steps, np.array([request.sizes[rows].sum() for rows in stages]))
     plans: list[Plan] = []
-    done = tuple(wish.past)
+    done = tuple(request.past)
     for rows, count in zip(stages, counts.tolist(), strict=True):
-        batch = min(wish.expected_batch, float(wish.sizes[rows].sum()))
-        here = replace(wish, steps=count, expected_batch=batch, past=done)
-        shares = _among(uniform_shares(here.some(rows)), rows, wish.epsilon.size, wish.clip_norm)
-        plans.append(Plan.with_shares(here, shares, owners=owners))
+        batch = min(request.expected_batch, float(request.sizes[rows].sum()))
+        here = replace(request, steps=count, expected_batch=batch, past=done)
+        calibration = _among(calibrate_uniform(here.some(rows)), rows, request.epsilon.size, request.clip_norm)
+        plans.append(Plan.with_calibration(here, calibration, owners=owners))
         done = (*done, plans[-1].segment())
     return tuple(plans)
 
@@ -156,12 +158,12 @@ def plan_lowered(
     >>> plan_lowered(owners, share=0.5, steps=100, expected_batch=40, clip_norm=1.0).spent().round(2)
     array([1., 2.])
     """
-    wish = wish_of(owners, steps, expected_batch, clip_norm, accountant, past)
+    request = plan_request(owners, steps, expected_batch, clip_norm, accountant, past)
     share = _validate.number("share", share, least=0, most=1)
-    least = wish.epsilon.min()
-    epsilon = least + (1 - share) * (wish.epsilon - least)
-    shares = _shares(replace(wish, epsilon=epsilon), method, weight)
-    return Plan.with_shares(wish, shares, owners=owners)
+    least = request.epsilon.min()
+    epsilon = least + (1 - share) * (request.epsilon - least)
+    calibration = _calibrate(replace(request, epsilon=epsilon), method, weight)
+    return Plan.with_calibration(request, calibration, owners=owners)
 
 
 def plan_undersampled(
@@ -205,23 +207,23 @@ def plan_undersampled(
     share = _validate.number("share", share, least=0, most=1)
     if share == 1:
         raise ValueError("share must be below 1: nothing would be left of some owners")
-    wish = wish_of(owners, steps, expected_batch, clip_norm, accountant, past)
-    shares = _shares(wish, method, weight)
-    kept = np.where(wish.epsilon > wish.epsilon.mean(), 1 - share, 1.0)
-    fewer = shares._replace(sample_rates=shares.sample_rates * kept)
-    return Plan.with_shares(wish, fewer, owners=owners)
+    request = plan_request(owners, steps, expected_batch, clip_norm, accountant, past)
+    calibration = _calibrate(request, method, weight)
+    kept = np.where(request.epsilon > request.epsilon.mean(), 1 - share, 1.0)
+    fewer = calibration._replace(sample_rates=calibration.sample_rates * kept)
+    return Plan.with_calibration(request, fewer, owners=owners)
 
 
-def _shares(wish: Wish, method: PlanMethod, weight: float | None) -> Shares:
-    """Return what a method gives the owners of a wish."""
+def _calibrate(request: PlanRequest, method: PlanMethod, weight: float | None) -> Calibration:
+    """Return what a method gives the owners of a request."""
     if (method == "blend") != (weight is not None):
         raise ValueError(f"weight must be given for a blend and for nothing else, got {weight!r} for {method!r}")
     if method == "uniform":
-        return uniform_shares(wish)
+        return calibrate_uniform(request)
     if method not in ("sample", "scale", "blend"):
         raise ValueError(f"method must be uniform, sample, scale or blend, got {method!r}")
     part = {"sample": 1.0, "scale": 0.0}.get(method, 0.0 if weight is None else weight)
-    return blend_shares(wish, _validate.number("weight", part, least=0, most=1))
+    return calibrate_blend(request, _validate.number("weight", part, least=0, most=1))
 
 
 def _in_proportion(total: int, parts: np.ndarray) -> np.ndarray:
@@ -232,11 +234,11 @@ def _in_proportion(total: int, parts: np.ndarray) -> np.ndarray:
     return np.asarray(counts)
 
 
-def _among(shares: Shares, rows: np.ndarray, size: int, clip_norm: float) -> Shares:
+def _among(calibration: Calibration, rows: np.ndarray, size: int, clip_norm: float) -> Calibration:
     """Return the shares of some owners as shares of all, of whom the others take no part."""
     sample_rates, sensitivities = np.zeros(size), np.full(size, clip_norm)
-    sample_rates[rows], sensitivities[rows] = shares.sample_rates, shares.sensitivities
-    return Shares(sample_rates, sensitivities, shares.noise_scale)
+    sample_rates[rows], sensitivities[rows] = calibration.sample_rates, calibration.sensitivities
+    return Calibration(sample_rates, sensitivities, calibration.noise_scale)
 
 
 def _left_out(owners: Owners, options: Any, **request: Any) -> Plan:

@@ -11,9 +11,10 @@ from inosgm._internal import validate as _validate
 from inosgm.accounting import Accountant, Segment
 from inosgm.methods.method import Method
 from inosgm.owners import Owners
-from inosgm.planning.calibration import scale_shares
+from inosgm.planning.calibration import calibrate_scale
 from inosgm.planning.plan import Plan
-from inosgm.planning.planners import wish_of
+from inosgm.planning.planners import plan_request
+from inosgm.planning.variants import IndividualAccounting
 
 
 def plan_individual(
@@ -21,7 +22,7 @@ def plan_individual(
     *,
     steps: int,
     clip_norm: float,
-    lasting: float = 0.8,
+    full_norm_fraction: float = 0.8,
     accountant: Accountant | None = None,
     past: Sequence[Segment] = (),
 ) -> Plan:
@@ -42,9 +43,9 @@ def plan_individual(
         steps: How many releases there will be.
         clip_norm: The mean over all records of C, the most that a record contributes to a step. Owners have the
             sensitivities of `plan_scale`, so that nobody's records have to leave before those of others.
-        lasting: In (0, 1], the share of the steps that a record lasts if it contributes C to each. At 1 everybody lasts
-            to the end, with the noise of `plan_scale`; a smaller share means less noise, and that records with long
-            gradients leave early.
+        full_norm_fraction: In (0, 1], the fraction of the steps that a record lasts if it contributes C to each. At 1
+            every record lasts to the end, with the noise of `plan_scale`; a smaller fraction means less noise, and
+            records with long gradients leave early.
         accountant: PLD() if not given.
         past: What was done to the owners' records before, which counts: ledger.past(owners) knows.
 
@@ -57,21 +58,23 @@ def plan_individual(
     >>> owners = Owners(of_record=["benign"] * 600 + ["malignant"] * 400,
     ...                 epsilon={"benign": 5.0, "malignant": 1.0}, delta=1e-5)
     >>> plan = plan_individual(owners, steps=100, clip_norm=1.0)
-    >>> plan.spent().round(3), plan.allowance.round(3)
+    >>> plan.spent().round(3), plan.squared_norm_budget.round(3)
     (array([4.999, 1.   ]), array([1.257, 0.072]))
     """
     records = int(owners.sizes.sum()) if isinstance(owners, Owners) else 1
-    wish = wish_of(owners, steps, records, clip_norm, accountant, past)
-    share = _validate.number("lasting", lasting, above=0, most=1)
-    full = scale_shares(wish)
+    request = plan_request(owners, steps, records, clip_norm, accountant, past)
+    share = _validate.number("full_norm_fraction", full_norm_fraction, above=0, most=1)
+    full = calibrate_scale(request)
     less = full._replace(noise_scale=math.sqrt(share) * full.noise_scale)
-    allowance = wish.steps * (full.sensitivities / full.noise_scale) ** 2
-    return Plan.with_shares(wish, less, owners=owners, method="individual", allowance=allowance)
+    budget = request.steps * (full.sensitivities / full.noise_scale) ** 2
+    return Plan.with_calibration(
+        request, less, owners=owners, method="individual", variant=IndividualAccounting(budget)
+    )
 
 
 def _plan(owners: Owners, options: Any, *, expected_batch: float, **request: Any) -> Plan:
     """Plan full batches, whatever batch is asked for."""
-    lasting = {} if options.lasting is None else {"lasting": options.lasting}
+    lasting = {} if options.lasting is None else {"full_norm_fraction": options.lasting}
     return plan_individual(owners, **lasting, **request)
 
 

@@ -8,7 +8,7 @@ from inosgm.accounting import ACCOUNTANTS, Segment
 from inosgm.accounting.units import ADD_REMOVE
 from inosgm.owners import Owners
 from inosgm.planning.plan import Plan
-from inosgm.planning.sequence import Course
+from inosgm.planning.sequence import PlanSequence
 from inosgm.planning.steering import Steering
 
 TELLING_APART = ("sample", "scale", "blend")
@@ -64,7 +64,7 @@ class Method:
     keeps_budgets: bool = True
     warning: str = ""
 
-    def plans(self, options: Any, owners: Owners, past: Sequence[Segment] = ()) -> Course:
+    def plans(self, options: Any, owners: Owners, past: Sequence[Segment] = ()) -> PlanSequence:
         """Return the plans of the method, which are followed one after another.
 
         Raises:
@@ -75,7 +75,7 @@ class Method:
             raise ValueError(f"{' and '.join(given)} are methods of their own: set one of them")
         request = {name: getattr(options, name) for name in ("steps", "expected_batch", "clip_norm")}
         made = self.planner(owners, options, accountant=ACCOUNTANTS[options.accountant], past=past, **request)
-        return Course(made if isinstance(made, tuple) else (made,))
+        return PlanSequence(made if isinstance(made, tuple) else (made,))
 
     @property
     def plan_methods(self) -> tuple[str, ...]:

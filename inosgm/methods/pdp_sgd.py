@@ -17,9 +17,9 @@ from inosgm.accounting.batched_epsilon import epsilon_of_rows
 from inosgm.accounting.inverses import LEAST_MULTIPLIER, MOST_MULTIPLIER, multipliers
 from inosgm.methods.method import Method
 from inosgm.owners import Owners
-from inosgm.planning.calibration import BELOW_BUDGET, Shares, Wish
+from inosgm.planning.calibration import BELOW_BUDGET, Calibration, PlanRequest
 from inosgm.planning.plan import Plan
-from inosgm.planning.planners import wish_of
+from inosgm.planning.planners import plan_request
 
 Waste = Literal["fixed", "adaptive"]
 """How the two wastes are weighed against each other: by Eq. 6, or as `adaptive_loss` says."""
@@ -81,60 +81,62 @@ def plan_thresholds(
     >>> [(plan.steps, plan.sample_rates.round(3).tolist(), plan.spent().round(2).tolist()) for plan in plans]
     [(10, [0.065, 0.028], [0.5, 0.21]), (10, [0.062, 0.033], [0.99, 0.5])]
     """
-    wish = wish_of(owners, steps, expected_batch, clip_norm, accountant, past)
+    request = plan_request(owners, steps, expected_batch, clip_norm, accountant, past)
     rounds = _validate.count("rounds", rounds, least=1)
-    if rounds > wish.steps:
-        raise ValueError(f"rounds must be at most the {wish.steps} steps, got {rounds}: raise steps")
-    groups, kinds = wish.grouped()
+    if rounds > request.steps:
+        raise ValueError(f"rounds must be at most the {request.steps} steps, got {rounds}: raise steps")
+    groups, kinds = request.grouped()
     first = np.unique(kinds, return_index=True)[1]
     before = epsilon_of_rows(groups.past, groups.delta, groups.accountant)
     for row in np.flatnonzero(before >= groups.epsilon):
         raise ValueError(f"{groups.budget(row)} has nothing left to spend: raise its epsilon, or leave it out")
-    ends = np.round(np.arange(rounds + 1) * wish.steps / rounds).astype(int)
+    ends = np.round(np.arange(rounds + 1) * request.steps / rounds).astype(int)
     plans: list[Plan] = []
-    done = tuple(wish.past)
+    done = tuple(request.past)
     for number, count in enumerate(np.diff(ends).tolist(), start=1):
         granted = before + (groups.epsilon - before) * number / rounds
         past = [segment.rows(first) for segment in done]
-        shares = _shares(replace(groups, epsilon=granted, steps=count, past=past), waste, weight)
-        everyone = Shares(shares.sample_rates[kinds], shares.sensitivities[kinds], shares.noise_scale)
-        plans.append(Plan.with_shares(replace(wish, steps=count), everyone, owners=owners, past=done))
+        calibration = _calibrate(replace(groups, epsilon=granted, steps=count, past=past), waste, weight)
+        everyone = Calibration(
+            calibration.sample_rates[kinds], calibration.sensitivities[kinds], calibration.noise_scale
+        )
+        plans.append(Plan.with_calibration(replace(request, steps=count), everyone, owners=owners, past=done))
         done = (*done, plans[-1].segment())
     return tuple(plans)
 
 
-def _shares(wish: Wish, waste: Waste, weight: float) -> Shares:
-    """Return the rates of a round, and the least noise with which nobody spends more than the wish says."""
-    left = np.maximum(wish.epsilon - epsilon_of_rows(wish.past, wish.delta, wish.accountant), 0.0)
-    tau = threshold(left, wish.sizes, waste, weight)
+def _calibrate(request: PlanRequest, waste: Waste, weight: float) -> Calibration:
+    """Return the rates of a round, and the least noise with which nobody spends more than the request says."""
+    left = np.maximum(request.epsilon - epsilon_of_rows(request.past, request.delta, request.accountant), 0.0)
+    tau = threshold(left, request.sizes, waste, weight)
     drawn = sampling_probabilities(left, tau)
-    most = float(drawn @ wish.sizes)
-    if wish.expected_batch > most:
+    most = float(drawn @ request.sizes)
+    if request.expected_batch > most:
         raise ValueError(
             f"expected_batch must be at most {most:.6g}, the records that a round draws from at its threshold, "
-            f"{tau:.4g}, got {wish.expected_batch:g}"
+            f"{tau:.4g}, got {request.expected_batch:g}"
         )
-    rates = drawn * (wish.expected_batch / most)
-    return Shares(rates, wish._filled(wish.clip_norm), _multiplier(wish, rates) * wish.clip_norm)
+    rates = drawn * (request.expected_batch / most)
+    return Calibration(rates, request._filled(request.clip_norm), _multiplier(request, rates) * request.clip_norm)
 
 
-def _multiplier(wish: Wish, rates: np.ndarray) -> float:
+def _multiplier(request: PlanRequest, rates: np.ndarray) -> float:
     """Return the least multiplier that keeps all budgets: solved for the owner that binds, checked for all."""
-    aim, steps = wish.epsilon * BELOW_BUDGET, wish._filled(wish.steps)
+    aim, steps = request.epsilon * BELOW_BUDGET, request._filled(request.steps)
     multiplier, worst = LEAST_MULTIPLIER, int(np.argmax(rates / aim))
     while True:
         row = np.array([worst])
-        past = [segment.rows(row) for segment in wish.past]
-        found = multipliers(aim[row], wish.delta[row], rates[row], steps[row], past, wish.accountant)[0]
+        past = [segment.rows(row) for segment in request.past]
+        found = multipliers(aim[row], request.delta[row], rates[row], steps[row], past, request.accountant)[0]
         if np.isnan(found):
             raise ValueError(
-                f"{wish.budget(worst)} is too little for this round: at a sample rate of {rates[worst]:g} no noise "
-                f"multiplier up to {MOST_MULTIPLIER:g} keeps it for {wish.steps} steps. Lower steps, rounds or "
+                f"{request.budget(worst)} is too little for this round: at a sample rate of {rates[worst]:g} no noise "
+                f"multiplier up to {MOST_MULTIPLIER:g} keeps it for {request.steps} steps. Lower steps, rounds or "
                 "expected_batch, or raise its epsilon"
             )
         multiplier = max(multiplier * _NUDGE, float(found))
-        ahead = Segment(rates, wish._filled(multiplier), steps)
-        over = epsilon_of_rows([*wish.past, ahead], wish.delta, wish.accountant) / aim
+        ahead = Segment(rates, request._filled(multiplier), steps)
+        over = epsilon_of_rows([*request.past, ahead], request.delta, request.accountant) / aim
         worst = int(np.argmax(over))
         if over[worst] <= 1:
             return multiplier

@@ -1,4 +1,4 @@
-"""How budgets become numbers: the sample rate and the sensitivity of every owner, and one noise scale."""
+"""Calibration: the sample rate and the sensitivity of every owner, and one noise scale, that budgets buy."""
 
 import math
 from collections.abc import Sequence
@@ -17,15 +17,18 @@ BELOW_BUDGET = 1 - 1e-7
 """The part of a budget that calibration aims at. The epsilon of the numbers that are found may differ from the epsilon
 that the search has seen by roundings, and must not exceed what an owner grants."""
 
-# how far above the expected batch the search may end, relatively, before rates are scaled down to it
+# Relative excess over the expected batch at which the search for the common multiplier ends. Rates are then scaled down
+# to the expected batch, which costs owners less; plans promise to spend 99.5 % of a budget, and this is well within.
 _BATCH = 4e-4
-_MET = 6e-4  # how well a budget between two that were solved has to be met; solutions are 4e-4 apart themselves
-_ROUNDS = 5  # how often intervals of budgets are halved before their owners are solved one by one
-_MANY = 48  # distinct budgets that are solved one by one when every owner has a multiplier of its own
+# Relative error within which an interpolated rate has to meet its budget. The solver itself ends within 4e-4, so that a
+# smaller tolerance would halve intervals for ever.
+_MET = 6e-4
+_ROUNDS = 5  # halvings of an interval of budgets; an interval that is still not met bends too sharply to interpolate
+_MANY = 48  # up to so many distinct budgets it is faster to solve each than to interpolate
 
 
-class Shares(NamedTuple):
-    """What a plan gives every owner."""
+class Calibration(NamedTuple):
+    """The numbers of a plan that are calibrated to budgets."""
 
     sample_rates: np.ndarray
     sensitivities: np.ndarray
@@ -33,8 +36,8 @@ class Shares(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Wish:
-    """What a plan is asked for: owners with budgets and a past, and the steps that lie ahead."""
+class PlanRequest:
+    """The request for a plan: owners with budgets and a past, and the steps to come."""
 
     labels: Sequence[str | int]
     sizes: np.ndarray
@@ -48,11 +51,11 @@ class Wish:
 
     @property
     def records(self) -> int:
-        """How many records there are."""
+        """The number of records of all owners."""
         return int(self.sizes.sum())
 
-    def some(self, rows: np.ndarray) -> "Wish":
-        """Return the wish of some of the owners."""
+    def some(self, rows: np.ndarray) -> "PlanRequest":
+        """Return the request of some of the owners."""
         return replace(
             self,
             labels=[self.labels[row] for row in rows],
@@ -62,8 +65,8 @@ class Wish:
             past=[segment.rows(rows) for segment in self.past],
         )
 
-    def grouped(self) -> tuple["Wish", np.ndarray]:
-        """Return the wish with one owner for each distinct budget and past, and where everyone has gone."""
+    def grouped(self) -> tuple["PlanRequest", np.ndarray]:
+        """Return the request with one owner for each distinct budget and past, and the place of each owner there."""
         past = [column for segment in self.past for column in segment.columns()]
         first, kinds = unique_rows([self.epsilon, self.delta, *past])
         sizes = np.bincount(kinds, weights=self.sizes, minlength=first.size)
@@ -105,6 +108,7 @@ class Wish:
                 f"multiplier of {MOST_MULTIPLIER:g} keeps it for {self.steps} steps. Lower steps or expected_batch, "
                 "or raise its epsilon"
             )
+        # A search that ends at its lower limit returns that limit up to rounding.
         for row in np.flatnonzero(found <= LEAST_MULTIPLIER * (1 + 1e-9)):
             raise ValueError(
                 f"{self.budget(row)} grants more than can be spent: at a sample rate of {rate:g} even a "
@@ -114,27 +118,29 @@ class Wish:
         return found
 
 
-def scale_shares(wish: Wish) -> Shares:
+def calibrate_scale(request: PlanRequest) -> Calibration:
     """Return Algorithm 3: one rate, sensitivities whose mean over the records is clip_norm."""
-    groups, kinds = wish.grouped()
-    rate = wish.common_rate()
+    groups, kinds = request.grouped()
+    rate = request.common_rate()
     found = groups.multipliers(rate)
     sensitivities, noise_scale = _sensitivities(groups, found)
-    return Shares(np.full(kinds.size, rate), sensitivities[kinds], noise_scale)
+    return Calibration(np.full(kinds.size, rate), sensitivities[kinds], noise_scale)
 
 
-def uniform_shares(wish: Wish) -> Shares:
+def calibrate_uniform(request: PlanRequest) -> Calibration:
     """Return DP-SGD: everyone as strictly as the strictest owner needs."""
-    groups, kinds = wish.grouped()
-    if not wish.past:  # of the owners with one delta only the smallest epsilon matters
+    groups, kinds = request.grouped()
+    if not request.past:  # of the owners with one delta only the smallest epsilon matters
         order = np.lexsort([groups.epsilon, groups.delta])
         groups = groups.some(order[np.append(True, np.diff(groups.delta[order]) != 0)])
-    rate = wish.common_rate()
+    rate = request.common_rate()
     multiplier = float(groups.multipliers(rate).max())
-    return Shares(np.full(kinds.size, rate), np.full(kinds.size, wish.clip_norm), multiplier * wish.clip_norm)
+    return Calibration(
+        np.full(kinds.size, rate), np.full(kinds.size, request.clip_norm), multiplier * request.clip_norm
+    )
 
 
-def blend_shares(wish: Wish, weight: float) -> Shares:
+def calibrate_blend(request: PlanRequest, weight: float) -> Calibration:
     """Return rates and sensitivities that share the work; weight 1 is Algorithm 2 (rates alone), 0 is
     Algorithm 3.
 
@@ -142,9 +148,9 @@ def blend_shares(wish: Wish, weight: float) -> Shares:
     which the rates that then spend the budgets give the expected batch.
     """
     if weight == 0:
-        return scale_shares(wish)
-    groups, kinds = wish.grouped()
-    rate = wish.common_rate()
+        return calibrate_scale(request)
+    groups, kinds = request.grouped()
+    rate = request.common_rate()
     if weight == 1:
         relative = np.ones(groups.epsilon.size)
         start = float(np.median(_few(groups).multipliers(rate)))
@@ -155,41 +161,42 @@ def blend_shares(wish: Wish, weight: float) -> Shares:
     middle, found = _common_multiplier(groups, relative, start)
     batch = float(np.nansum(found * groups.sizes))
     _refuse(groups, relative, found, middle)
-    found = found * (wish.expected_batch / batch)
+    found = found * (request.expected_batch / batch)
     sensitivities, noise_scale = _sensitivities(groups, middle * relative)
     if weight == 1:
-        sensitivities = groups._filled(wish.clip_norm)
-        noise_scale = middle * wish.clip_norm
-    return Shares(found[kinds], sensitivities[kinds], noise_scale)
+        sensitivities = groups._filled(request.clip_norm)
+        noise_scale = middle * request.clip_norm
+    return Calibration(found[kinds], sensitivities[kinds], noise_scale)
 
 
-def _few(wish: Wish) -> Wish:
+def _few(request: PlanRequest) -> PlanRequest:
     """Return the middle of the owners by budget: enough for a first guess."""
-    order = np.argsort(wish.epsilon)
-    return wish.some(order[[order.size // 2]])
+    order = np.argsort(request.epsilon)
+    return request.some(order[[order.size // 2]])
 
 
-def _sensitivities(wish: Wish, found: np.ndarray) -> tuple[np.ndarray, float]:
+def _sensitivities(request: PlanRequest, found: np.ndarray) -> tuple[np.ndarray, float]:
     """Return sensitivities in inverse proportion to the multipliers, with mean clip_norm over records, and
     the noise.
     """
-    noise_scale = wish.clip_norm * wish.records / float((wish.sizes / found).sum())
+    noise_scale = request.clip_norm * request.records / float((request.sizes / found).sum())
     return noise_scale / found, noise_scale
 
 
-def _common_multiplier(wish: Wish, relative: np.ndarray, start: float) -> tuple[float, np.ndarray]:
+def _common_multiplier(request: PlanRequest, relative: np.ndarray, start: float) -> tuple[float, np.ndarray]:
     """Return m such that the rates at the multipliers m * relative give at least the expected batch, and the rates."""
 
     seen: dict[float, np.ndarray] = {}
 
     def question(s: np.ndarray, rows: np.ndarray) -> np.ndarray:
         usable = [rates for rates in seen.values() if not np.isnan(rates).any()]
-        found = seen[s[0]] = _rates(wish, math.exp(-s[0]) * relative, usable[-1] if usable else None)
-        return np.array([1 / max(float(np.nansum(found * wish.sizes)), 1e-300)])
+        found = seen[s[0]] = _rates(request, math.exp(-s[0]) * relative, usable[-1] if usable else None)
+        total = max(float(np.nansum(found * request.sizes)), 1e-300)  # all rates may be nan: then no batch, not 1 / 0
+        return np.array([1 / total])
 
     found = solve(
         question,
-        np.array([1 / wish.expected_batch]),
+        np.array([1 / request.expected_batch]),
         np.array([-math.log(start)]),
         -math.log(MOST_MULTIPLIER / relative.max()),
         -math.log(LEAST_MULTIPLIER / relative.min()),
@@ -197,7 +204,7 @@ def _common_multiplier(wish: Wish, relative: np.ndarray, start: float) -> tuple[
     )
     if np.isnan(found[0]):
         raise ValueError(
-            f"expected_batch {wish.expected_batch:g} cannot be reached with noise multipliers up to "
+            f"expected_batch {request.expected_batch:g} cannot be reached with noise multipliers up to "
             f"{MOST_MULTIPLIER:g}: "
             "lower expected_batch or steps"
         )
@@ -205,38 +212,40 @@ def _common_multiplier(wish: Wish, relative: np.ndarray, start: float) -> tuple[
     return middle, seen[found[0]]
 
 
-def _rates(wish: Wish, at: np.ndarray, guess: np.ndarray | None = None) -> np.ndarray:
+def _rates(request: PlanRequest, at: np.ndarray, guess: np.ndarray | None = None) -> np.ndarray:
     """Return the rate at which every owner spends its budget with its multiplier, nan where none keeps it."""
-    target, steps = wish.epsilon * BELOW_BUDGET, wish._filled(wish.steps)
-    if at.size <= _MANY or (at == at[0]).all() or wish.past or (wish.delta != wish.delta[0]).any():
-        return rates(target, wish.delta, at, steps, wish.past, wish.accountant, guess)
-    found = _rates_between(wish, at, guess)
-    if not wish.accountant.confirms:
+    target, steps = request.epsilon * BELOW_BUDGET, request._filled(request.steps)
+    if at.size <= _MANY or (at == at[0]).all() or request.past or (request.delta != request.delta[0]).any():
+        return rates(target, request.delta, at, steps, request.past, request.accountant, guess)
+    found = _rates_between(request, at, guess)
+    if not request.accountant.confirms:
         return found
-    exact, _ = wish.accountant.epsilon([Segment(np.nan_to_num(found), at, steps)], wish.delta)
+    exact, _ = request.accountant.epsilon([Segment(np.nan_to_num(found), at, steps)], request.delta)
     off = np.flatnonzero(~((exact <= target) & (exact >= target * (1 - 3 * TARGET_MARGIN / 2)) | (found >= 1)))
     near = np.where(np.isnan(found[off]), LEAST_RATE, found[off])
-    found[off] = rates(target[off], wish.delta[off], at[off], steps[off], (), wish.accountant, near)
+    found[off] = rates(target[off], request.delta[off], at[off], steps[off], (), request.accountant, near)
     return found
 
 
-def _rates_between(wish: Wish, at: np.ndarray, guess: np.ndarray | None) -> np.ndarray:
+def _rates_between(request: PlanRequest, at: np.ndarray, guess: np.ndarray | None) -> np.ndarray:
     """Return the rates of many owners whose multipliers follow from their budgets: solved for some, read for
     the rest.
 
     As in accounting.curves: an interval of budgets is trusted once the budget in its middle is met within
     _MET, and all aim TARGET_MARGIN below what they grant.
     """
-    order = np.argsort(wish.epsilon)
-    x, y = np.log(wish.epsilon[order]), np.log(at[order])
-    count = np.full(1, float(wish.steps))
+    order = np.argsort(request.epsilon)
+    x, y = np.log(request.epsilon[order]), np.log(at[order])
+    count = np.full(1, float(request.steps))
 
     def solved(points: np.ndarray) -> np.ndarray:
         aim = np.exp(points - TARGET_MARGIN)
-        many = np.full(points.size, wish.delta[0])
-        steps = np.full(points.size, float(wish.steps))
+        many = np.full(points.size, request.delta[0])
+        steps = np.full(points.size, float(request.steps))
         near = None if guess is None else np.exp(np.interp(points, x, np.log(guess[order])))
-        return np.asarray(np.log(rates(aim, many, np.exp(np.interp(points, x, y)), steps, (), wish.accountant, near)))
+        return np.asarray(
+            np.log(rates(aim, many, np.exp(np.interp(points, x, y)), steps, (), request.accountant, near))
+        )
 
     knots = np.linspace(x[0], x[-1], 4 + int((x[-1] - x[0]) / 0.4))
     values = solved(knots)
@@ -249,7 +258,7 @@ def _rates_between(wish: Wish, at: np.ndarray, guess: np.ndarray | None) -> np.n
         middle = (knots[left] + knots[np.array(left) + 1]) / 2
         foreseen = interpolate(knots[kept], values[kept], middle)
         segment = Segment(np.exp(foreseen), np.exp(np.interp(middle, x, y)), count)
-        exact, _ = wish.accountant.epsilon([segment.rows_of(middle.size)], np.full(middle.size, wish.delta[0]))
+        exact, _ = request.accountant.epsilon([segment.rows_of(middle.size)], np.full(middle.size, request.delta[0]))
         # At a rate of 1 an owner may be unable to spend its budget; the caller says so.
         good = (np.abs(np.log(exact) - (middle - TARGET_MARGIN)) <= _MET) | (foreseen >= 0)
         good |= knots[np.array(left) + 1] - knots[left] < _MET
@@ -268,37 +277,38 @@ def _rates_between(wish: Wish, at: np.ndarray, guess: np.ndarray | None) -> np.n
     place = np.clip(np.searchsorted(knots, x, side="right") - 1, 0, knots.size - 2)
     sharp = order[known & np.array([float(knot) not in trusted for knot in knots])[place]]
     if sharp.size:
-        rest = wish.some(sharp)
-        count = np.full(sharp.size, float(wish.steps))
+        rest = request.some(sharp)
+        count = np.full(sharp.size, float(request.steps))
         near = None if guess is None else guess[sharp]
         found[sharp] = rates(
-            rest.epsilon * (1 - TARGET_MARGIN), rest.delta, at[sharp], count, (), wish.accountant, near
+            rest.epsilon * (1 - TARGET_MARGIN), rest.delta, at[sharp], count, (), request.accountant, near
         )
     return np.asarray(np.minimum(found, 1.0))
 
 
-def _refuse(wish: Wish, relative: np.ndarray, found: np.ndarray, middle: float) -> None:
+def _refuse(request: PlanRequest, relative: np.ndarray, found: np.ndarray, middle: float) -> None:
     """Raise for the first owner whose budget the rates cannot keep, or cannot spend."""
     for row in np.flatnonzero(np.isnan(found)):
         raise ValueError(
-            f"{wish.budget(row)} grants too little: at a noise multiplier of {middle * relative[row]:g} not "
-            f"even a sample rate of {LEAST_RATE:g} keeps it for {wish.steps} steps. Raise expected_batch, lower "
+            f"{request.budget(row)} grants too little: at a noise multiplier of {middle * relative[row]:g} not "
+            f"even a sample rate of {LEAST_RATE:g} keeps it for {request.steps} steps. Raise expected_batch, lower "
             "steps, raise its epsilon, or account by PLD()"
         )
     full = np.flatnonzero(found >= 1)
     if not full.size:
         return
-    bold = int(full[np.argmax(wish.epsilon[full])])
-    worst = wish.some(np.array([bold]))
-    ahead = Segment([1.0], [middle * relative[bold]], [wish.steps])
-    if wish.accountant.epsilon([*worst.past, ahead], worst.delta)[0][0] >= worst.epsilon[0] * (1 - 0.002):
+    bold = int(full[np.argmax(request.epsilon[full])])
+    worst = request.some(np.array([bold]))
+    ahead = Segment([1.0], [middle * relative[bold]], [request.steps])
+    # 0.2 % is more than the search leaves unspent by its tolerances: an owner that spends that much is not refused.
+    if request.accountant.epsilon([*worst.past, ahead], worst.delta)[0][0] >= worst.epsilon[0] * (1 - 0.002):
         return
     limit = float(worst.multipliers(1.0)[0]) / relative[bold]
-    most = float(np.nansum(_rates(wish, limit * relative) * wish.sizes))
+    most = float(np.nansum(_rates(request, limit * relative) * request.sizes))
     raise ValueError(
-        f"{wish.budget(bold)} cannot be spent: its sample rate would have to exceed 1 for an expected batch "
+        f"{request.budget(bold)} cannot be spent: its sample rate would have to exceed 1 for an expected batch "
         "of "
-        f"{wish.expected_batch:g}. Lower expected_batch to {math.floor(0.998 * most)} or less, raise steps, "
+        f"{request.expected_batch:g}. Lower expected_batch to {math.floor(0.998 * most)} or less, raise steps, "
         "lower its epsilon, or "
         "let sensitivities take a share (plan_scale, or plan_blend with a smaller weight)"
     )

@@ -1,4 +1,4 @@
-"""A menu: the finitely many ways in which a step of a plan may be made, one of which released values choose."""
+"""Choices: the finitely many ways in which a step of a plan may be made; released values choose one of them."""
 
 from dataclasses import dataclass
 
@@ -9,20 +9,20 @@ from inosgm._internal import validate as _validate
 
 
 @dataclass(frozen=True, init=False, eq=False)
-class Menu:
-    """Choices of a sample rate and a sensitivity for each owner, all public before the first step.
+class Choices:
+    """Sample rates and sensitivities of each owner to choose from, all public before the first step.
 
-    What is chosen for the next step may depend on everything that was released before, and differ from owner to owner.
-    A step is charged as if the worst choice had been made: the dominating pair of all choices of the owner.
+    The choice for the next step may depend on everything that was released before, and differ from owner to owner. A
+    step is charged as if the worst choice had been made: the dominating pair of all choices of the owner.
 
     Args:
         sample_rates: One row per choice, one column per owner, in [0, 1].
         sensitivities: Likewise, above 0.
 
     Raises:
-        ValueError: for numbers that cannot be.
+        ValueError: for tables of different shapes, and for rates or sensitivities out of range.
 
-    >>> Menu(sample_rates=[[0.1, 0.2], [0.2, 0.4]], sensitivities=[[1, 1], [0.5, 0.5]]).choices
+    >>> Choices(sample_rates=[[0.1, 0.2], [0.2, 0.4]], sensitivities=[[1, 1], [0.5, 0.5]]).count
     2
     """
 
@@ -44,11 +44,11 @@ class Menu:
             object.__setattr__(self, name, values)
 
     @property
-    def choices(self) -> int:
-        """How many choices there are."""
+    def count(self) -> int:
+        """The number of choices."""
         return len(self.sample_rates)
 
-    def holds(self, sample_rates: np.ndarray, sensitivities: np.ndarray) -> np.ndarray:
+    def pay_for(self, sample_rates: np.ndarray, sensitivities: np.ndarray) -> np.ndarray:
         """Say of each owner whether a pair is one of its choices, or costs no more than one of them.
 
         A smaller rate with a smaller sensitivity costs no more, and a rate of 0 costs nothing: with H the hockey-stick
@@ -58,9 +58,13 @@ class Menu:
         return np.asarray(within.any(axis=0) | (sample_rates == 0))
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Menu) and all(
+        return isinstance(other, Choices) and all(
             np.array_equal(getattr(self, name), getattr(other, name)) for name in ("sample_rates", "sensitivities")
         )
 
     def __hash__(self) -> int:
         return hash((self.sample_rates.tobytes(), self.sensitivities.tobytes()))
+
+
+Menu = Choices
+"""The name that earlier versions had for `Choices`."""

@@ -13,13 +13,12 @@ from inosgm._internal import validate as _validate
 from inosgm._internal.keys import Purpose
 from inosgm.accounting import ACCOUNTANTS, Accountant, Segment
 from inosgm.accounting.batched_epsilon import epsilon_of_rows
-from inosgm.accounting.units import ADD_REMOVE, REPLACE_ONE
 from inosgm.ledger.cost import Cost
 from inosgm.owners import Owners
-from inosgm.planning.calibration import Shares, Wish, blend_shares, uniform_shares
-from inosgm.planning.choices import Menu
-from inosgm.planning.plan_file import PlanMethod, Sampling, from_json, to_json
-from inosgm.planning.plan_report import plan_report
+from inosgm.planning.calibration import Calibration, PlanRequest, calibrate_blend, calibrate_uniform
+from inosgm.planning.choices import Choices
+from inosgm.planning.plan_report import owner_table
+from inosgm.planning.variants import PLAIN, Blend, PlanMethod, Sampling, Variant
 
 
 class AlreadySpent(ValueError):
@@ -49,10 +48,10 @@ class Plan:
     public.
 
     **Guarantee.** A mechanism that follows the plan is, for one record of owner n (added or removed), `steps`
-    sampled Gaussian mechanisms with sample rate q_n and noise multiplier noise_scale / C_n; with a menu, each of them
-    is dominated by the dominating pair of the owner's choices. Batches without replacement have a fixed size for each
-    owner, and what is promised is then about one record that is replaced: another unit, see `accounting.units`. With an
-    allowance all steps together are one Gaussian mechanism with noise multiplier 1 / sqrt(allowance_n).
+    sampled Gaussian mechanisms with sample rate q_n and noise multiplier noise_scale / C_n. A `variant` changes that:
+    with choices, each step is dominated by the dominating pair of the owner's choices; batches without replacement have
+    a fixed size for each owner, and the guarantee is about one record that is replaced (another unit, see
+    `accounting.units`); with individual accounting, all steps together are one Gaussian mechanism.
 
     Args:
         sample_rates: q_n in [0, 1], the probability that a record of owner n enters a batch. An owner with a rate of 0
@@ -67,15 +66,9 @@ class Plan:
         epsilon: What each owner grants, if the plan was made for budgets.
         delta: The delta of each owner, likewise.
         accountant: Name of the accountant that the plan was made with, "pld" or "rdp".
-        method: How it was made; with `weight`, if it is a blend.
-        weight: See `method`.
+        method: How its numbers were found, for plans that can be revised.
         past: What was done to the owners' records before this plan.
-        menu: The shares that released values may choose among for a step; `sample_rates` and `sensitivities` are those
-            of the first step.
-        beside: Plans of what else is released while this one is followed, such as losses of groups.
-        sampling: How batches are drawn: "poisson", or "without_replacement".
-        allowance: What one record of each owner may spend in all steps together, in squares of norm over noise scale,
-            where records pay by the norms of what they give; see `plan_individual`. Rates are 1 then.
+        variant: What a single method adds: see `inosgm.planning.variants`.
 
     Raises:
         ValueError: naming the first number that cannot be.
@@ -98,12 +91,8 @@ class Plan:
     delta: np.ndarray | None
     accountant: str | None
     method: PlanMethod | None
-    weight: float | None
     past: tuple[Segment, ...]
-    menu: Menu | None
-    beside: tuple["Plan", ...]
-    sampling: Sampling
-    allowance: np.ndarray | None
+    variant: Variant
 
     def __init__(
         self,
@@ -119,12 +108,8 @@ class Plan:
         delta: ArrayLike | None = None,
         accountant: str | None = None,
         method: PlanMethod | None = None,
-        weight: float | None = None,
         past: Sequence[Segment] = (),
-        menu: Menu | None = None,
-        beside: Sequence["Plan"] = (),
-        sampling: Sampling = "poisson",
-        allowance: ArrayLike | None = None,
+        variant: Variant = PLAIN,
     ) -> None:
         rates = _validate.vector("sample_rates", sample_rates)
         bounds = _validate.vector("sensitivities", sensitivities)
@@ -158,14 +143,7 @@ class Plan:
             raise TypeError("labels must be all text or all whole numbers, got True or False")
         if method not in (None, "sample", "scale", "blend", "uniform", "individual"):
             raise ValueError(f"method must be sample, scale, blend, uniform or individual, got {method!r}")
-        if allowance is not None and (menu is not None or sampling != "poisson" or (rates != 1).any()):
-            raise ValueError("allowance must be given for full batches: rates of 1, no menu, and poisson sampling")
-        if method == "individual" and allowance is None:
-            raise ValueError("allowance must be given for the method individual")
-        if (method == "blend") != (weight is not None):
-            raise ValueError(f"weight must be given for a blend and for nothing else, got {weight!r} for {method!r}")
-        if sampling not in ("poisson", "without_replacement"):
-            raise ValueError(f"sampling must be poisson or without_replacement, got {sampling!r}")
+        _validate.instance("variant", variant, Variant, "take one of inosgm.planning.variants")
         batch = float(rates @ counts) if expected_batch is None else expected_batch
         whole = counts.astype(np.int64)
         whole.setflags(write=False)
@@ -181,26 +159,16 @@ class Plan:
             "delta": None if delta is None else _grant("delta", delta, rates.size, 1.0),
             "accountant": accountant,
             "method": method,
-            "weight": None if weight is None else _validate.number("weight", weight, least=0, most=1),
             "past": tuple(segment.rows_of(rates.size) for segment in past),
-            "menu": menu,
-            "beside": tuple(beside),
-            "sampling": sampling,
-            "allowance": None if allowance is None else _grant("allowance", allowance, rates.size, np.inf),
+            "variant": variant,
         }
         for name, value in entries.items():
             object.__setattr__(self, name, value)
         if accountant is not None and ACCOUNTANTS[accountant].unit != self.unit:
             raise ValueError(f"accountant must be of the unit of the plan, {self.unit}, got {accountant!r}")
-        if menu is not None:
-            if menu.sample_rates.shape[1] != rates.size:
-                raise ValueError(
-                    f"menu must have one column per owner: got {menu.sample_rates.shape[1]} for {rates.size} owners"
-                )
-            self.turned(rates, bounds)
-        for other in self.beside:
-            if other.labels != names or other.unit != self.unit:
-                raise ValueError("beside must be plans of the same owners and unit")
+        variant.require_fitting(self)
+        if variant.choices is not None:
+            self.with_choice(rates, bounds)
 
     @property
     def owners(self) -> Owners | None:
@@ -209,8 +177,38 @@ class Plan:
 
     @property
     def unit(self) -> str:
-        """What is promised about: one record that is added or removed, or one that is replaced."""
-        return ADD_REMOVE if self.sampling == "poisson" else REPLACE_ONE
+        """The unit of privacy: one record that is added or removed, or one that is replaced."""
+        return self.variant.unit
+
+    @property
+    def weight(self) -> float | None:
+        """The weight of a blend."""
+        return self.variant.weight
+
+    @property
+    def choices(self) -> Choices | None:
+        """The choices for a step, if released values choose it."""
+        return self.variant.choices
+
+    @property
+    def side_releases(self) -> "tuple[Plan, ...]":
+        """The plans that pay for what is released while this one is followed, such as losses of groups."""
+        return self.variant.side_releases
+
+    @property
+    def sampling(self) -> Sampling:
+        """How batches are drawn: "poisson" or "without_replacement"."""
+        return self.variant.sampling
+
+    @property
+    def squared_norm_budget(self) -> np.ndarray | None:
+        """What one record of each owner may spend in all steps, if records pay by their norms."""
+        return self.variant.squared_norm_budget
+
+    @property
+    def batch_counts(self) -> np.ndarray | None:
+        """The fixed number of records of each owner in a batch; None if each record is drawn independently."""
+        return self.variant.batch_counts(self)
 
     @cached_property
     def noise_multipliers(self) -> np.ndarray:
@@ -218,21 +216,11 @@ class Plan:
         return _validate.vector("noise_multipliers", self.noise_scale / self.sensitivities)
 
     def segment(self, steps: int | None = None) -> Segment:
-        """Return what some steps do to the records of every owner, all steps if not given.
-
-        With an allowance already the first step may spend all of it: it is shared out among the steps, but any of them
-        means all.
-        """
-        if self.allowance is not None:
-            shared = np.sqrt(self.steps / self.allowance)
-            return Segment(self.sample_rates, shared, np.full(self.sizes.size, 0 if steps == 0 else self.steps))
-        rates, multipliers = self.sample_rates, self.noise_multipliers
-        if self.menu is not None:
-            rates, multipliers = self.menu.sample_rates.T, self.noise_scale / self.menu.sensitivities.T
-        return Segment(rates, multipliers, np.full(self.sizes.size, self.steps if steps is None else steps))
+        """Return what some steps do to the records of every owner, all steps if not given."""
+        return self.variant.segment(self, self.steps if steps is None else steps)
 
     def cost(self, *, job: str, note: str = "", repeatable: bool = True) -> Cost:
-        """Return what the steps cost those who take part; what is released beside them has costs of its own."""
+        """Return what the steps cost those who take part; side releases have costs of their own."""
         done = self.segment()
         pays = np.flatnonzero(done.sample_rate.reshape(self.sizes.size, -1).max(axis=1))
         return Cost(
@@ -246,25 +234,22 @@ class Plan:
             repeatable=repeatable,
         )
 
-    def turned(self, sample_rates: ArrayLike, sensitivities: ArrayLike) -> "Plan":
-        """Return the plan as a step with these shares follows it; its expected batch is theirs.
+    def with_choice(self, sample_rates: ArrayLike, sensitivities: ArrayLike) -> "Plan":
+        """Return the plan as a step with this choice follows it; its expected batch is that of the choice.
 
         Raises:
-            ValueError: for shares that the plan does not pay for.
+            ValueError: for a choice that the plan does not pay for.
         """
-        rates, bounds = (_validate.vector("shares", values) for values in (sample_rates, sensitivities))
+        rates, bounds = (_validate.vector("choice", values) for values in (sample_rates, sensitivities))
         if not rates.size == bounds.size == self.sizes.size:
-            raise ValueError(f"shares must hold one entry per owner, got {rates.size} and {bounds.size}")
-        _validate.each("shares", rates, rates >= 0, "have rates >= 0")
-        _validate.each("shares", bounds, bounds >= _validate.TINY, f"have sensitivities >= {_validate.TINY}")
-        if self.menu is None:
-            paid = (rates == 0) | ((rates <= self.sample_rates) & (bounds <= self.sensitivities))
-        else:
-            paid = self.menu.holds(rates, bounds)
+            raise ValueError(f"choice must hold one entry per owner, got {rates.size} and {bounds.size}")
+        _validate.each("choice", rates, rates >= 0, "have rates >= 0")
+        _validate.each("choice", bounds, bounds >= _validate.TINY, f"have sensitivities >= {_validate.TINY}")
+        paid = self.variant.pays_for(self, rates, bounds)
         if not paid.all():
             worst = int(np.argmin(paid))
             raise ValueError(
-                f"shares must be of the plan's menu: it does not pay for a rate of {rates[worst]:g} with a sensitivity "
+                f"choice must be one of the plan's: it does not pay for a rate of {rates[worst]:g} with a sensitivity "
                 f"of {bounds[worst]:g} for {self.labels[worst]!r}"
             )
         now = copy(self)
@@ -281,25 +266,19 @@ class Plan:
 
         It is the limit of many steps, for comparing owners (the smaller, the more private); it is not an epsilon.
         """
-        if self.allowance is not None:
-            return _validate.vector("step_cost", np.log(self.allowance))
-        inverse = self.noise_multipliers**-2.0
-        rates = np.maximum(self.sample_rates, _validate.TINY)  # who takes no part pays least
-        return _validate.vector("step_cost", 2 * np.log(rates) + inverse + np.log(-np.expm1(-inverse)))
+        return _validate.vector("step_cost", self.variant.step_cost(self))
 
     def tail_length(self, fraction: float) -> float:
         """Return the length of a tail that holds a fraction of the expected total sensitivity of a batch.
 
         It rests on public numbers only: a tail that followed the realised batch would cost more than
-        promised. With an allowance it is the total on average over the steps, if records have full norms.
+        promised. With individual accounting it is the mean total over the steps, if records have full norms.
 
         >>> Plan(sample_rates=[0.5], sensitivities=[2], sizes=[100], noise_scale=1, steps=1).tail_length(0.4)
         40.0
         """
         fraction = _validate.number("fraction", fraction, least=0, most=1)
-        lasting = (
-            1.0 if self.allowance is None else np.minimum(self.allowance / self.steps * self.noise_multipliers**2, 1)
-        )
+        lasting = self.variant.full_norm_fraction(self)
         return fraction * float(self.sample_rates * lasting * self.sizes @ self.sensitivities)
 
     def spent(self, step: int | None = None) -> np.ndarray:
@@ -337,7 +316,23 @@ class Plan:
         owner   records  sample rate  sensitivity  multiplier  epsilon granted   used  delta
         clinic      100          0.1            1           4                1  0.305  1e-05
         """
-        return plan_report(self)
+        owners, records = self.sizes.size, int(self.sizes.sum())
+        title = (
+            f"{self.steps} steps, expected batch {self.expected_batch:g}, noise scale {self.noise_scale:.4g}, "
+            f"{owners} owner{'s' * (owners != 1)} with {records} records"
+        )
+        columns = {
+            "sample rate": self.sample_rates,
+            "sensitivity": self.sensitivities,
+            "multiplier": self.noise_multipliers,
+        }
+        if self.squared_norm_budget is not None:
+            title += ", each of which pays for itself"
+            columns["squared norm budget"] = self.squared_norm_budget
+        if self.epsilon is not None and self.delta is not None:
+            title += f", accounted by {self.accountant}"
+            columns |= {"epsilon granted": self.epsilon, "used": self.spent(), "delta": self.delta}
+        return "\n".join([title, *owner_table(self.labels, self.sizes, columns)])
 
     def revise(self, step: int, owners: Owners) -> "Plan":
         """Return a plan for the steps that remain, by the same method, for budgets that have changed.
@@ -361,7 +356,7 @@ class Plan:
         _, _, accountant = self._budgets()
         if self.method is None:
             raise ValueError("this plan was made by hand, so it cannot be revised: make a new one, with `past`")
-        if self.allowance is not None:
+        if self.squared_norm_budget is not None:
             raise ValueError("a plan in which every record pays for itself cannot be revised: begin a new run")
         _validate.instance("owners", owners, Owners, "make them anew, with the budgets that hold now")
         if owners.labels != self.labels:
@@ -375,7 +370,7 @@ class Plan:
             raise ValueError(
                 f"step must be below the {self.steps} steps of the plan, got {step}: nothing is left to revise"
             )
-        wish = Wish(
+        request = PlanRequest(
             labels=self.labels,
             sizes=owners.sizes,
             epsilon=epsilon,
@@ -386,38 +381,39 @@ class Plan:
             clip_norm=float(self.sensitivities @ self.sizes / self.sizes.sum()),
             accountant=accountant,
         )
-        return Plan.of(wish, self.method, self.weight, owners=owners)
+        return Plan.of(request, self.method, self.weight, owners=owners)
 
     @classmethod
-    def of(cls, wish: Wish, method: PlanMethod, weight: float | None = None, *, owners: Owners) -> Self:
-        """Make the plan that a wish of the owners asks for."""
-        shares: Shares
+    def of(cls, request: PlanRequest, method: PlanMethod, weight: float | None = None, *, owners: Owners) -> Self:
+        """Make the plan of a request, by a method."""
+        calibration: Calibration
         if method == "uniform":
-            shares = uniform_shares(wish)
+            calibration = calibrate_uniform(request)
         else:
-            shares = blend_shares(wish, {"sample": 1.0, "scale": 0.0}.get(method, weight or 0.0))
-        return cls.with_shares(wish, shares, owners=owners, method=method, weight=weight)
+            calibration = calibrate_blend(request, {"sample": 1.0, "scale": 0.0}.get(method, weight or 0.0))
+        variant = PLAIN if weight is None else Blend(weight)
+        return cls.with_calibration(request, calibration, owners=owners, method=method, variant=variant)
 
     @classmethod
-    def with_shares(cls, wish: Wish, shares: Shares, *, owners: Owners, **more: Any) -> Self:
-        """Make the plan of a wish with shares that were worked out elsewhere, and with the budgets that owners grant.
+    def with_calibration(cls, request: PlanRequest, calibration: Calibration, *, owners: Owners, **more: Any) -> Self:
+        """Make the plan of a request from its calibration, with the budgets that the owners grant.
 
         Args:
-            wish: Steps, batch, accountant and past.
-            shares: What each owner gets.
+            request: Steps, batch, accountant and past.
+            calibration: Rates, sensitivities and the noise scale.
             owners: The owners.
-            more: What else a plan has, such as a menu.
+            more: Other fields of the plan, such as its variant.
         """
         plan = cls(
-            **shares._asdict(),
+            **calibration._asdict(),
             sizes=owners.sizes,
-            steps=wish.steps,
-            expected_batch=wish.expected_batch,
+            steps=request.steps,
+            expected_batch=request.expected_batch,
             labels=owners.labels,
             epsilon=owners.epsilon,
             delta=owners.delta,
-            accountant=wish.accountant.name,
-            **{"past": wish.past, **more},
+            accountant=request.accountant.name,
+            **{"past": request.past, **more},
         )
         object.__setattr__(plan, "_owners", owners)
         return plan
@@ -433,7 +429,7 @@ class Plan:
         step = _validate.count("step", step)
         if step > self.steps:
             raise ValueError(f"step must be at most the {self.steps} steps of the plan, got {step}")
-        ahead = [self.segment(step), *(plan.segment() for plan in self.beside)]
+        ahead = [self.segment(step), *(plan.segment() for plan in self.side_releases)]
         return [*self.past, *(ahead if step else [])]
 
     @cached_property
@@ -443,7 +439,13 @@ class Plan:
 
     def to_json(self) -> str:
         """Return the plan as JSON text."""
-        return to_json({entry.name: getattr(self, entry.name) for entry in fields(self)})
+        from inosgm.planning.plan_file import to_json  # which imports pydantic
+
+        return to_json(self.entries())
+
+    def entries(self) -> dict[str, Any]:
+        """Return the fields by name."""
+        return {entry.name: getattr(self, entry.name) for entry in fields(self)}
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Self:
@@ -452,11 +454,10 @@ class Plan:
         Raises:
             ValueError: naming the key that is missing, unknown or wrong.
         """
-        return cls._of_entries(from_json(text))
+        from inosgm.planning.plan_file import from_json  # which imports pydantic
 
-    @classmethod
-    def _of_entries(cls, entries: dict[str, Any]) -> Self:
-        return cls(**{**entries, "beside": [cls._of_entries(plan) for plan in entries["beside"]]})
+        plan: Self = from_json(text, cls)
+        return plan
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Plan) and all(

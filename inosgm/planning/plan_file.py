@@ -1,15 +1,14 @@
-"""What a plan looks like in a file."""
+"""The file format of a plan: flat keys, with the names that earlier versions had for the keys of variants."""
 
-from typing import Any, Literal
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from inosgm.accounting import Segment
-from inosgm.planning.choices import Menu
-
-PlanMethod = Literal["sample", "scale", "blend", "uniform", "individual"]
-Sampling = Literal["poisson", "without_replacement"]
+from inosgm.planning.choices import Choices
+from inosgm.planning.variants import PlanMethod, Sampling, variant_of
 
 
 class PastFile(BaseModel):
@@ -22,8 +21,8 @@ class PastFile(BaseModel):
     steps: list[float]
 
 
-class MenuFile(BaseModel):
-    """What released values may choose among."""
+class ChoicesFile(BaseModel):
+    """The choices for a step."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -49,18 +48,24 @@ class PlanFile(BaseModel):
     method: PlanMethod | None = None
     weight: float | None = None
     past: list[PastFile] = []
-    menu: MenuFile | None = None
+    menu: ChoicesFile | None = None
     beside: list["PlanFile"] = []
     sampling: Sampling = "poisson"
     allowance: list[float] | None = None
 
 
+VARIANT_KEYS = ("weight", "menu", "beside", "sampling", "allowance")
+"""Keys of `PlanFile` that belong to the variant of a plan."""
+
+
 def to_json(entries: dict[str, Any]) -> str:
-    """Write the fields of a plan, without those that are not set."""
+    """Write the fields of a plan, without those that have their defaults."""
     return PlanFile(**_plain(entries)).model_dump_json(indent=2, exclude_defaults=True)
 
 
 def _plain(entries: dict[str, Any]) -> dict[str, Any]:
+    entries = dict(entries)
+    entries |= entries.pop("variant").entries()
     plain = {name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in entries.items()}
     plain["labels"] = list(entries["labels"])
     plain["past"] = [
@@ -71,29 +76,30 @@ def _plain(entries: dict[str, Any]) -> dict[str, Any]:
         }
         for segment in entries["past"]
     ]
-    menu = entries["menu"]
-    if menu is not None:
-        plain["menu"] = {name: getattr(menu, name).tolist() for name in MenuFile.model_fields}
-    plain["beside"] = [_plain({name: getattr(plan, name) for name in entries}) for plan in entries["beside"]]
+    choices = entries.get("menu")
+    if choices is not None:
+        plain["menu"] = {name: getattr(choices, name).tolist() for name in ChoicesFile.model_fields}
+    plain["beside"] = [_plain(plan.entries()) for plan in entries.get("beside", ())]
     return plain
 
 
-def from_json(text: str | bytes) -> dict[str, Any]:
-    """Read the fields of a plan, or say which of them is wrong."""
+def from_json(text: str | bytes, make: Callable[..., Any]) -> Any:
+    """Read a plan, which `make` makes from its fields, or raise for the first key that is wrong."""
     try:
         file = PlanFile.model_validate_json(text)
     except ValidationError as error:
         found = error.errors()[0]
         where = ".".join(str(part) for part in found["loc"])
         raise ValueError(f"not the JSON text of a plan: {where + ': ' if where else ''}{found['msg']}") from None
-    return _entries(file)
+    return _made(file, make)
 
 
-def _entries(file: PlanFile) -> dict[str, Any]:
-    """Return the fields of a plan; those of plans beside it as such."""
-    return {
+def _made(file: PlanFile, make: Callable[..., Any]) -> Any:
+    entries = {
         **dict(file),
         "past": [Segment(part.sample_rates, part.noise_multipliers, part.steps) for part in file.past],
-        "menu": None if file.menu is None else Menu(**dict(file.menu)),
-        "beside": [_entries(plan) for plan in file.beside],
+        "menu": None if file.menu is None else Choices(**dict(file.menu)),
+        "beside": [_made(plan, make) for plan in file.beside],
     }
+    variant = variant_of(entries)
+    return make(**{name: value for name, value in entries.items() if name not in VARIANT_KEYS}, variant=variant)

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from inosgm._internal import validate as _validate
 from inosgm.accounting import Accountant, Segment, chosen
 from inosgm.owners import Owners
-from inosgm.planning.calibration import Wish
+from inosgm.planning.calibration import PlanRequest
 from inosgm.planning.plan import AlreadySpent, Plan
 
 __all__ = ["AlreadySpent", "Plan", "plan_blend", "plan_sample", "plan_scale", "plan_uniform"]
@@ -47,7 +47,7 @@ def plan_sample(
     >>> plan.sample_rates.round(3)
     array([0.072, 0.017])
     """
-    return Plan.of(wish_of(owners, steps, expected_batch, clip_norm, accountant, past), "sample", owners=owners)
+    return Plan.of(plan_request(owners, steps, expected_batch, clip_norm, accountant, past), "sample", owners=owners)
 
 
 def plan_scale(
@@ -86,7 +86,7 @@ def plan_scale(
     >>> plan.sensitivities.round(2)
     array([1.41, 0.38])
     """
-    return Plan.of(wish_of(owners, steps, expected_batch, clip_norm, accountant, past), "scale", owners=owners)
+    return Plan.of(plan_request(owners, steps, expected_batch, clip_norm, accountant, past), "scale", owners=owners)
 
 
 def plan_blend(
@@ -128,7 +128,9 @@ def plan_blend(
     (array([0.063, 0.031]), array([1.24, 0.64]))
     """
     weight = _validate.number("weight", weight, least=0, most=1)
-    return Plan.of(wish_of(owners, steps, expected_batch, clip_norm, accountant, past), "blend", weight, owners=owners)
+    return Plan.of(
+        plan_request(owners, steps, expected_batch, clip_norm, accountant, past), "blend", weight, owners=owners
+    )
 
 
 def plan_uniform(
@@ -166,7 +168,7 @@ def plan_uniform(
     >>> plan_uniform(owners, steps=1000, expected_batch=50, clip_norm=1.0).spent().round(3)
     array([1., 1.])
     """
-    return Plan.of(wish_of(owners, steps, expected_batch, clip_norm, accountant, past), "uniform", owners=owners)
+    return Plan.of(plan_request(owners, steps, expected_batch, clip_norm, accountant, past), "uniform", owners=owners)
 
 
 PLANNERS: Mapping[str, Callable[..., Plan]] = {
@@ -178,19 +180,19 @@ PLANNERS: Mapping[str, Callable[..., Plan]] = {
 """Planners that give every owner one rate and one sensitivity for all steps, by the name that plans have for them."""
 
 
-def wish_of(
+def plan_request(
     owners: Owners,
     steps: int,
     expected_batch: float,
     clip_norm: float,
     accountant: Accountant | None,
     past: Sequence[Segment],
-) -> Wish:
+) -> PlanRequest:
     """Check the arguments of a plan."""
     _validate.instance("owners", owners, Owners, "make them with Owners(of_record=..., epsilon=..., delta=...)")
     for segment in past:
         _validate.instance("past", segment, Segment, "take ledger.past(owners), or a list of Segment")
-    return Wish(
+    return PlanRequest(
         labels=owners.labels,
         sizes=owners.sizes,
         epsilon=owners.epsilon,

@@ -1,4 +1,4 @@
-"""A course: plans that are followed one after another, all of them known before the first step."""
+"""A sequence of plans that are followed one after another, all of them known before the first step."""
 
 from dataclasses import dataclass
 
@@ -10,7 +10,7 @@ from inosgm.planning.plan import Plan
 
 
 @dataclass(frozen=True)
-class Course:
+class PlanSequence:
     """Stages of a run, each with a plan of its own.
 
     **Guarantee.** That of each plan; since none of them depends on what is released, costs compose, and the last plan,
@@ -24,7 +24,7 @@ class Course:
 
     >>> first = Plan(sample_rates=[0.5], sensitivities=[1], sizes=[10], noise_scale=2, steps=3)
     >>> second = Plan(sample_rates=[1.0], sensitivities=[1], sizes=[10], noise_scale=4, steps=2, past=[first.segment()])
-    >>> Course((first, second)).steps
+    >>> PlanSequence((first, second)).steps
     5
     """
 
@@ -39,7 +39,7 @@ class Course:
                 raise ValueError("plans must be of the same owners, in the same order, and of the same unit")
             if plan.past != done:
                 raise ValueError("plans must count those before them as their past")
-            done = (*done, plan.segment(), *(other.segment() for other in plan.beside))
+            done = (*done, plan.segment(), *(other.segment() for other in plan.side_releases))
 
     @property
     def first(self) -> Plan:
@@ -81,7 +81,7 @@ class Course:
         return "\n".join([*lines, *[f"({len(owners) - MAX_ROWS} more owners)"] * (len(owners) > MAX_ROWS)])
 
     def costs(self, *, job: str, note: str = "") -> tuple[Cost, ...]:
-        """Return what the stages cost, and what is released beside them.
+        """Return what the stages cost, and their side releases.
 
         Each has noise of its own, and so is a job of its own: `job`, `job/1`, `job/2` and so on. Under one name a
         ledger would take stages that cost the same for one that is tried again, and charge it once.
@@ -89,16 +89,20 @@ class Course:
         every = [
             told
             for plan in self.plans
-            for told in ((plan, note), *((other, note_beside(note)) for other in plan.beside))
+            for told in ((plan, note), *((other, side_release_note(note)) for other in plan.side_releases))
         ]
         names = [job, *(f"{job}/{place}" for place in range(1, len(every)))]
         return tuple(plan.cost(job=name, note=about) for (plan, about), name in zip(every, names, strict=True))
 
 
-def note_beside(note: str) -> str:
-    """Return what a ledger says about what is released beside the steps.
+def side_release_note(note: str) -> str:
+    """Return the note of a side release in a ledger.
 
-    >>> note_beside("run.yaml, seed 0")
+    >>> side_release_note("run.yaml, seed 0")
     'run.yaml, seed 0, losses of groups'
     """
     return ", ".join(filter(None, (note, "losses of groups")))
+
+
+Course = PlanSequence
+"""The name that earlier versions had for `PlanSequence`."""

@@ -1,4 +1,4 @@
-"""Pictures of private statistics, and of points that were tried."""
+"""Pictures of private statistics, and of the points of sweeps and tuning."""
 
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
@@ -10,24 +10,24 @@ from scipy.special import ndtri
 
 from inosgm.reports.contents import Answer
 from inosgm.reports.pictures import BLUE, STYLES, Panel, Picture, Style, logarithmic
-from inosgm.reports.tables import Table, number
+from inosgm.reports.tables import TextTable, number
 
 if TYPE_CHECKING:
     from inosgm.experiments.standings import Metric, Standing
 
-MOST = 40
-"""How many numbers have a bar."""
+MAX_BARS = 40
+"""Largest number of values with a bar, and of owners in a table of costs."""
 
 REACH = float(ndtri(0.975))
-"""So many standard errors are a 95 % interval."""
+"""Half the length of a 95 % interval, in standard errors."""
 
 
-def cost_of(answer: Answer) -> Table | None:
-    """Return what an answer cost whom; of very many owners those who paid most."""
+def cost_of(answer: Answer) -> TextTable | None:
+    """Return a table of the cost to each owner; of very many owners, those that paid most."""
     cost = answer.estimate.cost
     if cost is None:
         return None
-    dearest = sorted(cost, key=lambda label: -cost[label])[:MOST]
+    dearest = sorted(cost, key=lambda label: -cost[label])[:MAX_BARS]
     weights = answer.estimate.weights or {}
     rows = [
         (str(label), f"{epsilon:.4g}", *([f"{weights[label]:.3g}"] if weights else []))
@@ -35,7 +35,7 @@ def cost_of(answer: Answer) -> Table | None:
         if label in dearest
     ]
     hidden = len(cost) - len(rows)
-    return Table(
+    return TextTable(
         caption="What it cost",
         header=("owner", "epsilon spent", *(["weight of a record"] if weights else [])),
         rows=tuple(rows),
@@ -45,20 +45,20 @@ def cost_of(answer: Answer) -> Table | None:
 
 def picture_of(answer: Answer, name: str) -> Picture | None:
     """Draw an answer with its noise: a number by owner, or the bars of a histogram; None for a matrix."""
-    found = answer.estimate
-    own = found.by_owner or {}
+    estimate = answer.estimate
+    own = estimate.by_owner or {}
     if own and all(np.ndim(row.value) == 0 for row in own.values()):
         names = [*map(str, own), "estimate"]
-        values = np.array([*(row.value for row in own.values()), found.value], dtype=np.float64)
-        errors = np.array([*(row.standard_error for row in own.values()), found.standard_error], dtype=np.float64)
-    elif np.ndim(found.value) > 1:
+        values = np.array([*(row.value for row in own.values()), estimate.value], dtype=np.float64)
+        errors = np.array([*(row.standard_error for row in own.values()), estimate.standard_error], dtype=np.float64)
+    elif np.ndim(estimate.value) > 1:
         return None
     else:
-        values, errors = np.atleast_1d(found.value), np.atleast_1d(found.standard_error)
+        values, errors = np.atleast_1d(estimate.value), np.atleast_1d(estimate.standard_error)
         names = _names(answer, values.size)
-    shown = slice(0, MOST)
+    shown = slice(0, MAX_BARS)
     names, values, errors = names[shown], values[shown], errors[shown]
-    bars = "edges" in found.details or "categories" in found.details
+    bars = "edges" in estimate.details or "categories" in estimate.details
 
     def draw(axes: Axes) -> None:
         rows = np.arange(values.size)
@@ -74,17 +74,17 @@ def picture_of(answer: Answer, name: str) -> Picture | None:
     return Picture(
         name=name,
         title=answer.name,
-        text=f"{found.estimand}: "
+        text=f"{estimate.estimand}: "
         + "; ".join(f"{label} {value}, standard error {error}" for label, value, error in rows[:6]),
         panels=(Panel(title="", draw=draw),),
         size=(4.7, 0.7 + 0.27 * values.size),
-        table=Table(caption=found.estimand, header=("", "value", "standard error"), rows=tuple(rows)),
+        table=TextTable(caption=estimate.estimand, header=("", "value", "standard error"), rows=tuple(rows)),
         note="Whiskers are 95 % intervals of the noise alone.",
     )
 
 
 def _names(answer: Answer, count: int) -> list[str]:
-    """Return what the numbers of an answer are called."""
+    """Return the names of the numbers of an answer."""
     details = answer.estimate.details
     if "edges" in details:
         names = [f"{low:g} to {high:g}" for low, high in pairwise(np.asarray(details["edges"]).tolist())]
@@ -93,14 +93,14 @@ def _names(answer: Answer, count: int) -> list[str]:
     elif count == 1:
         names = [answer.question.replace("-", " ")]
     elif "components" in details:
-        names = [f"component {place + 1}" for place in range(count)]
+        names = [f"component {index + 1}" for index in range(count)]
     else:
         names = ["intercept", *answer.columns[:-1]]
-    return names if len(names) == count else [str(place) for place in range(count)]
+    return names if len(names) == count else [str(index) for index in range(count)]
 
 
-def points_of(standings: Mapping[str, Sequence["Standing"]], metric: "Metric") -> Table:
-    """Return a row for each point that was tried for a method: mean and standard deviation over its seeds.
+def points_of(standings: Mapping[str, Sequence["Standing"]], metric: "Metric") -> TextTable:
+    """Return a row for each point of a method: mean and standard deviation over its seeds.
 
     Args:
         standings: What points came to, by method; with an empty name if they are not about methods.
@@ -110,24 +110,24 @@ def points_of(standings: Mapping[str, Sequence["Standing"]], metric: "Metric") -
 
     others = [other for other in Metric if other is not metric]
 
-    def shown(one: "Standing", by: "Metric") -> str:
-        mean, deviation = one.mean(by), one.deviation(by)
+    def shown(standing: "Standing", by: "Metric") -> str:
+        mean, deviation = standing.mean(by), standing.deviation(by)
         return number(mean) + ("" if deviation is None else f" ± {number(deviation)}")
 
     rows = [
         (
-            f"{method} {one.point.name}".strip(),
-            *(shown(one, by) for by in (metric, *others)),
-            str(len(one.evaluations)),
-            one.remark(),
+            f"{method} {standing.point.name}".strip(),
+            *(shown(standing, by) for by in (metric, *others)),
+            str(len(standing.evaluations)),
+            standing.remark(),
         )
         for method, some in standings.items()
-        for one in some
+        for standing in some
     ]
     names = (by.value.replace("_", " ") for by in (metric, *others))
     header = ("point", *names, "seeds", "not done")
     width = len(header) if any(row[-1] for row in rows) else len(header) - 1
-    return Table(caption="Points that were tried", header=header[:width], rows=tuple(row[:width] for row in rows))
+    return TextTable(caption="Points that were tried", header=header[:width], rows=tuple(row[:width] for row in rows))
 
 
 def tried(
@@ -136,14 +136,14 @@ def tried(
     name: str,
     looks: Mapping[str, Style] | None = None,
 ) -> Picture | None:
-    """Draw what points are worth, if they differ in one number: a line for each method."""
-    keys = {path for some in standings.values() for one in some for path in one.point.values}
+    """Draw the results of points that differ in one number, a line for each method; None for other points."""
+    keys = {path for some in standings.values() for standing in some for path in standing.point.values}
     if len(keys) != 1:
         return None
     (key,) = keys
     lines: dict[str, tuple[np.ndarray, np.ndarray]] = {}
     for method, some in standings.items():
-        pairs = [(one.point.values.get(key), one.mean(metric)) for one in some]
+        pairs = [(standing.point.values.get(key), standing.mean(metric)) for standing in some]
         if any(not isinstance(value, int | float) or isinstance(value, bool) for value, _ in pairs):
             return None
         known = sorted((float(value), mean) for value, mean in pairs if mean is not None and value is not None)
@@ -151,7 +151,7 @@ def tried(
             lines[method] = (np.array([x for x, _ in known]), np.array([y for _, y in known]))
     if not lines:
         return None
-    styles = {method: (looks or {}).get(method, STYLES[place % len(STYLES)]) for place, method in enumerate(lines)}
+    styles = {method: (looks or {}).get(method, STYLES[index % len(STYLES)]) for index, method in enumerate(lines)}
     what = metric.value.replace("_", " ")
 
     def draw(axes: Axes) -> None:
@@ -171,6 +171,6 @@ def tried(
         text="; ".join(f"{method}: best at {key} {x[y.argmax()]:g}, {y.max():.3f}" for method, (x, y) in lines.items()),
         panels=(Panel(title="", draw=draw),),
         size=(4.7, 3.0),
-        table=Table(caption=f"Mean {what}", header=("method", key, what), rows=tuple(rows)),
+        table=TextTable(caption=f"Mean {what}", header=("method", key, what), rows=tuple(rows)),
         keys=tuple(styles.items()) if len(lines) > 1 else (),
     )

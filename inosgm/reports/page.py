@@ -1,10 +1,9 @@
-"""The page: sections, in the order in which they are read."""
+"""The HTML page of a report, section by section."""
 
 import platform
 import re
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from importlib import resources
 from importlib.metadata import version
@@ -21,63 +20,22 @@ from inosgm.audit._secret import WARNING
 from inosgm.experiments.config import TrainingConfig
 from inosgm.reports import answer_pictures, audit_pictures, glossary, learning_pictures, plan_pictures
 from inosgm.reports import narrative as words
-from inosgm.reports.contents import Answer, Audited, Contents, Swept, breaches
+from inosgm.reports.contents import Answer, Contents, breaches
 from inosgm.reports.pictures import Picture
 from inosgm.reports.styles import styles_of
-from inosgm.reports.tables import Table, measured, number, short
-from inosgm.reports.trained import Study, Trained
+from inosgm.reports.tables import TextTable, measured, number, short
+from inosgm.reports.trained import Trained, TrainedStudy
 
 PACKAGES = ("numpy", "torch", "dp-accounting")
-"""Whose versions a page names."""
+"""Packages whose versions are on the page: they may change numbers."""
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class StudyPart:
-    """What a page shows of a study."""
-
-    study: Study
-    owners: Table
-    pictures: dict[str, Picture]
-    tuning: Table | None
-    tried: Picture | None
-    slopes: tuple[words.Sentence, ...]
-    commands: tuple[str, ...]
-    private: dict[str, Table]
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class AuditPart:
-    """What a page shows of an audit."""
-
-    found: Audited
-    verdicts: Table
-    roc: Picture
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class AnswerPart:
-    """What a page shows of a private statistic."""
-
-    answer: Answer
-    name: str
-    asked: str
-    text: str
-    picture: Picture | None
-    cost: Table | None
-    command: str
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class SweepPart:
-    """What a page shows of a sweep."""
-
-    swept: Swept
-    points: Table
-    picture: Picture | None
+Section = dict[str, Any]
+"""The values that the template shows of a study, an audit, an answer or a sweep, by name."""
 
 
 class Page:
-    """A page about what was read.
+    """The page of a report.
 
     Args:
         contents: What was read.
@@ -88,54 +46,55 @@ class Page:
         self.contents, self.title = contents, title or _title(contents)
 
     @cached_property
-    def studies(self) -> list[StudyPart]:
-        """What was trained."""
+    def studies(self) -> list[Section]:
+        """The sections of studies."""
         several = len(self.contents.studies) > 1
         return [
-            _study(self.contents, study, f"{place + 1}-" if several else "")
-            for place, study in enumerate(self.contents.studies)
+            _study(self.contents, study, f"{index + 1}-" if several else "")
+            for index, study in enumerate(self.contents.studies)
         ]
 
     @cached_property
-    def audits(self) -> list[AuditPart]:
-        """Audits."""
+    def audits(self) -> list[Section]:
+        """The sections of audits."""
         return [
-            AuditPart(
-                found=one, verdicts=audit_pictures.verdicts_of(one), roc=audit_pictures.roc_of(one, f"roc-{place + 1}")
+            Section(
+                found=audited,
+                verdicts=audit_pictures.verdicts_of(audited),
+                roc=audit_pictures.roc_of(audited, f"roc-{index + 1}"),
             )
-            for place, one in enumerate(self.contents.audits)
+            for index, audited in enumerate(self.contents.audits)
         ]
 
     @cached_property
-    def answers(self) -> list[AnswerPart]:
-        """Private statistics."""
-        return [_answer(one, f"statistic-{place + 1}") for place, one in enumerate(self.contents.answers)]
+    def answers(self) -> list[Section]:
+        """The sections of private statistics."""
+        return [_answer(answer, f"statistic-{index + 1}") for index, answer in enumerate(self.contents.answers)]
 
     @cached_property
-    def sweeps(self) -> list[SweepPart]:
-        """Sweeps."""
+    def sweeps(self) -> list[Section]:
+        """The sections of sweeps."""
         from inosgm.experiments.standings import Metric
 
         metric = Metric.balanced_accuracy
         return [
-            SweepPart(
-                swept=one,
-                points=answer_pictures.points_of({"": one.sweep.ordered()}, metric),
-                picture=answer_pictures.tried({"": one.sweep.standings}, metric, f"sweep-{place + 1}"),
+            Section(
+                swept=swept,
+                points=answer_pictures.points_of({"": swept.sweep.ordered()}, metric),
+                picture=answer_pictures.tried({"": swept.sweep.standings}, metric, f"sweep-{index + 1}"),
             )
-            for place, one in enumerate(self.contents.sweeps)
+            for index, swept in enumerate(self.contents.sweeps)
         ]
 
     @property
     def pictures(self) -> list[Picture]:
-        """All pictures, in their order."""
-        found: list[Picture | None] = []
-        for part in self.studies:
-            found += [*part.pictures.values(), part.tried]
-        found += [part.roc for part in self.audits]
-        found += [part.picture for part in self.answers]
-        found += [part.picture for part in self.sweeps]
-        return [picture for picture in found if picture is not None]
+        """All pictures, in their order on the page."""
+        pictures: list[Picture | None] = []
+        for section in self.studies:
+            pictures += [*section["pictures"].values(), section["tried"]]
+        pictures += [section["roc"] for section in self.audits]
+        pictures += [section["picture"] for section in (*self.answers, *self.sweeps)]
+        return [picture for picture in pictures if picture is not None]
 
     def html(self) -> str:
         """Return the page: one file that needs no other."""
@@ -149,7 +108,7 @@ class Page:
         )
         made.filters["yaml"] = _yaml
         made.filters["breaches"] = breaches
-        made.filters["svg"] = lambda picture: [Markup(part) for part in picture.parts()]
+        made.filters["svg"] = lambda picture: [Markup(element) for element in picture.parts()]
         made.filters["samples"] = lambda picture: [(name, Markup(sample)) for name, sample in picture.key_samples()]
         text = made.get_template("page.html").render(
             page=self,
@@ -166,7 +125,7 @@ class Page:
 
 
 def _title(contents: Contents) -> str:
-    """Return what a page is called if nobody says."""
+    """Return the default title of a page."""
     if contents.studies:
         names = list(dict.fromkeys(study.name for study in contents.studies))
         return f"Who gets what: {', '.join(names)}"
@@ -175,28 +134,28 @@ def _title(contents: Contents) -> str:
     return "Private statistics" if contents.answers else "A sweep"
 
 
-def _study(contents: Contents, study: Study, name: str) -> StudyPart:
+def _study(contents: Contents, study: TrainedStudy, name: str) -> Section:
     methods = list(study.methods.values())
-    metrics = [one.metric for one in methods if one.tuning and one.metric]
+    metrics = [trained.metric for trained in methods if trained.tuning and trained.metric]
     tuning, tried = None, None
     if metrics:
-        points = {one.name: one.tuning for one in methods if one.tuning}
+        points = {trained.name: trained.tuning for trained in methods if trained.tuning}
         tuning = answer_pictures.points_of(points, metrics[0])
         tried = answer_pictures.tried(points, metrics[0], f"{name}tuning", styles_of(study))
-    return StudyPart(
+    return Section(
         study=study,
         owners=contents.owners(study),
         pictures=_pictures(contents, study, name),
         tuning=tuning,
         tried=tried,
-        slopes=tuple(words.slope(study, one) for one in study.changes),
+        slopes=tuple(words.slope(study, change) for change in study.changes),
         commands=tuple(_commands(methods)),
-        private={one.name: _diagnostics(one) for one in methods if one.private},
+        private={trained.name: _diagnostics(trained) for trained in methods if trained.private},
     )
 
 
-def _pictures(contents: Contents, study: Study, name: str) -> dict[str, Picture]:
-    """Return the pictures of a study, by what they show; those that make no sense are left out."""
+def _pictures(contents: Contents, study: TrainedStudy, name: str) -> dict[str, Picture]:
+    """Return the pictures of a study by name, without those that do not apply."""
     made = {
         "budgets": plan_pictures.budgets(study, contents.audits_of(study), f"{name}budgets"),
         "pull": plan_pictures.pull(study, f"{name}pull"),
@@ -209,27 +168,27 @@ def _pictures(contents: Contents, study: Study, name: str) -> dict[str, Picture]
 
 
 def _commands(methods: Sequence[Trained]) -> list[str]:
-    """Return what to type to train the same again, given the configurations as files."""
-    files = [f"{re.sub(r'[^a-z0-9]+', '-', one.name.lower()).strip('-')}.yaml" for one in methods]
-    seeds = max(one.asked for one in methods)
+    """Return the command that repeats the training, given the configurations as files."""
+    files = [f"{re.sub(r'[^a-z0-9]+', '-', trained.name.lower()).strip('-')}.yaml" for trained in methods]
+    seeds = max(trained.asked for trained in methods)
     if len(methods) == 1:
         return [f"inosgm train {files[0]}" + (f" --seeds {seeds}" if seeds > 1 else "")]
     return [f"inosgm compare {' '.join(files)} --seeds {seeds}"]
 
 
-def _diagnostics(one: Trained) -> Table:
-    """Return what the last row of diagnostics on training records says. NOT PRIVATE."""
-    last = one.private[-1]
+def _diagnostics(trained: Trained) -> TextTable:
+    """Return a table of the last diagnostics on training records. NOT PRIVATE."""
+    last = trained.private[-1]
     learnt = last["learnt_and_clipped"] or [None] * len(last["labels"])
     condition = np.array(last["condition"], dtype=np.float64)
     np.fill_diagonal(condition, np.inf)
     rows = []
-    for place, label in enumerate(last["labels"]):
-        against = int(condition[place].argmin())
-        pair = [number(condition[place, against]), str(last["labels"][against])] if len(condition) > 1 else ["-", "-"]
-        shares = [number(last["clipped"][place]), number(learnt[place])]
-        rows.append((str(label), str(last["records"][place]), short(last["lengths"][place]), *shares, *pair))
-    return Table(
+    for index, label in enumerate(last["labels"]):
+        against = int(condition[index].argmin())
+        pair = [number(condition[index, against]), str(last["labels"][against])] if len(condition) > 1 else ["-", "-"]
+        shares = [number(last["clipped"][index]), number(learnt[index])]
+        rows.append((str(label), str(last["records"][index]), short(last["lengths"][index]), *shares, *pair))
+    return TextTable(
         caption=f"After {last['step']} steps, on training records",
         header=("owner", "records", "length of its sum", "clipped", "clipped and learnt", "condition", "against"),
         rows=tuple(rows),
@@ -237,10 +196,10 @@ def _diagnostics(one: Trained) -> Table:
     )
 
 
-def _answer(answer: Answer, name: str) -> AnswerPart:
-    found = answer.estimate
-    single = np.ndim(found.value) == 0
-    return AnswerPart(
+def _answer(answer: Answer, name: str) -> Section:
+    estimate = answer.estimate
+    single = np.ndim(estimate.value) == 0
+    return Section(
         answer=answer,
         name=answer.name,
         asked=", ".join(
@@ -248,7 +207,7 @@ def _answer(answer: Answer, name: str) -> AnswerPart:
             for name, value in answer.parameters.items()
             if value is not False
         ),
-        text=" ± ".join(measured(float(found.value), float(found.standard_error))) if single else "",
+        text=" ± ".join(measured(float(estimate.value), float(estimate.standard_error))) if single else "",
         picture=answer_pictures.picture_of(answer, name),
         cost=answer_pictures.cost_of(answer),
         command=_asked(answer),
@@ -256,7 +215,7 @@ def _answer(answer: Answer, name: str) -> AnswerPart:
 
 
 def _asked(answer: Answer) -> str:
-    """Return what was typed, as far as an answer knows."""
+    """Return the command of an answer, as far as the answer knows it."""
     words = ["inosgm", "stats", answer.question, answer.table, "--columns", *answer.columns]
     for name, value in answer.parameters.items():
         given = value if isinstance(value, list) else [value] * (not isinstance(value, bool))
@@ -265,17 +224,17 @@ def _asked(answer: Answer) -> str:
 
 
 def _yaml(config: TrainingConfig) -> str:
-    """Return a configuration as a file that reads as the same, without what goes without saying."""
+    """Return a configuration as YAML, without defaults."""
     return write(config.model_dump(exclude_none=True, exclude_defaults=True))
 
 
 def _plain(value: Any) -> str:
-    """Show a parameter."""
+    """Return a parameter as text."""
     if isinstance(value, list):
         return ", ".join(map(_plain, value[:12])) + ", ..." * (len(value) > 12)
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def _versions() -> dict[str, Any]:
-    """Return which code wrote the page."""
+    """Return the versions of the code that wrote the page."""
     return {"inosgm": __version__, "Python": platform.python_version(), **{name: version(name) for name in PACKAGES}}

@@ -1,10 +1,9 @@
-"""A picture: panels that a page lays out one by one, and that a file shows side by side."""
+"""Pictures: panels that a page shows as single SVG elements, and a file side by side."""
 
 import io
 import re
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from html import escape
 from typing import Any
@@ -16,7 +15,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, NullFormatter
 
 from inosgm._internal.text import visible
-from inosgm.reports.tables import Table
+from inosgm.reports.tables import TextTable
 
 INK, FAINT, RULE, BAR, PAPER = "#1c2733", "#5b6673", "#d9dfe6", "#cfd8e3", "#ffffff"
 BLUE, ORANGE, GREY, GREEN, PURPLE, OCHRE = "#0072b2", "#d55e00", "#6e6e6e", "#009e73", "#a8518a", "#8a6d00"
@@ -35,12 +34,12 @@ COLOURS = {
     OCHRE: "ochre",
     "#cc79a7": "purple",
 }
-"""What a page calls the colours of figures, so that they follow its light and its dark look."""
+"""The CSS variables of the colours of figures, so that they follow the light and the dark theme of a page."""
 
 LOOK: Any = {
     "svg.fonttype": "none",
-    "svg.hashsalt": "inosgm",
-    "text.parse_math": False,  # names of owners are no formulas
+    "svg.hashsalt": "inosgm",  # the same figure gives the same file
+    "text.parse_math": False,  # a label with a dollar sign is not a formula
     "font.size": 9.5,
     "axes.titlesize": 10,
     "axes.labelsize": 9.5,
@@ -63,13 +62,13 @@ LOOK: Any = {
     "legend.labelcolor": INK,
 }
 
-WIDEST = 11.0
-"""How many inches a file of side-by-side panels may be wide."""
+MAX_FILE_WIDTH = 11.0
+"""Largest width of a file of side-by-side panels, in inches: about a landscape page."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Style:
-    """How a line, a point or a bar looks: it differs from others in colour, dashes and marker.
+    """The look of a line, a point or a bar; styles differ in colour, dashes and marker, for colour-blind readers.
 
     Attributes:
         colour: One of the colours above.
@@ -97,8 +96,8 @@ class Panel:
     """One pair of axes.
 
     Attributes:
-        title: What it shows.
-        draw: Draws it.
+        title: The title.
+        draw: Draws into the axes.
     """
 
     title: str
@@ -107,18 +106,18 @@ class Panel:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Picture:
-    """What a figure shows, in axes, in words and in numbers.
+    """A figure as panels, as a description and as a table.
 
     Attributes:
-        name: That of its files, and of its place on the page.
-        title: What it shows.
-        text: The same for those who cannot see it: what stands out.
+        name: The name of its files, and its id on the page.
+        title: The title.
+        text: A description for screen readers, with the main result.
         panels: The axes.
         size: Width and height of a panel in inches.
-        table: The numbers.
-        keys: What lines and markers mean.
-        note: What else there is to know.
-        secret: Whether it is as secret as the records.
+        table: The numbers of the figure.
+        keys: The legend.
+        note: A note below the figure.
+        secret: True if it is as secret as the records.
     """
 
     name: str
@@ -126,24 +125,24 @@ class Picture:
     text: str
     panels: tuple[Panel, ...]
     size: tuple[float, float]
-    table: Table
+    table: TextTable
     keys: tuple[tuple[str, Style], ...] = ()
     note: str = ""
     secret: bool = False
 
     @property
     def layout(self) -> str:
-        """How a page lays panels out: many small ones, some, or few wide ones."""
+        """The CSS class of the layout: the number of panels in a row, which depends on their width."""
         if self.size[0] < 3:
             return "five" if len(self.panels) % 5 == 0 else "four"
         return "three" if self.size[0] < 4 and len(self.panels) != 4 else "two"
 
     def parts(self) -> list[str]:
         """Return an SVG element for each panel, whose colours are those of the page."""
-        return [self._element(place, panel) for place, panel in enumerate(self.panels)]
+        return [self._element(number, panel) for number, panel in enumerate(self.panels)]
 
     def key_samples(self) -> list[tuple[str, str]]:
-        """Return what is in the legend, each with a small SVG element."""
+        """Return the entries of the legend, each with a small SVG element."""
         return [(label, _sample(style)) for label, style in self.keys]
 
     def file(self, ending: str) -> bytes:
@@ -152,38 +151,46 @@ class Picture:
         Args:
             ending: svg or png.
         """
-        width, height = self.size
-        wide = max(1, min(len(self.panels), int(WIDEST / width)))
-        high = -(-len(self.panels) // wide)
-        with _look():
-            figure = Figure(figsize=(max(width * wide, 4.8), height * high + 0.75), layout="constrained")
-            grid = figure.subplots(high, wide, squeeze=False)
-            for axes, panel in zip(grid.flat, self.panels, strict=False):
-                panel.draw(axes)
-                axes.set_title(panel.title)
-            for axes in grid.flat[len(self.panels) :]:
-                axes.set_visible(False)
-            figure.suptitle(self.title, fontsize=11)
-            if self.keys:
-                lines = [_handle(style) for _, style in self.keys]
-                names = [label for label, _ in self.keys]
-                figure.legend(lines, names, loc="outside lower center", ncols=4, frameon=False, handlelength=3)
-            return _saved(figure, ending)
+        return draw_panels(self.title, self.panels, self.size, self.keys, ending)
 
-    def _element(self, place: int, panel: Panel) -> str:
-        with _look(), rc_context({"xtick.labelsize": 10.5, "ytick.labelsize": 10.5} if self.size[0] < 3 else {}):
+    def _element(self, number: int, panel: Panel) -> str:
+        with (
+            rc_context(LOOK),
+            rc_context({"xtick.labelsize": 10.5, "ytick.labelsize": 10.5} if self.size[0] < 3 else {}),
+        ):
             figure = Figure(figsize=self.size, layout="constrained")
             panel.draw(figure.subplots())
             text = _saved(figure, "svg", transparent=True).decode()
-        name = f"{self.name}-{place}"
+        name = f"{self.name}-{number}"
         title = f"{self.title}: {panel.title}" if panel.title else self.title
         return _inline(text, name, title, self.text)
 
 
-@contextmanager
-def _look() -> Iterator[None]:
+def draw_panels(
+    title: str,
+    panels: Sequence[Panel],
+    size: tuple[float, float],
+    keys: Sequence[tuple[str, Style]],
+    ending: str,
+) -> bytes:
+    """Return a file with panels of a size side by side, a title and a legend; the same for the same arguments."""
+    width, height = size
+    wide = max(1, min(len(panels), int(MAX_FILE_WIDTH / width)))
+    high = -(-len(panels) // wide)
     with rc_context(LOOK):
-        yield
+        # 4.8 inches leave room for the title and the legend of a single panel.
+        figure = Figure(figsize=(max(width * wide, 4.8), height * high + 0.75), layout="constrained")
+        grid = figure.subplots(high, wide, squeeze=False)
+        for axes, panel in zip(grid.flat, panels, strict=False):
+            panel.draw(axes)
+            axes.set_title(panel.title)
+        for axes in grid.flat[len(panels) :]:
+            axes.set_visible(False)
+        figure.suptitle(title, fontsize=11)
+        if keys:
+            lines, names = [_handle(style) for _, style in keys], [label for label, _ in keys]
+            figure.legend(lines, names, loc="outside lower center", ncols=4, frameon=False, handlelength=3)
+        return _saved(figure, ending)
 
 
 def _saved(figure: Figure, ending: str, **options: Any) -> bytes:
@@ -191,13 +198,13 @@ def _saved(figure: Figure, ending: str, **options: Any) -> bytes:
     stream = io.BytesIO()
     about = {"Date": None, "Creator": None} if ending == "svg" else {"Software": None}
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Glyph .* missing from font")  # browsers have other fonts
+        warnings.filterwarnings("ignore", message="Glyph .* missing from font")  # browsers have fonts for all scripts
         figure.savefig(stream, format=ending, dpi=160, metadata=about, **options)
     return visible(stream.getvalue().decode()).encode() if ending == "svg" else stream.getvalue()
 
 
 def _inline(text: str, name: str, title: str, description: str) -> str:
-    """Return an SVG file as an element of a page: ids of its own, colours and font of the page, words for all."""
+    """Return an SVG file as an element of a page, with unique ids, the page's colours and font, and a description."""
     text = text[text.index("<svg") :]
     box = re.search(r'viewBox="([^"]+)"', text)
     body = text[text.index(">") + 1 : text.rindex("</svg>")]
@@ -213,18 +220,18 @@ def _inline(text: str, name: str, title: str, description: str) -> str:
 
 
 def _tag(tag: str, name: str) -> str:
-    """Return a tag of a file as a page has it; text between tags stays as it is."""
+    """Return a tag of an SVG file as an element of a page needs it."""
     tag = tag.replace("xlink:href", "href")
     tag = re.sub(r'\bid="([^"]+)"', rf'id="{name}-\1"', tag)
     tag = re.sub(r'href="#([^"]+)"', rf'href="#{name}-\1"', tag)
     tag = re.sub(r"url\(#([^)]+)\)", rf"url(#{name}-\1)", tag)
     tag = re.sub(r"font: ([\d.]+)px [^;\"]*", r"font-size: \1px", tag)
     tag = re.sub(r"(\d+\.\d\d)\d+", r"\1", tag)
-    return re.sub(r"#[0-9a-fA-F]{6}\b", lambda found: _variable(found[0]), tag)
+    return re.sub(r"#[0-9a-fA-F]{6}\b", lambda match: _variable(match[0]), tag)
 
 
 def logarithmic(axes: Axes, *names: str) -> None:
-    """Make axes logarithmic, with numbers that are written out."""
+    """Make axes logarithmic, with plain numbers as labels."""
     for name in names:
         axis = getattr(axes, f"{name}axis")
         getattr(axes, f"set_{name}scale")("log")
@@ -238,14 +245,14 @@ def _variable(colour: str) -> str:
 
 
 def _handle(style: Style) -> Line2D:
-    """Return what a legend of a file shows."""
+    """Return the sample of a style in the legend of a file."""
     marker, size = ("s", 8) if style.marker == "bar" else (style.marker or "none", 5)
     dashes: Any = "none" if style.dashes is None else style.dashes
     return Line2D([], [], color=style.colour, linestyle=dashes, marker=marker, markersize=size)
 
 
 def _sample(style: Style) -> str:
-    """Return a line with its marker, as a legend shows it."""
+    """Return the sample of a style in the legend of a page, an SVG element."""
     colour = _variable(style.colour)
     line = ""
     if style.dashes is not None:

@@ -1,4 +1,4 @@
-"""Pictures of what follows from plans and configurations, before any record is seen; and what audits found beside."""
+"""Pictures of plans and configurations, which are public, with the lower bounds of audits."""
 
 import math
 from collections.abc import Sequence
@@ -13,33 +13,35 @@ from inosgm.planning.planners import PLANNERS
 from inosgm.reports.contents import Audited
 from inosgm.reports.pictures import BAR, INK, STYLES, Panel, Picture, Style, logarithmic
 from inosgm.reports.styles import styles_of
-from inosgm.reports.tables import Table, cut, number, percent, short
-from inosgm.reports.trained import Study, Trained
+from inosgm.reports.tables import TextTable, cut, number, percent, short
+from inosgm.reports.trained import Trained, TrainedStudy
 
-MOST = 30
-"""How many owners have a bar."""
+MAX_BARS = 30
+"""Largest number of owners with a bar."""
 
 GRANTED = Style(colour=INK, dashes=None, marker="|")
 AUDITED = Style(colour=STYLES[4].colour, dashes=None, marker="D")
 
 
-def budgets(study: Study, audits: Sequence[Audited], name: str) -> Picture:
-    """Draw what every owner granted, what a run of each method spent, and what audits found."""
+def budgets(study: TrainedStudy, audits: Sequence[Audited], name: str) -> Picture:
+    """Draw the granted epsilon of every owner, the spent one of each method, and the lower bounds of audits."""
     plan, styles = study.plan, styles_of(study)
-    shown, granted = strictest(study, MOST), np.asarray(plan.epsilon)
-    bounds = [(one.name, np.array([one.bounds.get(label, math.nan) for label in plan.labels])) for one in audits]
+    shown, granted = strictest(study, MAX_BARS), np.asarray(plan.epsilon)
+    bounds = [
+        (audited.name, np.array([audited.bounds.get(label, math.nan) for label in plan.labels])) for audited in audits
+    ]
 
     def draw(axes: Axes) -> None:
         rows = np.arange(shown.size)
         axes.barh(rows, granted[shown], height=0.62, color=BAR, edgecolor="none")
         axes.scatter(granted[shown], rows, marker="|", s=150, color=INK, linewidths=1.8, zorder=3)
-        for place, (method, style) in enumerate(styles.items()):
-            off = 0.36 * (place - (len(styles) - 1) / 2) / max(len(styles) - 1, 1)
+        for index, (method, style) in enumerate(styles.items()):
+            off = 0.36 * (index - (len(styles) - 1) / 2) / max(len(styles) - 1, 1)
             spent = study.methods[method].spent[shown]
             axes.scatter(spent, rows + off, marker=style.marker, s=20, color=style.colour, zorder=4)
         for _, values in bounds:
             axes.scatter(np.maximum(values[shown], 0), rows, marker="D", s=26, color=AUDITED.colour, zorder=5)
-        axes.set_yticks(rows, [cut(plan.labels[place]) for place in shown])
+        axes.set_yticks(rows, [cut(plan.labels[index]) for index in shown])
         axes.set(ylim=(shown.size - 0.4, -0.6), xlabel="ε")
         axes.set_xlim(left=0)
         axes.grid(visible=False, axis="y")
@@ -47,19 +49,25 @@ def budgets(study: Study, audits: Sequence[Audited], name: str) -> Picture:
             logarithmic(axes, "x")
             axes.set_xlim(left=granted[shown].min() / 3)
 
-    header = ["owner", "records", "granted", "delta", *(f"spent, {one.title}" for one in study.methods.values())]
-    header += [f"audited, {one}" for one, _ in bounds] + [together.heads[1] for together in study.together]
+    header = [
+        "owner",
+        "records",
+        "granted",
+        "delta",
+        *(f"spent, {trained.title}" for trained in study.methods.values()),
+    ]
+    header += [f"audited, {method}" for method, _ in bounds] + [together.heads[1] for together in study.together]
     rows = [
         (
-            str(plan.labels[place]),
-            str(int(plan.sizes[place])),
-            short(granted[place]),
-            f"{np.asarray(plan.delta)[place]:.3g}",
-            *(short(study.methods[method].spent[place]) for method in styles),
-            *(number(values[place]) for _, values in bounds),
-            *(short(together.together[place]) for together in study.together),
+            str(plan.labels[index]),
+            str(int(plan.sizes[index])),
+            short(granted[index]),
+            f"{np.asarray(plan.delta)[index]:.3g}",
+            *(short(study.methods[method].spent[index]) for method in styles),
+            *(number(values[index]) for _, values in bounds),
+            *(short(together.together[index]) for together in study.together),
         )
-        for place in shown
+        for index in shown
     ]
     left = len(plan.labels) - shown.size
     notes = (f"{left} of {len(plan.labels)} owners are not shown, from the strictest to the largest",) * (left > 0)
@@ -71,23 +79,23 @@ def budgets(study: Study, audits: Sequence[Audited], name: str) -> Picture:
         + (", and lower bounds that an audit found." if bounds else "."),
         panels=(Panel(title="", draw=draw),),
         size=(4.7, 0.75 + 0.25 * shown.size),
-        table=Table(caption="Epsilon of every owner", header=tuple(header), rows=tuple(rows), notes=notes),
+        table=TextTable(caption="Epsilon of every owner", header=tuple(header), rows=tuple(rows), notes=notes),
         keys=(
             ("granted", GRANTED),
             *((f"spent, {study.methods[name].title}", replace(style, dashes=None)) for name, style in styles.items()),
-            *((f"audited, at least ({one})", AUDITED) for one, _ in bounds),
+            *((f"audited, at least ({method})", AUDITED) for method, _ in bounds),
         ),
         note="".join(notes),
         secret=bool(bounds),
     )
 
 
-def pull(study: Study, name: str) -> Picture | None:
-    """Draw what budgets buy: the share of every owner in the records, and in what an expected batch can weigh."""
+def pull(study: TrainedStudy, name: str) -> Picture | None:
+    """Draw the share of every owner in the records and in the total weight of an expected batch."""
     plan = study.plan
     if len(plan.labels) < 2:
         return None
-    shown, styles = strictest(study, MOST), styles_of(study)
+    shown, styles = strictest(study, MAX_BARS), styles_of(study)
     records = plan.sizes / plan.sizes.sum()
     weights = {}
     for method, trained in study.methods.items():
@@ -99,8 +107,8 @@ def pull(study: Study, name: str) -> Picture | None:
         return None
     distinct = {
         method: share
-        for place, (method, share) in enumerate(weights.items())
-        if not any(np.array_equal(share, other) for other in list(weights.values())[:place])
+        for index, (method, share) in enumerate(weights.items())
+        if not any(np.array_equal(share, other) for other in list(weights.values())[:index])
     }
     names = {
         method: " and ".join(other for other, values in weights.items() if np.array_equal(values, share))
@@ -113,7 +121,7 @@ def pull(study: Study, name: str) -> Picture | None:
         for method, share in distinct.items():
             style = styles[method]
             axes.scatter(share[shown], rows, marker=style.marker, s=26, color=style.colour, zorder=4)
-        axes.set_yticks(rows, [cut(plan.labels[place]) for place in shown])
+        axes.set_yticks(rows, [cut(plan.labels[index]) for index in shown])
         axes.set(ylim=(shown.size - 0.4, -0.6), xlabel="share of everything")
         axes.set_xlim(left=0)
         axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:g} %"))
@@ -121,12 +129,12 @@ def pull(study: Study, name: str) -> Picture | None:
 
     rows = [
         (
-            str(plan.labels[place]),
-            percent(records[place]),
-            *(percent(share[place]) for share in distinct.values()),
-            *(short(study.focus.plan.sample_rates[place]), short(study.focus.plan.sensitivities[place])),
+            str(plan.labels[index]),
+            percent(records[index]),
+            *(percent(share[index]) for share in distinct.values()),
+            *(short(study.focus.plan.sample_rates[index]), short(study.focus.plan.sensitivities[index])),
         )
-        for place in shown
+        for index in shown
     ]
     header = ("owner", "of the records", *(f"of the batch, {name}" for name in names.values()), "rate", "sensitivity")
     least = int(np.argmin(weights[study.focus.name]))
@@ -138,7 +146,7 @@ def pull(study: Study, name: str) -> Picture | None:
         f"{percent(weights[study.focus.name][least])} of a batch.",
         panels=(Panel(title="", draw=draw),),
         size=(4.7, 0.75 + 0.25 * shown.size),
-        table=Table(
+        table=TextTable(
             caption=f"Shares, and sample rate and sensitivity with {study.focus.name}", header=header, rows=tuple(rows)
         ),
         keys=(
@@ -148,27 +156,27 @@ def pull(study: Study, name: str) -> Picture | None:
     )
 
 
-def strictest(study: Study, most: int) -> np.ndarray:
-    """Return the places of owners in the plan, the strictest first; of many those, and some up to the largest."""
+def strictest(study: TrainedStudy, most: int) -> np.ndarray:
+    """Return the indices of owners in the plan, the strictest first; of many, an even selection by epsilon."""
     order = np.argsort(np.asarray(study.plan.epsilon), kind="stable")
     if order.size <= most:
         return order
     return order[np.unique(np.linspace(0, order.size - 1, most).round().astype(np.int64))]
 
 
-def tail(study: Study, name: str) -> Picture | None:
-    """Draw which part of an expected batch is given up, and how softly: public numbers of the plan only."""
+def tail(study: TrainedStudy, name: str) -> Picture | None:
+    """Draw the weight of a record by its rank in an expected batch, from public numbers of the plan."""
     styles, tails = styles_of(study), {}
-    for method, one in study.methods.items():
-        made = one.config.tail.tail(one.plan)
+    for method, trained in study.methods.items():
+        made = trained.config.tail.tail(trained.plan)
         if made.length:
-            tails[method] = (one, made)
+            tails[method] = (trained, made)
     if not tails:
         return None
 
     def draw(axes: Axes) -> None:
-        for method, (one, made) in tails.items():
-            at, weight = _weights(one, made)
+        for method, (trained, made) in tails.items():
+            at, weight = _weights(trained, made)
             axes.plot(at, weight, color=styles[method].colour, linestyle=styles[method].dashes, linewidth=1.8)
             axes.fill_between(at, weight, 1, color=styles[method].colour, alpha=0.13, linewidth=0)
         axes.set(xlim=(0, 1), ylim=(-0.02, 1.05), xlabel="place in the ordered batch", ylabel="weight")
@@ -177,10 +185,10 @@ def tail(study: Study, name: str) -> Picture | None:
     known = [_weights(*pair) for pair in tails.values()]
     rows = [
         (
-            percent(place),
-            *(number(float(np.interp(place, *weights))) for weights in known),
+            percent(fraction),
+            *(number(float(np.interp(fraction, *weights))) for weights in known),
         )
-        for place in (np.arange(11) / 10).tolist()
+        for fraction in (np.arange(11) / 10).tolist()
     ]
     kept = [f"{method} keeps {percent(_kept(*pair))} of what a batch can weigh" for method, pair in tails.items()]
     return Picture(
@@ -190,7 +198,7 @@ def tail(study: Study, name: str) -> Picture | None:
         f"and more. {'; '.join(kept)}. All of it follows from the plan and the configuration.",
         panels=(Panel(title="", draw=draw),),
         size=(4.7, 2.9),
-        table=Table(
+        table=TextTable(
             caption="Weight by rank in a batch of the expected size",
             header=("rank", *tails),
             rows=tuple(rows),
@@ -199,9 +207,9 @@ def tail(study: Study, name: str) -> Picture | None:
     )
 
 
-def _weights(one: Trained, made: Tail) -> tuple[np.ndarray, np.ndarray]:
-    """Return places in the ordered batch, the most important first, and weights there: w of an expected batch."""
-    total = float(one.plan.sample_rates * one.plan.sizes @ one.plan.sensitivities)
+def _weights(trained: Trained, made: Tail) -> tuple[np.ndarray, np.ndarray]:
+    """Return positions in the ordered batch, the most important first, and the weights w there."""
+    total = float(trained.plan.sample_rates * trained.plan.sizes @ trained.plan.sensitivities)
     at = np.linspace(0, 1, 201)
     middle = np.clip((1 - at) * total, 0, None)
     step = total / 2000
@@ -209,6 +217,6 @@ def _weights(one: Trained, made: Tail) -> tuple[np.ndarray, np.ndarray]:
     return at, (np.asarray(made.W(middle + step)) - np.asarray(made.W(low))) / (middle + step - low)
 
 
-def _kept(one: Trained, made: Tail) -> float:
-    total = float(one.plan.sample_rates * one.plan.sizes @ one.plan.sensitivities)
+def _kept(trained: Trained, made: Tail) -> float:
+    total = float(trained.plan.sample_rates * trained.plan.sizes @ trained.plan.sensitivities)
     return float(np.asarray(made.W(np.array(total)))) / total

@@ -1,4 +1,4 @@
-"""What directories, stores and files hold: run directories, seeds, comparisons, sweeps, audits, answers."""
+"""Readers of everything that a report shows: run directories, stores of seeds, comparisons, sweeps, audits, answers."""
 
 import json
 import os
@@ -22,7 +22,7 @@ from inosgm.methods.registry import METHODS
 from inosgm.owners import Owners
 from inosgm.planning.plan import Plan
 from inosgm.reports.contents import Answer, Audited, Contents, Swept
-from inosgm.reports.trained import Place, Study, Trained
+from inosgm.reports.trained import RunSource, Trained, TrainedStudy
 from inosgm.training.curve import LearningCurve
 from inosgm.training.run import RunFiles
 
@@ -35,7 +35,7 @@ KNOWN = (
 
 
 def read(*runs: str | os.PathLike[str], private: bool = False) -> Contents:
-    """Read what runs came to.
+    """Read the results of runs.
 
     Args:
         runs: Run directories, stores, answers of `inosgm stats --output`, or directories that hold some of these.
@@ -47,21 +47,21 @@ def read(*runs: str | os.PathLike[str], private: bool = False) -> Contents:
     """
     if not runs:
         raise ValueError(f"runs must name one at least: {KNOWN}")
-    found = _Found(private=private)
+    results = _Found(private=private)
     for run in dict.fromkeys(os.fspath(run) for run in runs):
-        found.read(run)
+        results.read(run)
     return Contents(
-        studies=tuple(_studies(found.trained)),
-        audits=tuple(found.audits),
-        answers=tuple(found.answers),
-        sweeps=tuple(found.sweeps),
-        notes=tuple(found.notes),
+        studies=tuple(_studies(results.trained)),
+        audits=tuple(results.audits),
+        answers=tuple(results.answers),
+        sweeps=tuple(results.sweeps),
+        notes=tuple(results.notes),
     )
 
 
 @dataclass
 class _Found:
-    """What was found so far."""
+    """The results that were read so far."""
 
     private: bool
     trained: list[Trained] = field(default_factory=list)
@@ -70,13 +70,13 @@ class _Found:
     sweeps: list[Swept] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
-    def read(self, place: str) -> None:
-        """Read one thing, or all that a directory holds."""
-        if self._one(place):
+    def read(self, location: str) -> None:
+        """Read a run, store or answer, or all of them in a directory."""
+        if self._one(location):
             return
-        inside = list(_inside(Path(place)))
+        inside = list(_inside(Path(location)))
         if not inside:
-            raise ValueError(f"{place} holds nothing that a report can show: name {KNOWN}")
+            raise ValueError(f"{location} holds nothing that a report can show: name {KNOWN}")
         count = self._count()
         for path in inside:
             try:
@@ -84,51 +84,53 @@ class _Found:
             except (ValueError, KeyError, TypeError, RecursionError) as error:  # whatever a stranger's file holds
                 self.notes.append(f"left out: {path}: {error if isinstance(error, ValueError) else 'damaged'}")
         if self._count() == count:
-            raise ValueError("\n  ".join([f"{place} holds nothing that a report can show yet:", *self.notes]))
+            raise ValueError("\n  ".join([f"{location} holds nothing that a report can show yet:", *self.notes]))
 
     def _count(self) -> int:
         return len(self.trained) + len(self.audits) + len(self.answers) + len(self.sweeps)
 
-    def _one(self, place: str) -> bool:
-        """Read one thing; say whether it was one."""
-        path = Path(place)
+    def _one(self, location: str) -> bool:
+        """Read a run, store or answer; return false for any other directory."""
+        path = Path(location)
         if path.is_file():
             self.answers.append(_answer(path))
         elif _is_run(path):
             self.trained.append(_run(path, self.private))
-        elif _is_store(place):
-            store = Store(place)
+        elif _is_store(location):
+            store = Store(location)
             store.sweep()
-            self._store(store, place)
+            self._store(store, location)
         elif path.is_dir():
             return False
         else:
-            raise FileNotFoundError(f"there is no {place}: name {KNOWN}")
+            raise FileNotFoundError(f"there is no {location}: name {KNOWN}")
         return True
 
-    def _store(self, store: Store, place: str) -> None:
+    def _store(self, store: Store, location: str) -> None:
         from inosgm.experiments.comparison import holds_comparison
         from inosgm.experiments.standings import standings
         from inosgm.experiments.study import holds_sweep
 
         if not store.exists():
-            raise FileNotFoundError(f"there is no store {place}: name {KNOWN}")
+            raise FileNotFoundError(f"there is no store {location}: name {KNOWN}")
         if holds(store, AUDIT):
-            self.audits.append(_audit(store, place))
+            self.audits.append(_audit(store, location))
         elif holds(store, STATISTIC):
-            raise ValueError(f"{place} holds the sums of a statistic, not its answer: name what --output has written")
+            raise ValueError(
+                f"{location} holds the sums of a statistic, not its answer: name what --output has written"
+            )
         elif holds_comparison(store):
-            self.trained += _comparison(store, place)
+            self.trained += _comparison(store, location)
         elif holds_sweep(store):
-            self.sweeps.append(Swept(path=place, sweep=standings(store)))
+            self.sweeps.append(Swept(path=location, sweep=standings(store)))
         elif holds(store, STUDY):
-            self.trained.append(_seeds(store, place))
+            self.trained.append(_seeds(store, location))
         else:
-            raise ValueError(f"{place} is a store of jobs that no report knows: name {KNOWN}")
+            raise ValueError(f"{location} is a store of jobs that no report knows: name {KNOWN}")
 
 
 def _inside(folder: Path) -> Iterator[Path]:
-    """Return everything in a directory that is one thing, in the order of names; other directories are looked into."""
+    """Yield the runs, stores and answers of a directory tree, sorted by name."""
     for path in sorted(folder.iterdir()):
         if path.is_symlink():
             continue  # what lies elsewhere was not named
@@ -145,8 +147,8 @@ def _is_run(path: Path) -> bool:
     return (path / directory.NAME).is_file() and (path / "plan-0.json").is_file()
 
 
-def _is_store(place: str) -> bool:
-    return "://" in place or (Path(place) / "store.json").is_file()
+def _is_store(location: str) -> bool:
+    return "://" in location or (Path(location) / "store.json").is_file()
 
 
 def _is_answer(path: Path) -> bool:
@@ -188,7 +190,7 @@ def _run(path: Path, private: bool) -> Trained:
     rows = [json.loads(line) for line in (path / PRIVATE).read_bytes().splitlines()] if _private(path, private) else []
     return Trained(
         name=METHODS[kind_of(config)].title,
-        place=Place(path=str(path), costs=costs, keyed=(path / directory.KEYED).exists(), code=None),
+        source=RunSource(path=str(path), costs=costs, keyed=(path / directory.KEYED).exists(), code=None),
         config=config,
         plan=plan,
         spent=spent,
@@ -201,7 +203,7 @@ def _run(path: Path, private: bool) -> Trained:
 
 
 def _charged(path: Path, plan: Plan, step: int) -> tuple[tuple[tuple[Cost, ...], ...], np.ndarray]:
-    """Return what a run was charged, and what owners have spent: more than a checkpoint knows, perhaps.
+    """Return the charges of a run and the spent epsilons, which may exceed those of its checkpoint.
 
     A run that shares a ledger with others is taken at its checkpoint, and at what all have spent if it has a past.
     """
@@ -212,19 +214,19 @@ def _charged(path: Path, plan: Plan, step: int) -> tuple[tuple[tuple[Cost, ...],
     if plan.past or not step:
         return (), plan.spent(step)
     steps = replace(plan.cost(job=str(path)), steps=int(plan.segment(step).steps.max()))
-    return ((steps, *(other.cost(job=str(path)) for other in plan.beside)),), plan.spent(step)
+    return ((steps, *(other.cost(job=str(path)) for other in plan.side_releases)),), plan.spent(step)
 
 
 def _private(path: Path, wanted: bool) -> bool:
     return wanted and (path / PRIVATE).exists()
 
 
-def _place(store: Store, path: str) -> Place:
-    """Return what a store says about its runs."""
+def _source(store: Store, path: str) -> RunSource:
+    """Return the source of the runs of a store."""
     known = store.claimed(STUDY)
     spec = JobSpec.from_json(json.dumps(known["spec"]))
     costs = tuple(store.charges().values())
-    return Place(path=path, costs=costs, keyed=known["key"] is not None, code=spec.code_version)
+    return RunSource(path=path, costs=costs, keyed=known["key"] is not None, code=spec.code_version)
 
 
 def _seeds(store: Store, path: str) -> Trained:
@@ -237,7 +239,7 @@ def _seeds(store: Store, path: str) -> Trained:
     plan = _planned(config, done[0][1]["owners"])
     return Trained(
         name=METHODS[kind_of(config)].title,
-        place=_place(store, path),
+        source=_source(store, path),
         config=config,
         plan=plan,
         spent=_spent(plan, done[0][1]["owners"]),
@@ -249,36 +251,36 @@ def _seeds(store: Store, path: str) -> Trained:
 
 
 def _comparison(store: Store, path: str) -> list[Trained]:
-    """Read a comparison, those methods of which a run is done."""
+    """Read the methods of a comparison of which a run is done."""
     from inosgm.experiments.comparison import Comparison
 
-    found, place = Comparison.of(store), _place(store, path)
-    done = [one for one in found.methods.values() if one.curves]
+    comparison, source = Comparison.of(store), _source(store, path)
+    done = [result for result in comparison.methods.values() if result.curves]
     if not done:
         raise ValueError(f"{path} holds a comparison of which no run is done yet")
     trained = []
-    for one in done:
-        plan = _planned(one.config, one.owners)
+    for result in done:
+        plan = _planned(result.config, result.owners)
         trained.append(
             Trained(
-                name=METHODS[one.name].title if kind_of(one.config) == one.name else one.name,
-                place=place,
-                config=one.config,
+                name=METHODS[result.name].title if kind_of(result.config) == result.name else result.name,
+                source=source,
+                config=result.config,
                 plan=plan,
-                spent=_spent(plan, one.owners),
-                seeds=one.seeds,
-                curves=one.curves,
-                asked=one.asked,
-                failed=len(one.failed),
-                tuning=one.tuning,
-                metric=found.metric,
+                spent=_spent(plan, result.owners),
+                seeds=result.seeds,
+                curves=result.curves,
+                asked=result.asked,
+                failed=len(result.failed),
+                tuning=result.tuning,
+                metric=comparison.metric,
             )
         )
     return trained
 
 
 def _planned(config: TrainingConfig, rows: Iterable[Mapping[str, Any]]) -> Plan:
-    """Return the plan that runs followed: a function of what owners grant, and of the configuration."""
+    """Return the plan of runs, a function of the owners' grants and the configuration."""
     from inosgm.experiments.plans import planned
 
     rows = list(rows)
@@ -303,18 +305,18 @@ def _audit(store: Store, path: str) -> Audited:
     return Audited(name=name, path=path, config=known.config, private=known.private, audit=audit)
 
 
-def _studies(trained: Iterable[Trained]) -> Iterator[Study]:
-    """Put together what was trained on the same data and owners, by configuration; names that are taken get a place."""
+def _studies(trained: Iterable[Trained]) -> Iterator[TrainedStudy]:
+    """Group runs by the data and owners of their configurations; runs of one name get that of their directory."""
     together: dict[str, list[Trained]] = {}
-    for one in trained:
-        same = one.config.model_dump(mode="json", include={"data", "owners"}, exclude={"data": {"root"}})
-        together.setdefault(json.dumps(same, sort_keys=True), []).append(one)
+    for run in trained:
+        same = run.config.model_dump(mode="json", include={"data", "owners"}, exclude={"data": {"root"}})
+        together.setdefault(json.dumps(same, sort_keys=True), []).append(run)
     for runs in together.values():
         methods: dict[str, Trained] = {}
-        names = [one.name for one in runs]
-        for one in runs:
-            name = one.name if names.count(one.name) == 1 else f"{one.name} ({Path(one.place.path).name})"
+        names = [run.name for run in runs]
+        for run in runs:
+            name = run.name if names.count(run.name) == 1 else f"{run.name} ({Path(run.source.path).name})"
             while name in methods:
                 name += " again"
-            methods[name] = replace(one, name=name)
-        yield Study(name=runs[0].config.data.name, methods=methods)
+            methods[name] = replace(run, name=name)
+        yield TrainedStudy(name=runs[0].config.data.name, methods=methods)

@@ -1,44 +1,39 @@
-"""How well attacks do: true against false positive rates on logarithmic axes, owner by owner, with bands."""
+"""ROC curves of attacks on logarithmic axes, for each owner, with confidence bands."""
 
-import io
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 import numpy as np
-from matplotlib import rc_context
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 
 from inosgm.audit._secret import WARNING, write_secret
 from inosgm.owners import Label
+from inosgm.reports.pictures import BLUE, GREEN, GREY, ORANGE, PURPLE, Panel, Style, draw_panels, logarithmic
 
 if TYPE_CHECKING:
     from inosgm.audit.claims import Claim
     from inosgm.audit.report import Audit
     from inosgm.audit.roc import Success
 
-FEW, MOST = 4, 12
-"""Up to so many owners are lines of one panel; of more, so many have a panel each."""
-
-WIDE = 4
-"""How many panels are side by side."""
+MAX_LINES, MAX_PANELS = 4, 12
+"""Largest number of owners that are lines of one panel (four styles are distinguishable), and that have panels."""
 
 EVERYONE = "everyone"
 
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7")
+COLOURS = (BLUE, ORANGE, GREEN, PURPLE)
 STYLES = ("-", (0, (6, 1.5)), (0, (6, 1.5, 1.5, 1.5)), (0, (3, 1.5)))
-"""Lines differ in both, for those who cannot tell colours apart."""
+"""Lines differ in both, for colour-blind readers."""
 
-GREY, DASHES, DOTS = "#6E6E6E", (0, (4, 1, 1, 1, 1, 1)), (0, (1, 2))
+DASHES, DOTS = (0, (4, 1, 1, 1, 1, 1)), (0, (1, 2))
 
 
 @dataclass(frozen=True, kw_only=True)
-class Line:
-    """How well an attack does on the records of one owner, and what was promised to the owner."""
+class RocLine:
+    """The success of an attack on the records of one owner, and the claim about the owner's epsilon."""
 
     name: str
     success: "Success"
@@ -54,62 +49,51 @@ def draw(audits: Mapping[str, "Audit"], file: str | os.PathLike[str] | BinaryIO,
 
     Args:
         audits: Audits of the same owners, by the name of the method.
-        file: Its name, whose ending says the format, or a file that is open for writing, which becomes SVG.
+        file: A path, whose suffix determines the format, or a file that is open for writing, which becomes SVG.
         attack: The name of the attack.
     """
     panels = {f"{name}\n{audit.about}".strip(): lines_of(audit, attack) for name, audit in audits.items()}
     owners = [line for line in next(iter(panels.values())) if line.name != EVERYONE]
     hidden = 0
-    if len(owners) > FEW:
+    if len(owners) > MAX_LINES:
         best = sorted(owners, key=lambda line: -np.nan_to_num(line.success.auc))
-        hidden = max(0, len(owners) - MOST)
-        panels = _turned(panels, [line.name for line in best[:MOST]])
-    high = -(-len(panels) // WIDE)
-    wide = -(-len(panels) // high)
-    figure = Figure(figsize=(0.8 + 3.8 * wide, 1.2 + 4.1 * high), layout="constrained")
-    grid = figure.subplots(high, wide, sharex=True, sharey=True, squeeze=False)
+        hidden = max(0, len(owners) - MAX_PANELS)
+        panels = _by_owner(panels, [line.name for line in best[:MAX_PANELS]])
     floor = floor_of([line.success for lines in panels.values() for line in lines])
-    for place, (axes, (title, lines)) in enumerate(zip(grid.flat, panels.items(), strict=False)):
+
+    def draw_lines(lines: Sequence[RocLine], axes: Axes) -> None:
         panel(axes, lines, floor)
         axes.legend(loc="lower right", fontsize=8, frameon=True, framealpha=0.85, edgecolor="none", handlelength=2.6)
-        axes.set_title(title, fontsize=10)
-        axes.set_ylabel("true positive rate" if place % wide == 0 else "")
-        lowest = place + wide >= len(panels)
-        axes.set_xlabel("false positive rate" if lowest else "")
-        axes.tick_params(labelbottom=lowest)
-    for axes in grid.flat[len(panels) :]:
-        axes.set_visible(False)
+
     promised = any(_promise(line) < np.inf for lines in panels.values() for line in lines)
-    handles = [Line2D([], [], color="black", linewidth=0.8), Line2D([], [], color=GREY, linestyle=DOTS, linewidth=1.2)]
-    names = ["guessing", "most that ε allows"][: 1 + promised]
-    look: dict[str, Any] = {"ncols": 2, "frameon": False, "fontsize": 9, "title": WARNING, "title_fontsize": 8}
-    figure.legend(handles[: len(names)], names, loc="outside lower center", **look)
+    keys = [
+        ("guessing", Style(colour="#000000", marker="")),
+        ("most that ε allows", Style(colour=GREY, dashes=DOTS, marker="")),
+    ]
     confidence = f"{100 * next(iter(audits.values())).confidence:g} %"
     notes = f"\nowners on whom it does worse are not shown: {hidden}" * (hidden > 0)
-    figure.suptitle(f"attack: {attack}, {confidence} confidence bands{notes}", fontsize=11)
+    title = f"attack: {attack}, {confidence} confidence bands{notes}\n{WARNING}"
+    drawn = [Panel(title=name, draw=partial(draw_lines, lines)) for name, lines in panels.items()]
     ending = Path(file).suffix[1:].lower() if isinstance(file, str | os.PathLike) else "svg"
-    stream = io.BytesIO()
-    with rc_context({"svg.hashsalt": "inosgm"}):  # the same audit gives the same file
-        figure.savefig(stream, format=ending, dpi=150, metadata={"Date": None} if ending == "svg" else None)
-    write_secret(file, stream.getvalue())
+    write_secret(file, draw_panels(title, drawn, (3.6, 3.9), keys[: 1 + promised], ending))
 
 
-def lines_of(audit: "Audit", attack: str) -> list[Line]:
+def lines_of(audit: "Audit", attack: str) -> list[RocLine]:
     """Return a line for each owner that has records, and one for everyone."""
     claims = {claim.owner: claim for claim in audit.claims}
     return [
-        Line(name=named(label), success=success, claim=None if label is None else claims[label])
+        RocLine(name=named(label), success=success, claim=None if label is None else claims[label])
         for label, success in audit.successes(attack)
         if success.members
     ]
 
 
 def named(label: Label | None) -> str:
-    """Return what an owner is called where it stands alone."""
+    """Return the name of an owner outside of a table."""
     return EVERYONE if label is None else label if isinstance(label, str) else f"owner {label}"
 
 
-def _promise(line: Line) -> float:
+def _promise(line: RocLine) -> float:
     return np.inf if line.claim is None else line.claim.spent
 
 
@@ -124,57 +108,51 @@ def allowed(epsilon: float, delta: float, fpr: np.ndarray) -> np.ndarray:
         return np.asarray(np.clip(np.minimum(few, 1 - np.exp(-epsilon) * (1 - delta - fpr)), 0, 1))
 
 
-def _turned(panels: Mapping[str, Sequence[Line]], owners: Sequence[str]) -> dict[str, list[Line]]:
+def _by_owner(panels: Mapping[str, Sequence[RocLine]], owners: Sequence[str]) -> dict[str, list[RocLine]]:
     """Return a panel for each owner, with a line for each method, or one for everyone if there is one method."""
-    found: dict[str, list[Line]] = {}
+    by_owner: dict[str, list[RocLine]] = {}
     for owner in owners:
         lines = [replace(line, name=name) for name, panel in panels.items() for line in panel if line.name == owner]
         if len(panels) == 1:
             (panel,) = panels.values()
             lines += [line for line in panel if line.name == EVERYONE]
-        found[owner] = lines
-    return found
+        by_owner[owner] = lines
+    return by_owner
 
 
-def panel(axes: Axes, lines: Sequence[Line], floor: float) -> None:
+def panel(axes: Axes, lines: Sequence[RocLine], floor: float) -> None:
     """Draw one panel."""
-    axes.set(xscale="log", yscale="log", xlim=(floor, 1), ylim=(floor, 1), aspect="equal")
+    logarithmic(axes, "x", "y")
+    axes.set(xlim=(floor, 1), ylim=(floor, 1), aspect="equal")
+    axes.set(xlabel="false positive rate", ylabel="true positive rate")
     axes.minorticks_off()
-    axes.grid(alpha=0.3, linewidth=0.6)
-    axes.spines[["top", "right"]].set_visible(False)
     axes.plot([floor, 1], [floor, 1], color="black", linewidth=0.8, zorder=1)
     fine = np.geomspace(floor, 1, 400)
-    place = 0
+    index = 0
     for line in lines:
         everyone = line.name == EVERYONE
-        colour, style = (GREY, DASHES) if everyone else (COLOURS[place % 4], STYLES[place % 4])
-        place += not everyone
-        found = line.success
-        low, high = (np.maximum(values, floor / 10) for values in (found.tpr_low, found.tpr_high))
-        if not np.isnan(found.auc):
-            axes.fill_between(found.fpr, low, high, color=colour, alpha=0.18, linewidth=0)
-        axes.plot(
-            found.fpr,
-            np.maximum(found.tpr, floor / 10),
-            color=colour,
-            linestyle=style,
-            linewidth=1.8,
-            label=_name(line),
-        )
+        colour, style = (GREY, DASHES) if everyone else (COLOURS[index % 4], STYLES[index % 4])
+        index += not everyone
+        success = line.success
+        # Rates of 0 have no place on logarithmic axes: they are drawn below the lower end.
+        low, high, tpr = (np.maximum(rate, floor / 10) for rate in (success.tpr_low, success.tpr_high, success.tpr))
+        if not np.isnan(success.auc):
+            axes.fill_between(success.fpr, low, high, color=colour, alpha=0.18, linewidth=0)
+        axes.plot(success.fpr, tpr, color=colour, linestyle=style, linewidth=1.8, label=_name(line))
         if line.claim is not None and line.claim.spent < np.inf:
             most = allowed(line.claim.spent, line.claim.delta, fine)
             axes.plot(fine, most, color=colour, linewidth=1.2, linestyle=DOTS, zorder=1)
 
 
-def _name(line: Line) -> str:
-    """Return what a legend says: the owner, what it was promised, and the area under the curve."""
-    found = line.success
+def _name(line: RocLine) -> str:
+    """Return the legend of a line: the owner, its epsilon, and the area under the curve."""
+    success = line.success
     promise = f", ε = {_promise(line):.3g}" if _promise(line) < np.inf else ""
-    area = f"AUC {found.auc:.3f} ({found.auc_low:.3f} to {found.auc_high:.3f})"
-    return f"{line.name}{promise}\n{'no statistic' if np.isnan(found.auc) else area}"
+    area = f"AUC {success.auc:.3f} ({success.auc_low:.3f} to {success.auc_high:.3f})"
+    return f"{line.name}{promise}\n{'no statistic' if np.isnan(success.auc) else area}"
 
 
-def floor_of(found: Sequence["Success"]) -> float:
-    """Return where axes begin: a power of ten at which a typical line has a few false alarms, within reason."""
-    others = float(np.median([one.others for one in found]))
+def floor_of(successes: Sequence["Success"]) -> float:
+    """Return the lower end of the axes: a power of ten at which a median line has about three false positives."""
+    others = float(np.median([success.others for success in successes]))
     return float(10.0 ** np.clip(np.ceil(np.log10(3 / max(others, 1.0))), -4, -1))

@@ -1,4 +1,4 @@
-"""A table that is the same in a terminal and on a page."""
+"""Tables of text for the terminal and the page, and the formats of numbers in them."""
 
 import math
 from collections.abc import Sequence
@@ -10,8 +10,8 @@ MINUS = "\N{MINUS SIGN}"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Table:
-    """Rows of text, the first cell of which says what a row is about.
+class TextTable:
+    """A table of text; the first cell of a row names it.
 
     Attributes:
         caption: What the table shows.
@@ -19,7 +19,7 @@ class Table:
         rows: The cells.
         notes: What else there is to know, such as who is not shown.
 
-    >>> print(Table(caption="Budgets", header=("owner", "epsilon"), rows=(("a", "1"), ("b", "20"))).text())
+    >>> print(TextTable(caption="Budgets", header=("owner", "epsilon"), rows=(("a", "1"), ("b", "20"))).text())
     owner  epsilon
     a            1
     b           20
@@ -31,27 +31,27 @@ class Table:
     notes: tuple[str, ...] = ()
 
     def text(self) -> str:
-        """Return it for a terminal."""
+        """Return the table for a terminal."""
         return "\n".join([*columns(self.header, self.rows), *(f"({note})" for note in self.notes)])
 
 
 def number(value: float | None, digits: int = 3) -> str:
-    """Show a number with so many decimals; a dash where there is none."""
+    """Format a number with `digits` decimals; a dash for none."""
     return "-" if value is None or math.isnan(value) else f"{value:.{digits}f}"
 
 
 def short(value: float | None) -> str:
-    """Show a number with four digits; a dash where there is none."""
+    """Format a number with four significant digits; a dash for none."""
     return "-" if value is None or math.isnan(value) else f"{value:.4g}"
 
 
 def spread(mean: float, deviation: float) -> str:
-    """Show a mean, with the standard deviation where there is one."""
+    """Format a mean, with the standard deviation if there is one."""
     return number(mean) if math.isnan(deviation) else f"{number(mean)} ± {number(deviation)}"
 
 
 def measured(value: float, error: float) -> tuple[str, str]:
-    """Show a number as exactly as its standard error says, and the error with two digits.
+    """Format a number to the precision of its standard error, and the error with two digits.
 
     >>> measured(43.6781, 3.81), measured(1145.04, 39.0), measured(0.5, 0.0)
     (('43.7', '3.8'), ('1145', '39'), ('0.5', '0'))
@@ -63,12 +63,12 @@ def measured(value: float, error: float) -> tuple[str, str]:
 
 
 def signed(value: float) -> str:
-    """Show a change, with its sign."""
+    """Format a change with its sign."""
     return "-" if math.isnan(value) else f"{value:+.3f}".replace("-", MINUS)
 
 
 def listed(names: Sequence[object], most: int = 6) -> str:
-    """Name some things in a sentence; of many the first.
+    """Return names as part of a sentence; of many, the first.
 
     >>> listed(["a", "b", "c"]), listed(range(9), most=3)
     ('a, b and c', '0, 1, 2 and 6 more')
@@ -80,7 +80,7 @@ def listed(names: Sequence[object], most: int = 6) -> str:
 
 
 def percent(value: float) -> str:
-    """Show a share.
+    """Format a fraction as a percentage.
 
     >>> percent(0.125)
     '12.5 %'
@@ -89,6 +89,6 @@ def percent(value: float) -> str:
 
 
 def cut(label: object, most: int = 22) -> str:
-    """Return a name that is not too long for a figure."""
+    """Return a name, shortened for a figure."""
     text = str(label)
     return text if len(text) <= most else f"{text[: most - 1]}…"

@@ -1,4 +1,4 @@
-"""What was trained: the runs of a method, and the methods that serve the same owners."""
+"""Trained methods: the runs of a method, and studies of methods for the same owners."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from inosgm.ledger.cost import Cost
 from inosgm.methods.registry import METHODS, USUAL
 from inosgm.owners import Label
 from inosgm.planning.plan import Plan
-from inosgm.reports.intervals import Interval, Line, interval, regression
+from inosgm.reports.intervals import Interval, RegressionLine, interval, regression
 from inosgm.training.curve import LearningCurve
 
 if TYPE_CHECKING:
@@ -28,8 +28,8 @@ SIMPLE = tuple(name for name in reversed(USUAL) if not METHODS[name].ordered)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Place:
-    """Where runs were found.
+class RunSource:
+    """The source of runs.
 
     Attributes:
         path: The run directory or the store.
@@ -46,11 +46,11 @@ class Place:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Trained:
-    """What runs of one method came to.
+    """The runs of one method and their results.
 
     Attributes:
         name: What the method is called.
-        place: Where the runs were found.
+        source: The source of the runs.
         config: What was trained.
         plan: What each run follows.
         spent: The epsilon that a run has spent of every owner of the plan.
@@ -65,7 +65,7 @@ class Trained:
     """
 
     name: str
-    place: Place
+    source: RunSource
     config: TrainingConfig
     plan: Plan
     spent: np.ndarray
@@ -85,49 +85,49 @@ class Trained:
 
     @property
     def kind(self) -> str:
-        """Which method it is one of."""
+        """The name of the method in the registry."""
         return kind_of(self.config)
 
     @property
     def unit(self) -> str:
-        """What its epsilons are about."""
+        """The unit of its epsilons."""
         return self.plan.unit
 
     @cached_property
     def broken(self) -> tuple[int, ...]:
-        """The places of owners of whom a run has spent more than they granted, the worst first."""
+        """The indices of owners of whom a run has spent more than they granted, the worst first."""
         from inosgm.experiments.expense import BROKEN
 
         over = self.spent / np.asarray(self.plan.epsilon)
-        return tuple(place for place in np.argsort(-over, kind="stable").tolist() if over[place] > BROKEN)
+        return tuple(index for index in np.argsort(-over, kind="stable").tolist() if over[index] > BROKEN)
 
     @property
     def title(self) -> str:
-        """Its name, and what must be known where its numbers stand beside those of others."""
+        """Its name, with a warning if it breaks budgets or has another unit."""
         about = [self.unit] * (self.unit != ADD_REMOVE) + ["BREAKS BUDGETS"] * bool(self.broken)
         return f"{self.name} ({', '.join(about)})" if about else self.name
 
     @property
     def missing(self) -> str:
-        """What is not done yet, if anything."""
+        """A description of the runs that are not done yet, if any."""
         if self.at is not None and self.at[0] < self.at[1]:
             return f"step {self.at[0]} of {self.at[1]} with {self.name}"
         return f"{len(self.seeds)} of {self.asked} runs with {self.name}" if len(self.seeds) < self.asked else ""
 
     def finals(self, groups: tuple[Label, ...], measure: str) -> np.ndarray:
-        """Return what the model of each run (row) was worth to each group (column) at its end; NaN if unknown."""
+        """Return the final measure of each run (row) for each group (column); NaN if unknown."""
         rows = [[getattr(curve.last.by_owner.get(label), measure, None) for label in groups] for curve in self.curves]
         return np.array(rows, dtype=np.float64).reshape(len(self.curves), len(groups))
 
     def everyone(self, measure: str) -> np.ndarray:
-        """Return what the model of each run was worth to everyone: the balanced accuracy, or the mean loss."""
+        """Return the balanced accuracy of each run, or its mean loss."""
         name = "balanced_accuracy" if measure == "recall" else measure
         return np.array([getattr(curve.last, name) for curve in self.curves], dtype=np.float64)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Change:
-    """What one method is worth minus what another is, seed by seed.
+    """The difference between two methods, paired by seed.
 
     Attributes:
         method: The one.
@@ -149,11 +149,11 @@ class Change:
     along: Interval
     spread: Interval
     everyone: Interval
-    line: Line | None
+    line: RegressionLine | None
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Study:
+class TrainedStudy:
     """Methods that were trained on the same data and owners, as far as configurations say.
 
     Attributes:
@@ -171,39 +171,39 @@ class Study:
 
     @cached_property
     def focus(self) -> Trained:
-        """The method that the study is about: INO-SGD if it is there, or what else orders, or what is not simple.
+        """The method that the study is about: INO-SGD, or another ordered method, or one that is not a baseline.
 
         One that breaks budgets, or is about another unit, is the last to be it.
         """
 
-        def rank(one: Trained) -> tuple[int, ...]:
-            simple = SIMPLE.index(one.kind) + 1 if one.kind in SIMPLE else 0
-            unordered, place = not METHODS[one.kind].ordered, list(METHODS).index(one.kind)
-            return bool(one.broken), one.unit != ADD_REMOVE, simple, unordered, place
+        def rank(trained: Trained) -> tuple[int, ...]:
+            simple = SIMPLE.index(trained.kind) + 1 if trained.kind in SIMPLE else 0
+            unordered, index = not METHODS[trained.kind].ordered, list(METHODS).index(trained.kind)
+            return bool(trained.broken), trained.unit != ADD_REMOVE, simple, unordered, index
 
         return min(reversed(tuple(self.methods.values())), key=rank)
 
     @cached_property
     def base(self) -> Trained | None:
-        """What it is compared with: the closest simpler method, or else another one."""
-        others = [one for one in self.methods.values() if one is not self.focus]
-        simpler = [one for kind in SIMPLE for one in others if one.kind == kind != self.focus.kind]
+        """The baseline: the closest simpler method, or else another one."""
+        others = [trained for trained in self.methods.values() if trained is not self.focus]
+        simpler = [trained for kind in SIMPLE for trained in others if trained.kind == kind != self.focus.kind]
         return next(iter([*simpler, *others]), None)
 
     @cached_property
     def groups(self) -> tuple[Label, ...]:
-        """Who has held-out records, the strictest first, or the groups that they are looked at by."""
-        found = dict.fromkeys(label for one in self.methods.values() for label in one.summary.owners)
-        return tuple(sorted(found, key=lambda label: self._granted.get(label, np.inf)))
+        """The owners with held-out records, the strictest first, or the groups by which these are evaluated."""
+        labels = dict.fromkeys(label for trained in self.methods.values() for label in trained.summary.owners)
+        return tuple(sorted(labels, key=lambda label: self._granted.get(label, np.inf)))
 
     @property
     def owned(self) -> bool:
-        """Whether held-out records belong to owners."""
+        """True if held-out records belong to owners."""
         return set(self.groups) <= self._granted.keys()
 
     @property
     def measure(self) -> str:
-        """What is looked at: recall, or the loss where nothing is predicted."""
+        """The measure: recall, or the loss if nothing is predicted."""
         summary = self.focus.summary
         return "recall" if summary.counts[METRICS.index("recall")].any() else "loss"
 
@@ -214,7 +214,7 @@ class Study:
 
     @property
     def who(self) -> str:
-        """What a row of held-out records is."""
+        """The word for a row of results: owner or group."""
         return "owner" if self.owned else "group"
 
     @cached_property
@@ -223,44 +223,44 @@ class Study:
 
     @cached_property
     def epsilon(self) -> np.ndarray:
-        """What each group grants; NaN for groups that are no owners."""
+        """The epsilon that each group grants; NaN for groups that are no owners."""
         return np.array([self._granted.get(label, np.nan) for label in self.groups])
 
     @property
     def units(self) -> tuple[str, ...]:
-        """What the epsilons of its methods are about."""
-        return tuple(dict.fromkeys(one.unit for one in self.methods.values()))
+        """The units of its methods."""
+        return tuple(dict.fromkeys(trained.unit for trained in self.methods.values()))
 
     def spent(self, unit: str) -> np.ndarray:
         """Return the most that one run of any method of a unit has spent of each owner of the plan."""
-        return np.asarray(np.max([one.spent for one in self.methods.values() if one.unit == unit], axis=0))
+        return np.asarray(np.max([trained.spent for trained in self.methods.values() if trained.unit == unit], axis=0))
 
     @cached_property
     def together(self) -> tuple["Expense", ...]:
-        """What all runs cost every owner, composed, by unit; nothing if a place does not say what its runs cost."""
+        """The composed cost of all runs by unit; empty if a source does not know the costs of its runs."""
         from inosgm.accounting import ACCOUNTANTS
         from inosgm.experiments.expense import expenses
         from inosgm.ledger.affordable import count_equal
         from inosgm.owners import Owners
 
-        places = {one.place.path: one.place for one in self.methods.values()}
-        costs = [run for place in places.values() for run in place.costs]
+        sources = {trained.source.path: trained.source for trained in self.methods.values()}
+        costs = [run for source in sources.values() for run in source.costs]
         plan = self.plan
-        if not all(place.costs for place in places.values()) or len(costs) < 2:
+        if not all(source.costs for source in sources.values()) or len(costs) < 2:
             return ()
         columns = {"owner": list(plan.labels), "epsilon": plan.epsilon, "delta": plan.delta, "records": plan.sizes}
         return expenses(Owners.from_table(columns), count_equal(costs), ACCOUNTANTS[str(plan.accountant)])
 
     def final(self, method: Trained) -> np.ndarray:
-        """Return what the runs of a method were worth at their end, a row for each and a column for each group."""
+        """Return the final measure of a method's runs, a row for each and a column for each group."""
         return method.finals(self.groups, self.measure)
 
     def worst(self, method: Trained) -> np.ndarray:
-        """Return what each run was worth to whoever it served worst."""
+        """Return the final measure of each run for the group that it served worst."""
         return np.asarray(self.better * _least(self.better * self.final(method)))
 
     def along(self, method: Trained) -> np.ndarray:
-        """Return what each run was worth to whoever it served worst at the time, averaged over the steps it was at.
+        """Return the measure of each run for the group that it served worst at each step, averaged over training.
 
         Steps are the evaluations after the first, which is about the untrained model.
         """
@@ -268,45 +268,45 @@ class Study:
 
     def _along(self, curve: LearningCurve) -> float:
         rows = [
-            [getattr(found.by_owner.get(label), self.measure, None) for label in self.groups]
-            for found in curve.evaluations[1:]
+            [getattr(evaluation.by_owner.get(label), self.measure, None) for label in self.groups]
+            for evaluation in curve.evaluations[1:]
         ]
         values = np.array(rows, dtype=np.float64).reshape(len(rows), len(self.groups))
         return float(np.mean(self.better * _least(self.better * values))) if rows else np.nan
 
     def spread(self, method: Trained) -> np.ndarray:
         """Return the best of each run minus the worst."""
-        found = self.final(method)
-        return np.asarray(-_least(-found) - _least(found))
+        results = self.final(method)
+        return np.asarray(-_least(-results) - _least(results))
 
     def mean(self, method: Trained) -> np.ndarray:
-        """Return what the runs of a method were worth to each group at their end, on average; NaN if unknown."""
-        found = self.final(method)
-        known = ~np.isnan(found)
-        total, count = np.where(known, found, 0).sum(axis=0), known.sum(axis=0)
+        """Return the final measure for each group, averaged over the runs of a method; NaN if unknown."""
+        results = self.final(method)
+        known = ~np.isnan(results)
+        total, count = np.where(known, results, 0).sum(axis=0), known.sum(axis=0)
         return np.asarray(np.divide(total, count, out=np.full(count.size, np.nan), where=count > 0))
 
     @cached_property
     def changes(self) -> tuple[Change, ...]:
         """The focus minus every other method, the closest first; methods that share no seed are not compared."""
-        others = [one for one in self.methods.values() if one not in (self.focus, self.base)]
-        found = (self._change(self.focus, base) for base in (self.base, *others) if base is not None)
-        return tuple(one for one in found if one is not None)
+        others = [trained for trained in self.methods.values() if trained not in (self.focus, self.base)]
+        changes = (self._change(self.focus, base) for base in (self.base, *others) if base is not None)
+        return tuple(change for change in changes if change is not None)
 
     def _change(self, method: Trained, base: Trained) -> Change | None:
         common = [seed for seed in method.seeds if seed in base.seeds]
         if not common:
             return None
-        rows = [[one.seeds.index(seed) for seed in common] for one in (method, base)]
-        here, there = (self.final(one)[row] for one, row in zip((method, base), rows, strict=True))
+        rows = [[trained.seeds.index(seed) for seed in common] for trained in (method, base)]
+        here, there = (self.final(trained)[row] for trained, row in zip((method, base), rows, strict=True))
         moved = here - there
         together = 1 - 0.05 / max(len(self.groups), 1)
 
         def of(name: str) -> Interval:
-            values = [getattr(self, name)(one)[row] for one, row in zip((method, base), rows, strict=True)]
+            values = [getattr(self, name)(trained)[row] for trained, row in zip((method, base), rows, strict=True)]
             return interval(values[0] - values[1])
 
-        everyone = [one.everyone(self.measure)[row] for one, row in zip((method, base), rows, strict=True)]
+        everyone = [trained.everyone(self.measure)[row] for trained, row in zip((method, base), rows, strict=True)]
         by_group = tuple(interval(column) for column in moved.T)
         return Change(
             method=method,
@@ -317,11 +317,13 @@ class Study:
             along=of("along"),
             spread=of("spread"),
             everyone=interval(everyone[0] - everyone[1]),
-            line=regression(self.epsilon, np.array([one.value for one in by_group])) if self.owned else None,
+            line=regression(self.epsilon, np.array([difference.value for difference in by_group]))
+            if self.owned
+            else None,
         )
 
     def shown(self, most: int) -> list[int]:
-        """Return the places of at most so many groups, in their order: the strictest, and those served worst."""
+        """Return the indices of at most `most` groups, in their order: the strictest, and those served worst."""
         if len(self.groups) <= most:
             return list(range(len(self.groups)))
         values = self.better * self.mean(self.focus)
@@ -329,19 +331,19 @@ class Study:
         strict = np.argsort(self.epsilon, kind="stable").tolist() if self.owned else []
         chosen: dict[int, None] = {}
         for pair in zip(strict or worst, worst, strict=True):
-            for place in pair:
+            for index in pair:
                 if len(chosen) < most:
-                    chosen[place] = None
+                    chosen[index] = None
         return sorted(chosen)
 
     def hidden(self, most: int) -> str:
-        """Say who is not shown of so many, or nothing."""
+        """Return a note on the groups that are not shown, empty if all are."""
         left = len(self.groups) - most
         what = "the strictest and those served worst" if self.owned else "those served worst"
         return f"{left} of {len(self.groups)} {self.who}s are not shown: these are {what}" if left > 0 else ""
 
 
 def _least(values: np.ndarray) -> np.ndarray:
-    """Return the least known number of each row; NaN if there is none."""
+    """Return the smallest number of each row, ignoring NaN; NaN if there is none."""
     least = np.where(np.isnan(values), np.inf, values).min(axis=1)
     return np.where(np.isfinite(least), least, np.nan)

@@ -1,4 +1,4 @@
-"""From runs to a file that shows what they came to."""
+"""The report of runs as one HTML file."""
 
 import os
 from pathlib import Path
@@ -9,7 +9,7 @@ from inosgm.reports.page import Page
 from inosgm.reports.reading import read
 
 PUBLIC, SECRET = 0o666, 0o600
-"""Modes of files: as the user wants them, and for their owner's eyes only."""
+"""Modes of files: subject to the umask, and readable by their owner only."""
 
 
 def report(
@@ -19,7 +19,7 @@ def report(
     private: bool = False,
     title: str | None = None,
 ) -> Path:
-    """Write one HTML file, which needs nothing else, about what runs came to; the same runs give the same file.
+    """Write a self-contained HTML file about the results of runs; the same runs give the same file.
 
     **Guarantee.** It shows what was released, what is public, and what is known about held-out records. Audits, which
     are as secret as the records, are in it if one of them is named, or lies in a directory that is; diagnostics on
@@ -50,7 +50,7 @@ def write(
     figures: str | os.PathLike[str] | None = None,
     title: str | None = None,
 ) -> Path:
-    """Write the page about what was read; see `report`."""
+    """Write the page of contents that were read; see `report`."""
     path, page = Path(output), Page(contents, title)
     if path.is_dir():
         raise IsADirectoryError(f"{path} is a directory: name a file, such as {path / 'report.html'}")

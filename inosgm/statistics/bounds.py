@@ -1,4 +1,4 @@
-"""Bounded numbers: what every statistic of a column begins with."""
+"""Numbers within public bounds, and the checks of columns."""
 
 from dataclasses import dataclass
 from typing import Any, Self
@@ -49,21 +49,21 @@ class Bounds:
         return self.high / 2 - self.low / 2
 
     def shares(self, values: Any) -> np.ndarray:
-        """Return values as distances from the middle, in halves of the range: numbers in [-1, 1]."""
+        """Return values as distances from the middle in units of half the range: numbers in [-1, 1]."""
         return np.clip((numbers(values) - self.middle) / self.half, -1.0, 1.0)
 
 
 def numbers(values: Any) -> np.ndarray:
-    """Return a column of numbers, or several, as float64; finite ones stay finite."""
+    """Return one or several columns of numbers as float64; finite ones stay finite."""
     array = _validate.numeric("values", values)
-    if array.dtype.itemsize > 8:  # extended precision, which has larger numbers
+    if array.dtype.itemsize > 8:  # extended precision has larger numbers, which float64 would make infinite
         most = np.finfo(np.float64).max
         array = np.where(np.isfinite(array), np.clip(array, -most, most), array)
     return array.astype(np.float64, copy=False)
 
 
 def require_numbers(values: Any, name: str = "values", columns: int | None = None) -> None:
-    """Raise for a column (or so many of them) with anything but finite numbers; no value is shown, only where it is.
+    """Raise for columns with anything but finite numbers; the message has the position, never the value.
 
     Raises:
         TypeError: for text and other things that are no numbers.
@@ -81,8 +81,8 @@ def require_numbers(values: Any, name: str = "values", columns: int | None = Non
         )
 
 
-def part(name: str, value: Any) -> float:
-    """Return a part of a whole: neither nothing nor all of it.
+def open_fraction(name: str, value: Any) -> float:
+    """Return the value if it lies in (0, 1); raise otherwise.
 
     Raises:
         ValueError: for numbers outside (0, 1).

@@ -7,7 +7,7 @@ import numpy as np
 from inosgm._internal import validate as _validate
 from inosgm.owners import Owners
 from inosgm.planning.plan import Plan
-from inosgm.statistics.answering import ask
+from inosgm.statistics.answering import answer_query
 from inosgm.statistics.bounds import require_numbers
 from inosgm.statistics.estimate import Estimate
 from inosgm.statistics.moments import Box, Moments
@@ -142,7 +142,7 @@ class PCA(Covariance):
 
 
 def _semidefinite(matrix: np.ndarray) -> tuple[np.ndarray, bool]:
-    """Return the nearest positive semidefinite matrix, and whether it is another one."""
+    """Return the nearest positive semidefinite matrix, and whether it differs from the argument."""
     values, vectors = np.linalg.eigh(matrix)
     if values[0] >= 0:
         return matrix, False
@@ -159,7 +159,7 @@ def _errors_of_entries(moments: Moments) -> np.ndarray:
 def _errors_of_component(moments: Moments, variances: np.ndarray, vectors: np.ndarray, k: int) -> np.ndarray:
     """Return the standard errors of the k-th eigenvector.
 
-    It moves by the sum over others l of u_l (u_l' dC u_k) / (variance of k - variance of l).
+    A change dC moves it by the sum over others l of u_l (u_l' dC u_k) / (variance of k - variance of l).
     """
     gaps = variances[k] - np.delete(variances, k)  # the noise is continuous: none is 0
     others, halves = np.delete(vectors, k, axis=1), moments.box.halves
@@ -171,10 +171,9 @@ COVARIANCE, COMPONENTS = single(Covariance), single(PCA)
 
 
 def private_covariance(values: Any, owners: Owners, *, bounds: Any, **options: Any) -> Estimate:
-    """Return the covariance matrix of bounded columns; see `Covariance`, and `asking.ask` for options.
+    """Return the covariance matrix of bounded columns; see `Covariance`.
 
-    Records weigh as much as the budget of their owner buys; values beyond bounds count as the nearer bound. It costs
-    every owner at most the share of its epsilon that is asked for, for one of its records added or removed.
+    **Guarantee.** It costs every owner at most `share` of its epsilon; `answer_query` describes this and other options.
 
     >>> owners = Owners(of_record=["a", "b"] * 5000, epsilon={"a": 1.0, "b": 5.0}, delta=1e-5)
     >>> table = np.random.default_rng(0).uniform(0, 1, (10000, 2)) @ [[10, 2], [0, 1]]
@@ -182,14 +181,13 @@ def private_covariance(values: Any, owners: Owners, *, bounds: Any, **options: A
     array([[8.3, 1.6],
            [1.6, 0.4]])
     """
-    return ask(COVARIANCE, values, owners, bounds=bounds, **options)
+    return answer_query(COVARIANCE, values, owners, bounds=bounds, **options)
 
 
 def private_pca(values: Any, owners: Owners, *, bounds: Any, components: int | None = None, **options: Any) -> Estimate:
-    """Return the variances along principal components, and these in the details; see `PCA`, and `asking.ask`.
+    """Return the variances along principal components, and these in the details; see `PCA`.
 
-    Records weigh as much as the budget of their owner buys; noise makes the largest variances larger. It costs every
-    owner at most the share of its epsilon that is asked for, for one of its records added or removed.
+    **Guarantee.** It costs every owner at most `share` of its epsilon; `answer_query` describes this and other options.
 
     >>> owners = Owners(of_record=["a", "b"] * 5000, epsilon={"a": 1.0, "b": 5.0}, delta=1e-5)
     >>> table = np.random.default_rng(0).uniform(0, 1, (10000, 2)) @ [[10, 2], [0, 1]]
@@ -197,4 +195,4 @@ def private_pca(values: Any, owners: Owners, *, bounds: Any, components: int | N
     >>> estimate.value.round(1), estimate.details["components"].round(1)
     (array([8.6]), array([[1. , 0.2]]))
     """
-    return ask(COMPONENTS, values, owners, bounds=bounds, components=components, **options)
+    return answer_query(COMPONENTS, values, owners, bounds=bounds, components=components, **options)

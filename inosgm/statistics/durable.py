@@ -1,4 +1,4 @@
-"""A statistic that survives whatever happens to those who compute it: as jobs, in a store, released once."""
+"""Durable statistics: computed as jobs of a store, released and charged once, resumable at any point."""
 
 import json
 import sys
@@ -21,17 +21,16 @@ from inosgm.mechanism.streaming import OrderedSum
 from inosgm.owners import Owners
 from inosgm.planning.plan import Plan
 from inosgm.planning.planners import plan_scale
-from inosgm.statistics.answering import Planner, answer, costs_of, keys_for, plans_for
+from inosgm.statistics.answering import Planner, costs_of, keys_for, plans_for, run_stages
 from inosgm.statistics.estimate import Estimate
-from inosgm.statistics.queries import Procedure, Stage, single
+from inosgm.statistics.queries import Query, Stage, single
 from inosgm.statistics.registry import PROCEDURES
 from inosgm.statistics.statistic import Statistic
-from inosgm.statistics.summing import places_of
+from inosgm.statistics.summing import plan_positions
 from inosgm.statistics.tables import BadTable, Table
-from inosgm.statistics.task import FAN, SCRIPTS, RoundTask, code_of, merged
+from inosgm.statistics.task import MERGED_SUMS, SCRIPTS, RoundTask, code_of, merged
 
-ESTIMATE = "estimate.json"
-"""Where a store says what came out."""
+ESTIMATE = "estimate.json"  # the file of the final estimate in a store
 
 
 def run_statistic(
@@ -50,38 +49,36 @@ def run_statistic(
     progress: bool = True,
     **parameters: Any,
 ) -> Estimate:
-    """Ask a question about a table of any size, as `ask` does, with jobs that any executor does.
+    """Answer a query about a table of any size, as `answer_query` does, with jobs of any executor.
 
-    A job sums up a fragment of the table, others merge such sums, and this process releases the whole: the same bits
-    as in memory with the same key. The same call goes on where it was stopped; once it is finished, it returns what
-    came out.
+    Jobs sum fragments of the table and merge such sums, and this process releases the total: the same bits as in memory
+    with the same key. The same call resumes where it was stopped; once it is finished, it returns the stored estimate.
 
     **Guarantee.** That of the statistic. Owners pay for a round once, before its value exists, however often fragments
-    are read, workers die or this call is made again: the key of a stage is made once and kept in the store until all of
-    its rounds are released, so that a release that is repeated has the same noise, and what was released is written
-    down once. Partial sums, which hold records, and keys are deleted when they have been used. Nobody else must read
-    the store before.
+    are read, workers die or this call is repeated. The key of a stage is made once and kept in the store until all of
+    its rounds are released, so that a repeated release has the same noise, and a released value is recorded once.
+    Partial sums, which hold records, and keys are deleted after use. Nobody else may read the store before.
 
     Args:
-        question: The name of the question, one of `PROCEDURES`, or a statistic.
+        question: The name of the query, one of `PROCEDURES`, or a statistic.
         table: The records; workers must see its files under the same names.
-        owners: Whose they are.
-        store: Where jobs are kept, one store for one question: a path, a URI that fsspec knows, or a Store.
-        executor: Who works: this process if not given, or `ProcessExecutor`, `ray_jobs.RayDataExecutor`.
-        plan: As for `ask`.
-        share: As for `ask`.
-        planner: As for `ask`.
-        ledger: As for `ask`.
-        key: Makes coins and noise a function of it; a secret is made up if not given.
-        attempts: How many attempts of a job may fail before it is given up.
-        progress: Show how far it has got.
-        parameters: Of the question.
+        owners: Their owners.
+        store: The store of the jobs, one for each query: a path, a URI that fsspec knows, or a Store.
+        executor: Runs the jobs: this process if not given, or `ProcessExecutor`, `ray_jobs.RayDataExecutor`.
+        plan: As for `answer_query`.
+        share: As for `answer_query`.
+        planner: As for `answer_query`.
+        ledger: As for `answer_query`.
+        key: Makes coins and noise a function of it; a secret is drawn if not given.
+        attempts: The number of attempts of a job that may fail before it fails permanently.
+        progress: Show the progress.
+        parameters: The parameters of the query.
 
     Raises:
-        BadTable: for records that cannot be used; nothing is charged then.
+        BadTable: for invalid records; nothing is charged then.
         ValueError: for a store of something else.
-        RuntimeError: if jobs had to be given up.
-        Interrupted: after Ctrl-C; the same call goes on.
+        RuntimeError: if jobs failed permanently.
+        Interrupted: after Ctrl-C; the same call resumes.
     """
     study = StatisticStudy(
         store, question, parameters, table, owners, plan=plan, share=share, planner=planner, ledger=ledger, key=key
@@ -90,7 +87,7 @@ def run_statistic(
 
 
 class StatisticStudy(StoredStudy):
-    """A question about a table, answered stage by stage with jobs of a store; see `run_statistic`.
+    """A query about a table, answered stage by stage with jobs of a store; see `run_statistic`.
 
     Attributes:
         plans: The plan of every stage: those of the store, if it was begun before.
@@ -112,9 +109,9 @@ class StatisticStudy(StoredStudy):
         ledger: Ledger | None,
         key: int | None,
     ) -> None:
-        self._procedure, self._parameters = _procedure(question), parameters
-        self._procedure.require(parameters)
-        first = next(self._procedure.stages(**parameters))
+        self._query, self._parameters = _query_of(question), parameters
+        self._query.require(parameters)
+        first = next(self._query.stages(**parameters))
         table.check(owners)
         super().__init__(store)
         self._table, self._owners, self._ledger, self._key = table, owners, ledger, key
@@ -134,38 +131,38 @@ class StatisticStudy(StoredStudy):
             known = self.store.claimed(STATISTIC)
         except FileNotFoundError:
             how: dict[str, Any] = {"plan": plan, "share": share, "planner": planner}
-            self.plans = plans_for(self._procedure, parameters, owners, **how)
+            self.plans = plans_for(self._query, parameters, owners, **how)
             require_affordable(ledger, [costs_of(self.plans, self._keys())])
-            first.statistic(self.plans[0], **first.parameters)  # raises for parameters that cannot be
-            for each in self.plans:
-                places_of(owners, each)
+            first.statistic(self.plans[0], **first.parameters)  # raises for invalid parameters
+            for made in self.plans:
+                plan_positions(owners, made)
             known = self.claim()
-        self.plans = tuple(Plan.from_json(json.dumps(each)) for each in known["plans"])
+        self.plans = tuple(Plan.from_json(json.dumps(values)) for values in known["plans"])
 
     def identity(self) -> dict[str, Any]:
-        """Return what the store says about the question, and the plans that answer it."""
+        """Return the identity of the query, and its plans, as the store records them."""
         return {"asked": self._asked, "plans": [json.loads(plan.to_json()) for plan in self.plans]}
 
     def difference(self, known: Mapping[str, Any]) -> str:
-        """Say what is different about the question that the store belongs to; plans follow from it."""
+        """Return the difference from the query of the store; plans follow from the query."""
         names = {"data": "its data (records, files or owners have changed)", "code": "the code that it was begun with"}
         there, here = known["asked"], self._asked
         differing = [names.get(name, name) for name in here if there.get(name) != here[name]]
         return f"holds another statistic, which differs in {', '.join(differing)}:" if there != here else ""
 
     def run(self, executor: Executor | None = None, *, attempts: int = 5, progress: bool = True) -> Estimate:
-        """Answer the question, or go on with it."""
+        """Answer the query, or resume it."""
         self._executor = SerialExecutor() if executor is None else executor
         self._work: dict[str, Any] = {"attempts": attempts, "progress": progress}
-        estimate = answer(self._procedure, self._parameters, self.plans, self._respond)
+        estimate = run_stages(self._query, self._parameters, self.plans, self._respond)
         self.store.put(ESTIMATE, json.dumps(estimate.to_dict()).encode())
         return estimate
 
     def _keys(self) -> tuple[int | None, ...]:
-        return keys_for(self._key, self._procedure, self._parameters, self.plans)
+        return keys_for(self._key, self._query, self._parameters, self.plans)
 
     def _respond(self, number: int, stage: Stage, plan: Plan) -> Estimate:
-        """Answer a stage, or go on with it."""
+        """Answer a stage, or resume it."""
         spec = self._spec(number, stage, plan)
         values = self._released(number, plan.steps)
         if len(values) < plan.steps:
@@ -179,12 +176,12 @@ class StatisticStudy(StoredStudy):
         return estimate
 
     def _release(self, number: int, spec: JobSpec, statistic: Statistic) -> np.ndarray:
-        """Return the released sum of the next round: release it, unless somebody else has just done it."""
+        """Return the released sum of the next round: release it, unless another process has just done so."""
         name = f"released-{number}-{statistic.released}.json"
         task = RoundTask(self.store, spec, statistic, self._table, self._owners)
         try:
             total = self._sum(task)
-        except LookupError:  # forgotten, so somebody has released it
+        except LookupError:  # the partial sums were deleted, so another process has released it
             known = self.store.claimed(name)
         else:
             value = np.asarray(statistic.release(total).value)
@@ -193,17 +190,17 @@ class StatisticStudy(StoredStudy):
         return np.asarray(known["value"], dtype=np.float64)
 
     def _sum(self, task: RoundTask) -> OrderedSum:
-        """Return the whole sum of a round, of parts that jobs make. NOT PRIVATE."""
+        """Return the sum of a round from the partial sums of jobs. NOT PRIVATE."""
         jobs = self._done(task, task.fragments())
         for job in jobs:
             if "problem" in (values := self.store.values(job)):
                 raise BadTable(values["problem"])
-        while len(jobs) > FAN:
+        while len(jobs) > MERGED_SUMS:
             jobs = self._done(task, task.merges(jobs))
         return merged(self.store, jobs)
 
     def _done(self, task: RoundTask, specs: Sequence[JobSpec]) -> list[str]:
-        """Get jobs done."""
+        """Run jobs, and return their ids."""
         outcome = self._executor.run(task, specs, self.store, **self._work)
         if outcome.failed:
             why = next(iter(outcome.failed.values()))
@@ -214,11 +211,11 @@ class StatisticStudy(StoredStudy):
         return [spec.id for spec in specs]
 
     def _released(self, number: int, rounds: int) -> list[np.ndarray]:
-        """Return what was released of a stage."""
+        """Return the released sums of a stage."""
         values: list[np.ndarray] = []
         with suppress(FileNotFoundError):
-            for each in range(rounds):
-                known = self.store.claimed(f"released-{number}-{each}.json")
+            for step in range(rounds):
+                known = self.store.claimed(f"released-{number}-{step}.json")
                 values.append(np.asarray(known["value"], dtype=np.float64))
         return values
 
@@ -237,7 +234,7 @@ class StatisticStudy(StoredStudy):
         )
 
     def _finish(self, job: str, estimate: Estimate, rounds: int) -> None:
-        """Write down what a stage came to, which deletes its key, and whatever holds records."""
+        """Record the estimate of a stage, which deletes its key and everything that holds records."""
         if not self.store.done(job):
             with suppress(FileExistsError):
                 self.store.begin(job, 1)
@@ -246,10 +243,10 @@ class StatisticStudy(StoredStudy):
         self._forget(job, rounds)
 
     def _forget(self, stage: str, rounds: int) -> None:
-        """Delete the partial sums of rounds that are released, and no others: somebody may be at the next round.
+        """Delete the partial sums of released rounds, and no others: another process may be at the next round.
 
-        A job without a result was not needed: the table was cut into other fragments then. Its attempts may have left
-        sums all the same.
+        A job without a result was not needed, because the table was cut into other fragments then. Its attempts may
+        have left sums nevertheless.
         """
         for job, state in self.store.states().items():
             if state.arrays or not (state.done or state.forgotten):
@@ -271,13 +268,13 @@ class StageLedger:
         self._store.charge(self._job, (replace(cost, job=self._job, step=0, steps=self._plan.steps),))
 
     def bind(self, job: str, step: int, digest: str) -> None:
-        """Note what noise is added to, or raise."""
+        """Record the sum to which noise is added, or raise."""
         if self._ledger is not None:
             self._ledger.bind(job, step, digest)
 
 
-def _procedure(question: str | type[Statistic]) -> Procedure:
-    """Return how a question is answered."""
+def _query_of(question: str | type[Statistic]) -> Query:
+    """Return the query of a name or a statistic."""
     if not isinstance(question, str):
         return single(question)
     if question not in PROCEDURES:
@@ -286,18 +283,18 @@ def _procedure(question: str | type[Statistic]) -> Procedure:
 
 
 def _parts(table: Table, owners: Owners) -> Iterator[Any]:
-    """Yield what stands for the records and their owners."""
+    """Yield the bytes that identify the records and their owners."""
     yield from table.parts()
     yield json.dumps(owners.labels).encode()
     yield from (owners.sizes, owners.epsilon, owners.delta)
     if table.owner is None:
-        step = 1 << 20
+        step = 1 << 20  # records at once: a few megabytes
         for start in range(0, table.rows, step):
             yield np.ascontiguousarray(owners.of_range(start, min(start + step, table.rows)))
 
 
 def _code(statistic: type[Statistic]) -> str:
-    """Return what stands for the code of a statistic, the script that is running included, if it is made there."""
+    """Return a digest of the code of a statistic, including the running script if it is defined there."""
     file = getattr(sys.modules.get(statistic.__module__), "__file__", None)
     if statistic.__module__ not in SCRIPTS or file is None:
         return code_of(statistic)

@@ -1,4 +1,4 @@
-"""What an analyst gets: a private value, its standard error, what it estimates, and what it cost whom."""
+"""Estimates: a private value with its standard error, its meaning, and its cost to each owner."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -25,17 +25,17 @@ class OwnerValue:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Estimate:
-    """A private value, and all that may be told about it: everything here is released, or public.
+    """A private value and its description; everything in it is released or public.
 
     Attributes:
         value: The estimate: a number, or an array.
-        standard_error: Of the noise alone, in the shape of the value; sampling of the data, clipping to bounds and the
-            bias of a weighted estimate are not in it.
-        estimand: What was estimated, in words.
-        weights: How much a record of each owner weighs, 1 on average over all records; None if all weigh the same.
+        standard_error: The error from the noise alone, in the shape of the value; it does not include sampling of the
+            data, clipping to bounds, or the bias of a weighted estimate.
+        estimand: A description of the estimated quantity.
+        weights: The weight of a record of each owner, 1 on average over all records; None if all weigh the same.
         cost: The epsilon that it cost each owner at its delta, by label; None if the plan knows no budgets.
-        by_owner: The value of each owner's own records, if it was asked for.
-        details: What else was released or is public, such as the edges of a histogram.
+        by_owner: The value of each owner's own records, for stratified estimates.
+        details: Other released or public values, such as the edges of a histogram.
     """
 
     value: Number
@@ -47,17 +47,13 @@ class Estimate:
     details: Mapping[str, Any] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as JSON has it; labels of owners stand beside their values, in lists."""
+        """Return a form for JSON, in which lists hold the labels of owners beside their values."""
         return {
             "value": _plain(self.value),
             "standard_error": _plain(self.standard_error),
             "estimand": self.estimand,
-            "weights": None
-            if self.weights is None
-            else [{"owner": label, "weight": weight} for label, weight in self.weights.items()],
-            "cost": None
-            if self.cost is None
-            else [{"owner": label, "epsilon": epsilon} for label, epsilon in self.cost.items()],
+            "weights": self.weights and [{"owner": label, "weight": weight} for label, weight in self.weights.items()],
+            "cost": self.cost and [{"owner": label, "epsilon": epsilon} for label, epsilon in self.cost.items()],
             "by_owner": None
             if self.by_owner is None
             else [
@@ -69,7 +65,7 @@ class Estimate:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "Estimate":
-        """Read what `to_dict` returned."""
+        """Return the estimate of which `to_dict` returned these values."""
         cost, rows, weights = values["cost"], values["by_owner"], values["weights"]
         return cls(
             value=_number(values["value"]),
@@ -97,7 +93,7 @@ class Estimate:
         return "\n".join(lines)
 
     def _owners(self) -> list[str]:
-        """Return a line for each owner, of very many for some."""
+        """Return a table with a line for each of the first owners."""
         if self.cost is None:
             return []
         own, weights = self.by_owner or {}, self.weights or {}
@@ -122,7 +118,7 @@ class Estimate:
 
 
 def cost_of(plans: Sequence[Plan]) -> dict[Label, float] | None:
-    """Return the epsilon that plans cost each owner, together, at the owner's delta; None if they know no budgets."""
+    """Return the epsilon that plans together cost each owner, at its delta; None if they know no budgets."""
     first = plans[0]
     if first.delta is None or first.accountant is None:
         return None
@@ -131,7 +127,7 @@ def cost_of(plans: Sequence[Plan]) -> dict[Label, float] | None:
 
 
 def segments_of(plans: Sequence[Plan]) -> list[Segment]:
-    """Return what plans do to the records of every owner."""
+    """Return the segments of plans, with one entry per owner."""
     return [Segment(p.sample_rates, p.noise_multipliers, np.full(p.sizes.size, p.steps)) for p in plans]
 
 

@@ -1,4 +1,4 @@
-"""Federated averaging: updates of clients, those with the largest losses first."""
+"""Federated averaging of clients' updates, ordered by their losses."""
 
 from typing import Any
 
@@ -14,14 +14,14 @@ from inosgm.statistics.bounds import numbers
 from inosgm.statistics.estimate import Estimate
 from inosgm.statistics.statistic import Statistic
 
-_ABSURD = 1e100
-"""Updates are cut to that many times the longest that counts before anything could overflow."""
+_LARGEST_UPDATE = 1e100
+"""Entries of updates are cut to this multiple of `clip_norm`: their squares then fit into float64 (1e308)."""
 
 
 class FederatedAverage(Statistic):
     """The average update of clients, round after round, in which clients with small losses count less.
 
-    A record is a client: its owner is whoever grants the budget for it. A batch is a pair: an update per row, and the
+    A record is a client; its owner grants the budget for it. A batch is a pair: an update per row, and the
     loss that each client reports. `round` takes such a batch and returns the noisy average.
 
     **What it estimates.** The average of updates, each clipped to `clip_norm`, with weights: the client's sensitivity
@@ -39,9 +39,9 @@ class FederatedAverage(Statistic):
         plan: The public numbers; a step for every round.
         owners: As for `Statistic`.
         clip_norm: The longest update that counts in full.
-        fraction: Which part of the sensitivity of all clients is in the tail.
+        fraction: The fraction of the sensitivity of all clients that is in the tail.
         shape: Two parameters of a `BetaTail`; a `LinearTail` if not given.
-        rounds: How many releases.
+        rounds: The number of releases.
         options: As for `Statistic`.
 
     >>> plan = Plan(sample_rates=[1], sensitivities=[1], sizes=[3], noise_scale=1e-4, steps=2)
@@ -82,7 +82,7 @@ class FederatedAverage(Statistic):
         return _validate.count("rounds", rounds, least=1)
 
     def check(self, batch: Any) -> None:
-        """Raise unless there are a row and a loss for every client; what they hold is the clients' business."""
+        """Raise unless there are a row and a loss for every client; any values are accepted."""
         updates, losses = _reports(batch)
         if updates.ndim != 2 or losses.shape != updates.shape[:1]:
             raise ValueError(
@@ -90,8 +90,8 @@ class FederatedAverage(Statistic):
             )
 
     def contributions(self, batch: Any) -> np.ndarray:
-        """Return updates in units of the longest that counts in full; what is longer, or not finite, the sum cuts."""
-        updates, most = _reports(batch)[0], _ABSURD * self.clip_norm
+        """Return updates in units of `clip_norm`; the sum clips longer ones, and drops those that are not finite."""
+        updates, most = _reports(batch)[0], _LARGEST_UPDATE * self.clip_norm
         return np.where(np.isfinite(updates), np.clip(updates, -most, most), np.nan) / self.clip_norm
 
     def scores(self, batch: Any) -> np.ndarray:
@@ -103,7 +103,7 @@ class FederatedAverage(Statistic):
 
         Args:
             updates: A row per client, in the order of the owners.
-            losses: What each client reports.
+            losses: The loss that each client reports.
 
         Raises:
             RuntimeError: when all rounds are released.

@@ -1,4 +1,4 @@
-"""How many records fall into public bins, or belong to public groups."""
+"""Counts of records in bins with public edges, or in groups with public names."""
 
 from collections.abc import Mapping, Sequence
 from itertools import repeat
@@ -10,7 +10,7 @@ from inosgm._internal import validate as _validate
 from inosgm.mechanism.contributions import Cells
 from inosgm.owners import Label, Owners
 from inosgm.planning.plan import Plan
-from inosgm.statistics.answering import ask
+from inosgm.statistics.answering import answer_query
 from inosgm.statistics.bounds import numbers, require_numbers
 from inosgm.statistics.estimate import Estimate
 from inosgm.statistics.files.in_memory import column_of, is_whole
@@ -22,7 +22,7 @@ from inosgm.statistics.statistic import Statistic
 class _Counts(Statistic):
     """Counts of records in cells, of which each record is in one.
 
-    Shares of cells add up to 1, and that is put right in what was released: it takes noise away.
+    The shares of all cells add up to 1. The released shares are projected onto that, which removes noise.
     """
 
     stratified: bool
@@ -34,8 +34,8 @@ class _Counts(Statistic):
         rows = np.reshape(sums, (-1, self._size))
         sizes = self.plan.sizes
         if self.stratified:
-            found, errors = owner_means(self, rows)
-            own, own_errors = (sizes[:, None] * each for each in (_whole(found, sizes), _known(errors)))
+            shares, errors = owner_means(self, rows)
+            own, own_errors = sizes[:, None] * _whole(shares, sizes), sizes[:, None] * _known(errors)
             counts, spreads = own.sum(axis=0), np.linalg.norm(own_errors, axis=0)
             estimand = f"{what}, put together from those of each owner: every record counts the same"
         else:
@@ -58,18 +58,18 @@ class _Counts(Statistic):
 
 
 def _whole(shares: np.ndarray, sizes: Any) -> np.ndarray:
-    """Return shares that add up to 1 in every row of somebody with records."""
+    """Return shares projected to add up to 1 in every row of an owner with records."""
     missing = np.where(np.asarray(sizes) > 0, 1 - shares.sum(axis=-1), 0.0)
     return np.asarray(shares + missing[..., None] / shares.shape[-1])
 
 
 def _known(errors: np.ndarray) -> np.ndarray:
-    """Return the standard errors of shares that add up to 1, by those of shares that need not."""
+    """Return the standard errors of projected shares from those of independent ones."""
     return np.asarray(errors * np.sqrt(1 - 1 / errors.shape[-1]))
 
 
 class Histogram(_Counts):
-    """How many records have a value in each of several bins with public edges.
+    """The number of records with a value in each of several bins with public edges.
 
     **What it estimates.** Weighted (the default): the number of records times the share of each bin, in which a record
     of owner n weighs as much as its sensitivity C_n, which grows with its budget; biased towards owners with large
@@ -132,7 +132,7 @@ class Histogram(_Counts):
 
 
 class GroupCounts(_Counts):
-    """How many records belong to each of several groups with public names.
+    """The number of records in each of several groups with public names.
 
     **What it estimates.** As for `Histogram`: weighted or stratified counts, which add up to the number of records and
     are neither rounded nor moved above 0. Names have to be known before: which names occur in the data is private.
@@ -147,8 +147,8 @@ class GroupCounts(_Counts):
         plan: The public numbers; one step.
         owners: As for `Statistic`.
         categories: The names, all text or all whole numbers.
-        other: What the cell of all other names is called. None if there are no others: a record with another name is an
-            error then, which tells whoever sees it that there is one.
+        other: The name of the cell of all other names. None if there are no others: a record with another name is then
+            an error, which reveals that there is one.
         stratified: Estimate the counts for each owner.
         options: As for `Statistic`.
 
@@ -183,7 +183,7 @@ class GroupCounts(_Counts):
         if other is not None and (not isinstance(other, str) or other in names):
             raise ValueError(f"other must be text, and no name of a category, got {other!r}")
         self._names = [*names, *([] if other is None else [other])]
-        self._places = {name: place for place, name in enumerate(self.categories)}
+        self._cell_of = {name: cell for cell, name in enumerate(self.categories)}
         self._size = len(self._names)
         super().__init__(plan, owners, bins=self._size, by_owner=stratified, **options)
 
@@ -214,19 +214,19 @@ class GroupCounts(_Counts):
         column = column_of(batch)
         _require_labels(column, text=isinstance(self.categories[0], str))
         if column.dtype.kind in "iu":
-            return _found(column, self._places)
-        return np.fromiter(map(self._places.get, column.tolist(), repeat(len(self._places))), np.int64, column.size)
+            return _cells_of_integers(column, self._cell_of)
+        return np.fromiter(map(self._cell_of.get, column.tolist(), repeat(len(self._cell_of))), np.int64, column.size)
 
 
-def _found(column: np.ndarray, places: Mapping[Label, int]) -> np.ndarray:
-    """Return the place of each whole number, or the number of places, all compared in the type of the column."""
+def _cells_of_integers(column: np.ndarray, cell_of: Mapping[Label, int]) -> np.ndarray:
+    """Return the cell of each whole number, or the number of cells; the comparison is in the type of the column."""
     limits = np.iinfo(column.dtype)
-    known = sorted(int(name) for name in places if limits.min <= int(name) <= limits.max)
+    known = sorted(int(name) for name in cell_of if limits.min <= int(name) <= limits.max)
     if not known:
-        return np.full(column.size, len(places), dtype=np.int64)
+        return np.full(column.size, len(cell_of), dtype=np.int64)
     ordered = np.array(known, dtype=column.dtype)
     nearest = np.minimum(np.searchsorted(ordered, column), ordered.size - 1)
-    return np.where(ordered[nearest] == column, np.array([places[name] for name in known])[nearest], len(places))
+    return np.where(ordered[nearest] == column, np.array([cell_of[name] for name in known])[nearest], len(cell_of))
 
 
 def _names(categories: Any) -> tuple[Label, ...]:
@@ -263,7 +263,7 @@ def _require_labels(column: np.ndarray, *, text: bool) -> None:
         raise TypeError(f"values must be {what}, as the categories are, got {got}")
     wanted = {kind: issubclass(kind, str) if text else is_whole(kind) for kind in set(map(type, column))}
     if not all(wanted.values()):
-        bad = next(place for place, label in enumerate(column) if not wanted[type(label)])
+        bad = next(position for position, label in enumerate(column) if not wanted[type(label)])
         raise ValueError(
             "values must be labels of the kind of the categories, got a missing or another one at position "
             f"{bad}: fill it in, or leave such records out"
@@ -273,21 +273,16 @@ def _require_labels(column: np.ndarray, *, text: bool) -> None:
 def private_histogram(
     values: Any, owners: Owners, *, edges: Sequence[float], stratified: bool = False, **options: Any
 ) -> Estimate:
-    """Return how many records have a value in each bin between public edges; see `Histogram`.
+    """Return the number of records with a value in each bin between public edges; see `Histogram`.
 
-    **Meaning and bias.** The number of records times shares in which records weigh as much as the budget of their owner
-    buys: it leans towards owners with large budgets. Stratified, it is put together from a histogram for each owner,
-    unbiased and with more noise. Values beyond the outer edges count in the outer bins. Counts may be negative.
-
-    **Guarantee.** Costs every owner at most `share` of its epsilon; see `inosgm.statistics.ask` for this and
-    other options.
+    **Guarantee.** It costs every owner at most `share` of its epsilon; `answer_query` describes this and other options.
 
     >>> owners = Owners(of_record=["a", "b"] * 500, epsilon={"a": 1.0, "b": 5.0}, delta=1e-5)
     >>> estimate = private_histogram(list(range(1000)), owners, edges=[0, 100, 500, 1000], key=1)
     >>> bool((abs(estimate.value - [100, 400, 500]) < 4 * estimate.standard_error).all())
     True
     """
-    return ask(single(Histogram), values, owners, edges=edges, stratified=stratified, **options)
+    return answer_query(single(Histogram), values, owners, edges=edges, stratified=stratified, **options)
 
 
 def private_group_counts(
@@ -299,14 +294,9 @@ def private_group_counts(
     stratified: bool = False,
     **options: Any,
 ) -> Estimate:
-    """Return how many records belong to each group with a public name, and to all others; see `GroupCounts`.
+    """Return the number of records in each group with a public name, and in all others; see `GroupCounts`.
 
-    **Meaning and bias.** The number of records times shares in which records weigh as much as the budget of their owner
-    buys: it leans towards owners with large budgets. Stratified, they are put together from counts for each owner,
-    unbiased and with more noise. Counts may be negative.
-
-    **Guarantee.** Costs every owner at most `share` of its epsilon; see `inosgm.statistics.ask` for this and
-    other options.
+    **Guarantee.** It costs every owner at most `share` of its epsilon; `answer_query` describes this and other options.
 
     >>> owners = Owners(of_record=["a", "b"] * 500, epsilon={"a": 1.0, "b": 5.0}, delta=1e-5)
     >>> values = ["rent", "rent", "own", "own", "free"] * 200
@@ -314,6 +304,6 @@ def private_group_counts(
     >>> bool((abs(estimate.value - [400, 400, 200]) < 4 * estimate.standard_error).all())
     True
     """
-    return ask(
+    return answer_query(
         single(GroupCounts), values, owners, categories=categories, other=other, stratified=stratified, **options
     )

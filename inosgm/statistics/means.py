@@ -1,4 +1,4 @@
-"""The mean of a bounded column."""
+"""The mean of a bounded column, weighted by budgets or stratified by owner."""
 
 from typing import Any
 
@@ -6,22 +6,23 @@ import numpy as np
 
 from inosgm.owners import Label, Owners
 from inosgm.planning.plan import Plan
-from inosgm.statistics.answering import ask
-from inosgm.statistics.bounds import Bounds, require_numbers
+from inosgm.statistics.answering import answer_query
+from inosgm.statistics.bounds import Bounds
+from inosgm.statistics.column import BoundedColumn
 from inosgm.statistics.estimate import Estimate, OwnerValue
 from inosgm.statistics.queries import single
 from inosgm.statistics.statistic import Statistic
 
 
-class Mean(Statistic):
+class Mean(BoundedColumn):
     """The mean of numbers within public bounds.
 
     **What it estimates.** Weighted (the default): the mean in which a record of owner n weighs as much as its
-    sensitivity C_n, which grows with its budget. It has the least noise, and is biased towards owners with large
-    budgets where owners differ. Stratified: a mean for each owner, put together by their public sizes; unbiased, with
-    the noise of all owners in it. Where an unbiased overall mean is all that is wanted, nothing beats one budget for
-    all, the strictest (`planner=plan_uniform`): whoever lets every record count the same has to add as much noise as
-    the strictest owner asks for.
+    sensitivity C_n, which grows with its budget. It has the least noise; if owners differ, it is biased towards those
+    with large budgets. Stratified: a mean for each owner, combined by their public sizes. It is unbiased and contains
+    the noise of all owners. If only an unbiased overall mean is needed, one budget for all, the strictest
+    (`planner=plan_uniform`), is best: a mean in which every record counts the same needs the noise of the strictest
+    owner in any case.
 
     **Bias.** Values beyond the bounds count as the nearer bound.
 
@@ -49,29 +50,16 @@ class Mean(Statistic):
         self.bounds, self.stratified = Bounds.of(bounds), stratified
         super().__init__(plan, owners, by_owner=stratified, **options)
 
-    def check(self, batch: Any) -> None:
-        """Raise for anything but finite numbers."""
-        require_numbers(batch)
-
-    def contributions(self, batch: Any) -> np.ndarray:
-        """Return distances from the middle of the bounds, in halves of the range."""
-        return self.bounds.shares(batch)
-
     def estimate(self) -> Estimate:
         """Return the mean."""
-        middle, half, (sums,) = self.bounds.middle, self.bounds.half, self.observed
         if not self.stratified:
-            return self.estimated(
-                middle + half * float(sums) / self.total,
-                half * self.noise / self.total,
-                "mean, in which records weigh as much as the budget of their owner buys",
-            )
-        parts, errors = owner_means(self, sums)
-        values, errors = middle + half * parts, half * errors
-        shares = self.plan.sizes / self.plan.sizes.sum()
+            return self.weighted_mean("mean, in which records weigh as much as the budget of their owner buys")
+        shares, errors = owner_means(self, self.observed[0])
+        values, errors = self.bounds.middle + self.bounds.half * shares, self.bounds.half * errors
+        fractions = self.plan.sizes / self.plan.sizes.sum()
         return self.estimated(
-            float(shares @ values),
-            float(np.linalg.norm(shares * errors)),
+            float(fractions @ values),
+            float(np.linalg.norm(fractions * errors)),
             "mean, put together from a mean for each owner by their sizes: every record weighs the same",
             by_owner=owner_values(self.plan, values, errors),
         )
@@ -81,7 +69,7 @@ def owner_means(statistic: Statistic, sums: np.ndarray) -> tuple[np.ndarray, np.
     """Return the mean contribution of every owner's records, and its standard error; 0 for owners without records.
 
     Args:
-        statistic: What was released.
+        statistic: The statistic that released the sums.
         sums: One released sum per owner, or a row of them.
     """
     rows = np.reshape(sums, (len(statistic.plan.labels), *np.shape(sums)[1:]))
@@ -104,12 +92,7 @@ def owner_values(plan: Plan, values: np.ndarray, errors: np.ndarray) -> dict[Lab
 def private_mean(values: Any, owners: Owners, *, bounds: Any, stratified: bool = False, **options: Any) -> Estimate:
     """Return the mean of a bounded column; see `Mean`.
 
-    **Meaning and bias.** Records weigh as much as the budget of their owner buys: it leans towards owners with large
-    budgets. Stratified, it is put together from a mean for each owner, unbiased and with more noise. Values beyond the
-    bounds count as the nearer bound.
-
-    **Guarantee.** Costs every owner at most `share` of its epsilon; see `inosgm.statistics.ask` for this and
-    other options.
+    **Guarantee.** It costs every owner at most `share` of its epsilon; `answer_query` describes this and other options.
 
     >>> owners = Owners(of_record=["a", "b"] * 500, epsilon={"a": 1.0, "b": 5.0}, delta=1e-5)
     >>> print(private_mean([20.0, 40.0] * 500, owners, bounds=(0, 100), key=1))
@@ -119,4 +102,4 @@ def private_mean(values: Any, owners: Owners, *, bounds: Any, stratified: bool =
     a             0.9998   0.386
     b              4.999    1.61
     """
-    return ask(single(Mean), values, owners, bounds=bounds, stratified=stratified, **options)
+    return answer_query(single(Mean), values, owners, bounds=bounds, stratified=stratified, **options)

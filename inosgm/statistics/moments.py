@@ -1,4 +1,4 @@
-"""Means and covariances of bounded columns, from one noisy sum: what covariances and regressions begin with."""
+"""Means and covariances of bounded columns from one noisy sum, for covariances and regressions."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ class Box:
     A record z, in halves of the ranges from the middle, adds the row (z, svec(z z' - I)) / m, m being the number of
     columns and svec the upper triangle with what is off the diagonal times sqrt(2), so that lengths are kept. Its
     squared length is (s^2 - s + m) / m^2 with s = |z|^2 in [0, m]: at most 1. Without the I, which costs nothing since
-    the sum of all weights is public, it would be longer, and what z adds to it would not come for free.
+    the sum of all weights is public, it would be longer, and z itself would not be free.
 
     >>> Box.of([(0, 10), (0, 2)]).rows([[10.0, 2.0], [5.0, 1.0]])
     array([[ 0.5       ,  0.5       ,  0.        ,  0.70710678,  0.        ],
@@ -61,7 +61,7 @@ class Box:
         return np.asarray(np.clip((table - self.middles) / self.halves, -1.0, 1.0))
 
     def rows(self, values: Any) -> np.ndarray:
-        """Return what records add to the sum: (z, svec(z z' - I)) / m, none longer than 1."""
+        """Return the contributions (z, svec(z z' - I)) / m of records; none is longer than 1."""
         z = self.shares(values)
         i, j, stretch = _triangle(len(self.columns))
         return np.concatenate([z, (z[:, i] * z[:, j] - (i == j)) * stretch], axis=1) / len(self.columns)
@@ -89,9 +89,9 @@ class Moments:
         """Read a released sum of rows.
 
         Args:
-            box: That made the rows.
+            box: The bounds that made the rows.
             value: The sum.
-            total: What weights and sensitivities add up to.
+            total: The sum of weight x sensitivity over all records.
             noise: The standard deviation of the noise on each number of the sum.
         """
         m = len(box.columns)
@@ -105,7 +105,7 @@ class Moments:
         return cls(box=box, mean=mean, covariance=covariance, noise=spread)
 
     def errors(self, of_covariance: np.ndarray, of_mean: np.ndarray | float = 0.0) -> np.ndarray:
-        """Return first-order standard errors of what depends on the moments (the delta method).
+        """Return first-order standard errors of functions of the moments (the delta method).
 
         A change of the moments changes the covariance by dM - dmean mean' - mean dmean'.
 
@@ -119,6 +119,6 @@ class Moments:
 
 
 def _triangle(m: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the rows and columns of an upper triangle, and by what svec stretches each entry."""
+    """Return the rows and columns of an upper triangle, and the factor of svec for each entry."""
     i, j = np.triu_indices(m)
     return i, j, np.where(i == j, 1.0, np.sqrt(2.0))

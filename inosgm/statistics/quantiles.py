@@ -8,21 +8,21 @@ from scipy.special import ndtri
 from inosgm._internal import validate as _validate
 from inosgm.owners import Owners
 from inosgm.planning.plan import Plan
-from inosgm.statistics.answering import ask
-from inosgm.statistics.bounds import Bounds, numbers, part, require_numbers
+from inosgm.statistics.answering import answer_query
+from inosgm.statistics.bounds import Bounds, numbers, open_fraction
+from inosgm.statistics.column import BoundedColumn
 from inosgm.statistics.estimate import Estimate
 from inosgm.statistics.queries import single
-from inosgm.statistics.statistic import Statistic
 
 ROUNDS = 12
-"""How often the bounds are halved unless told: to 1/4096 of their distance."""
+"""Default number of bisections: the last bracket is 1/4096 of the distance of the bounds."""
 
 CONFIDENCE = 0.95
-"""Of the interval beside a quantile."""
+"""Confidence of the interval in the details of a quantile."""
 
 
-class Quantile(Statistic):
-    """A quantile of numbers within public bounds: plain sampled Gaussian mechanism, because order does not help here.
+class Quantile(BoundedColumn):
+    """A quantile of numbers within public bounds, by the plain sampled Gaussian mechanism (an order does not help).
 
     Every round counts the records at or below the middle of a bracket, with noise, and keeps the half of the bracket in
     which the quantile seems to be. After the last round the middle of the bracket is the estimate.
@@ -33,7 +33,7 @@ class Quantile(Statistic):
     weigh the same.
 
     **Bias.** The estimate is no finer than the last bracket, (high - low) / 2^rounds wide. Values beyond the bounds are
-    counted there. A wrong turn is never taken back.
+    counted there. A wrong half is never corrected later.
 
     **Standard error.** Noise is on counts: by how much it moves the quantile depends on how densely values lie there,
     which could be had for more budget only. It is estimated from the released counts themselves, by the slope between
@@ -77,7 +77,7 @@ class Quantile(Statistic):
         rounds: int = ROUNDS,
         **options: Any,
     ) -> None:
-        self.bounds, self.level = Bounds.of(bounds), part("level", level)
+        self.bounds, self.level = Bounds.of(bounds), open_fraction("level", level)
         self.low, self.high = self.bounds.low, self.bounds.high
         self.tested: list[float] = []
         super().__init__(plan, owners, **options)
@@ -86,10 +86,6 @@ class Quantile(Statistic):
     def rounds_of(cls, **parameters: Any) -> int:
         """Return the parameter `rounds`."""
         return _validate.count("rounds", parameters.get("rounds", ROUNDS), least=1)
-
-    def check(self, batch: Any) -> None:
-        """Raise for anything but finite numbers."""
-        require_numbers(batch)
 
     @property
     def threshold(self) -> float:
@@ -115,8 +111,9 @@ class Quantile(Statistic):
         error = scale * self.noise
         (low, below), (high, above) = self._around(shares, 2 * error)
         slope = (above - below) / (high - low)
-        surely = error * float(-ndtri((1 - CONFIDENCE) / 2 / shares.size))
-        interval = np.array([value for value, _ in self._around(shares, surely)])
+        # A Bonferroni bound over all rounds: with this margin no share is misjudged in any round.
+        margin = error * float(-ndtri((1 - CONFIDENCE) / 2 / shares.size))
+        interval = np.array([value for value, _ in self._around(shares, margin)])
         resolved = self.bounds.low < interval[0] and interval[1] < self.bounds.high
         unknown = 0.0 if resolved else float(interval[1] - interval[0])
         return self.estimated(
@@ -146,12 +143,7 @@ def private_quantile(
 ) -> Estimate:
     """Return a quantile of a bounded column, by bisection on noisy counts; see `Quantile`.
 
-    **Meaning and bias.** The value up to which `level` of all weight lies, records weighing as much as the budget of
-    their owner buys: it leans towards owners with large budgets. No finer than the bounds' distance over 2^rounds. What
-    its standard error is, and what is certain, `Quantile` says.
-
-    **Guarantee.** Costs every owner at most `share` of its epsilon; see `inosgm.statistics.ask` for this and
-    other options.
+    **Guarantee.** It costs every owner at most `share` of its epsilon; `answer_query` describes this and other options.
 
     >>> owners = Owners(of_record=["a", "b"] * 500, epsilon={"a": 1.0, "b": 5.0}, delta=1e-5)
     >>> estimate = private_quantile(list(range(1000)), owners, bounds=(0, 5000), level=0.5, key=1)
@@ -159,4 +151,4 @@ def private_quantile(
     >>> bool(low < 500 < high), abs(estimate.value - 500) < 50
     (True, True)
     """
-    return ask(single(Quantile), values, owners, bounds=bounds, level=level, rounds=rounds, **options)
+    return answer_query(single(Quantile), values, owners, bounds=bounds, level=level, rounds=rounds, **options)

@@ -1,4 +1,4 @@
-"""Questions: each is one or more statistics in turn."""
+"""Queries: each is answered by one or more statistics in turn."""
 
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from inosgm.statistics.statistic import Statistic
 
 @dataclass(frozen=True, eq=False)
 class Stage:
-    """One statistic of a question: which, and with which parameters. They may depend on what was estimated before."""
+    """One statistic of a query with its parameters, which may depend on the estimates of earlier stages."""
 
     statistic: type[Statistic]
     parameters: Mapping[str, Any]
@@ -22,15 +22,15 @@ Stages = Generator[Stage, Estimate, Estimate]
 
 
 @dataclass(frozen=True, eq=False)
-class Procedure:
-    """How a question is answered: by statistics in turn.
+class Query:
+    """A question about records that is answered by statistics in turn.
 
     Attributes:
-        name: What the question is called.
-        stages: Takes the parameters of the question; yields stages, is sent their estimates, and returns the answer.
-        rounds: Takes the same parameters, and returns how many releases each stage takes.
-        shares: After each stage, which part of the budget may be spent; the last is 1.
-        statistic: The only one, whose parameters these are.
+        name: The name of the query.
+        stages: Takes the parameters of the query; yields stages, is sent their estimates, and returns the answer.
+        rounds: Takes the same parameters, and returns the number of releases of each stage.
+        shares: The fraction of the budget that may be spent up to the end of each stage; the last is 1.
+        statistic: The only statistic of a query with one stage, whose parameters these are.
     """
 
     name: str
@@ -41,13 +41,13 @@ class Procedure:
 
     @property
     def parameters(self) -> dict[str, Any]:
-        """The names of its parameters, and what they are if left out."""
+        """The names of its parameters, with their defaults."""
         functions = [self.stages] if self.statistic is None else _constructors(self.statistic)
-        found = [each for function in functions for each in signature(function).parameters.values()]
-        return {each.name: each.default for each in found if each.kind is each.KEYWORD_ONLY}
+        declared = [parameter for function in functions for parameter in signature(function).parameters.values()]
+        return {parameter.name: parameter.default for parameter in declared if parameter.kind is parameter.KEYWORD_ONLY}
 
     def require(self, parameters: Mapping[str, Any]) -> None:
-        """Raise for a parameter that it does not have."""
+        """Raise for a parameter that the query does not have."""
         unknown = sorted(set(parameters) - set(self.parameters))
         if unknown:
             raise TypeError(
@@ -56,8 +56,8 @@ class Procedure:
             )
 
 
-def single(statistic: type[Statistic]) -> Procedure:
-    """Return the procedure that is one statistic."""
+def single(statistic: type[Statistic]) -> Query:
+    """Return the query that is answered by one statistic."""
 
     def stages(**parameters: Any) -> Stages:
         return (yield Stage(statistic, parameters))
@@ -65,14 +65,16 @@ def single(statistic: type[Statistic]) -> Procedure:
     def rounds(**parameters: Any) -> tuple[int, ...]:
         return (statistic.rounds_of(**parameters),)
 
-    return Procedure(statistic.name, stages, rounds, statistic=statistic)
+    return Query(statistic.name, stages, rounds, statistic=statistic)
 
 
 def _constructors(statistic: type[Statistic]) -> list[Callable[..., Any]]:
-    """Return what takes the parameters of a statistic, that of the class itself last."""
+    """Return the constructors that declare the parameters of a statistic, that of the class itself last."""
     kinds = [kind for kind in reversed(statistic.__mro__) if issubclass(kind, Statistic) and kind is not Statistic]
     return [kind.__init__ for kind in kinds if "__init__" in vars(kind)]
 
 
-Respond = Callable[[int, Stage, Plan], Estimate]
+Responder = Callable[[int, Stage, Plan], Estimate]
 """Answers a stage, given its number and its plan."""
+
+Procedure = Query  # the exported name

@@ -1,17 +1,17 @@
-"""Every question by its name."""
+"""All queries by name."""
 
 from inosgm.statistics.covariance import COMPONENTS, COVARIANCE, PCA, Covariance
 from inosgm.statistics.histograms import GroupCounts, Histogram
 from inosgm.statistics.means import Mean
 from inosgm.statistics.quantiles import Quantile
-from inosgm.statistics.queries import Procedure, single
+from inosgm.statistics.queries import Query, single
 from inosgm.statistics.regression import REGRESSION, TRIMMED_REGRESSION, LeastTrimmedSquares, LinearRegression
 from inosgm.statistics.robust import ROBUST, TRIMMED, RobustMean, TrimmedMean
 from inosgm.statistics.sums import Count, Sum
 from inosgm.statistics.tails import TopHeavySum, UpperTailMean
 from inosgm.statistics.variance import Variance
 
-PROCEDURES: dict[str, Procedure] = {
+PROCEDURES: dict[str, Query] = {
     **{
         statistic.name: single(statistic)
         for statistic in (Sum, Count, Mean, Variance, UpperTailMean, TopHeavySum, Quantile, Histogram, GroupCounts)
@@ -23,4 +23,4 @@ PROCEDURES: dict[str, Procedure] = {
     LinearRegression.name: REGRESSION,
     LeastTrimmedSquares.name: TRIMMED_REGRESSION,
 }
-"""How every question is answered, by name."""
+"""The queries that `run_statistic` and `inosgm stats` know, by name."""

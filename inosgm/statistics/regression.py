@@ -11,7 +11,7 @@ from inosgm.mechanism.orders import Ascending
 from inosgm.mechanism.tails import HardTail
 from inosgm.owners import Owners
 from inosgm.planning.plan import Plan
-from inosgm.statistics.answering import ask
+from inosgm.statistics.answering import answer_query
 from inosgm.statistics.bounds import Bounds, require_numbers
 from inosgm.statistics.estimate import Estimate
 from inosgm.statistics.moments import Box, Moments
@@ -89,7 +89,7 @@ class LinearRegression(Statistic):
 
 
 class LeastTrimmedSquares(LinearRegression):
-    """Least squares of the records that fit best: a few rounds, each without those that fitted worst in the one before.
+    """Least squares of the records that fit best, in a few rounds that each trim the worst of the round before.
 
     Records are ordered by their absolute residual under the coefficients that the round before released, and the
     worst, which have a `fraction` of all sensitivity, are given up. The first round orders them by the
@@ -114,8 +114,8 @@ class LeastTrimmedSquares(LinearRegression):
         owners: As for `Statistic`.
         bounds: The smallest and the largest value that counts, for each feature.
         target_bounds: Those of the target.
-        fraction: In [0, 0.5]: how much of all sensitivity is given up.
-        rounds: How many releases.
+        fraction: In [0, 0.5]: the fraction of all sensitivity that is trimmed.
+        rounds: The number of releases.
         options: As for `Statistic`.
 
     >>> plan = Plan(sample_rates=[1], sensitivities=[1], sizes=[5], noise_scale=1e-4, steps=4)
@@ -159,7 +159,7 @@ class LeastTrimmedSquares(LinearRegression):
     def scores(self, batch: Any) -> np.ndarray:
         """Return absolute residuals under the coefficients released last.
 
-        They are added up column by column: a product of matrices has other last bits in other chunks.
+        They are added up column by column: a matrix product has other last bits in chunks of another size.
         """
         z = self.box.shares(batch)
         residuals = z[:, -1] - self._scaled[0]
@@ -181,7 +181,7 @@ class LeastTrimmedSquares(LinearRegression):
 
 
 def _kept(fraction: float) -> float:
-    """Return which part of an error of the coefficients is left after a round that trims normal residuals."""
+    """Return the fraction of an error of the coefficients that is left after a round that trims normal residuals."""
     if not fraction:
         return 0.0
     cut = special.ndtri(1 - fraction / 2)
@@ -196,8 +196,8 @@ class Fit:
         moments: Of all columns.
         coefficients: Of the features.
         of_covariance: The derivatives of each coefficient with respect to the covariance matrix.
-        ridge: What the features are taken to vary by in every direction, at least.
-        shrunk: In how many directions they seem to vary less.
+        ridge: The least variance that the features are assumed to have in every direction.
+        shrunk: The number of directions in which their estimated variance is smaller.
     """
 
     moments: Moments
@@ -267,11 +267,11 @@ REGRESSION, TRIMMED_REGRESSION = single(LinearRegression), single(LeastTrimmedSq
 
 
 def private_regression(values: Any, owners: Owners, *, bounds: Any, target_bounds: Any, **options: Any) -> Estimate:
-    """Return the intercept and the coefficients of least squares; see `LinearRegression`, and `asking.ask` for options.
+    """Return the intercept and the coefficients of least squares; see `LinearRegression`.
 
-    The target is the last column. Records weigh as much as the budget of their owner buys; values beyond bounds count
-    as the nearer bound; coefficients shrink where noise hides how features vary. It costs every owner at most the share
-    of its epsilon that is asked for, for one of its records added or removed.
+    The target is the last column.
+
+    **Guarantee.** It costs every owner at most `share` of its epsilon; `answer_query` describes this and other options.
 
     >>> owners = Owners(of_record=["a", "b"] * 5000, epsilon={"a": 1.0, "b": 5.0}, delta=1e-5)
     >>> x = np.random.default_rng(0).uniform(0, 5, 10000)
@@ -280,7 +280,7 @@ def private_regression(values: Any, owners: Owners, *, bounds: Any, target_bound
     >>> estimate.value.round(1), estimate.standard_error.round(3)
     (array([1., 2.]), array([0.006, 0.002]))
     """
-    return ask(REGRESSION, values, owners, bounds=bounds, target_bounds=target_bounds, **options)
+    return answer_query(REGRESSION, values, owners, bounds=bounds, target_bounds=target_bounds, **options)
 
 
 def private_trimmed_regression(
@@ -293,11 +293,12 @@ def private_trimmed_regression(
     rounds: int = 4,
     **options: Any,
 ) -> Estimate:
-    """Return the intercept and the coefficients of least trimmed squares; see `LeastTrimmedSquares`, and `asking.ask`.
+    """Return the intercept and the coefficients of least trimmed squares; see `LeastTrimmedSquares`.
 
-    The target is the last column. Nearly a `fraction` of records may be arbitrary; records weigh as much as the
-    budget of their owner buys, and values beyond bounds count as the nearer bound. All rounds together cost every owner
-    at most the share of its epsilon that is asked for, for one of its records added or removed.
+    The target is the last column. Nearly a `fraction` of records may be arbitrary.
+
+    **Guarantee.** All rounds together cost every owner at most `share` of its epsilon; `answer_query` describes this
+    and other options.
 
     >>> owners = Owners(of_record=["a", "b"] * 5000, epsilon={"a": 1.0, "b": 5.0}, delta=1e-5)
     >>> x = np.random.default_rng(0).uniform(0, 5, 10000)
@@ -305,7 +306,7 @@ def private_trimmed_regression(
     >>> private_trimmed_regression(table, owners, bounds=[(0, 5)], target_bounds=(0, 11), key=1).value.round(1)
     array([1., 2.])
     """
-    return ask(
+    return answer_query(
         TRIMMED_REGRESSION,
         values,
         owners,

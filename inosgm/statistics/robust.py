@@ -1,4 +1,4 @@
-"""Means that outliers do not move: records far from a centre, which was released before, are given up."""
+"""Means that are robust to outliers: records far from a centre that was released before are down-weighted."""
 
 from typing import Any
 
@@ -9,28 +9,28 @@ from inosgm.mechanism.orders import Ascending
 from inosgm.mechanism.tails import HardTail, LinearTail
 from inosgm.owners import Owners
 from inosgm.planning.plan import Plan
-from inosgm.statistics.answering import ask
-from inosgm.statistics.bounds import Bounds, numbers, part, require_numbers
+from inosgm.statistics.answering import answer_query
+from inosgm.statistics.bounds import Bounds, numbers, open_fraction, require_numbers
+from inosgm.statistics.column import BoundedColumn
 from inosgm.statistics.estimate import Estimate
 from inosgm.statistics.quantiles import ROUNDS, Quantile
-from inosgm.statistics.queries import Procedure, Stage, Stages
+from inosgm.statistics.queries import Query, Stage, Stages
 from inosgm.statistics.statistic import Statistic
 
-CENTRING = 0.25
-"""The part of the budget by which a centre is found: a rough one will do."""
+CENTRE_SHARE = 0.25
+"""Fraction of the budget that is spent on one quantile; a rough centre suffices."""
 
-SPREADING = 0.35
-"""The part by which both quartiles are found: in squares, twice as much."""
+QUARTILES_SHARE = 0.35
+"""Fraction that is spent on both quartiles: epsilons of Gaussians add up in squares, 0.35^2 = 2 x 0.25^2 about."""
 
 
-class TrimmedMean(Statistic):
+class TrimmedMean(BoundedColumn):
     """The mean of numbers within public bounds without those that are farthest from a centre.
 
     **What it estimates.** The mean of the values that are closest to the centre, as many as hold 1 - fraction of all
     weight: a record of owner n weighs as much as its sensitivity C_n, which grows with its budget, and the record at
-    the border counts in part. Where values are skewed, more is given up on the long side, and it is not the
-    mean: that is its meaning. For one in which all records weigh the same, take one budget for all
-    (`planner=plan_uniform`).
+    the border counts in part. If values are skewed, more is dropped on the long side, so that it differs from the mean
+    by design. For a mean in which all records weigh the same, take one budget for all (`planner=plan_uniform`).
 
     **Bias.** Values beyond the bounds count as the nearer bound. With sample rates below 1 the closest of a batch stand
     for the closest of all.
@@ -45,8 +45,8 @@ class TrimmedMean(Statistic):
         plan: The public numbers; one step.
         owners: As for `Statistic`.
         bounds: The smallest and the largest value that counts.
-        centre: From where distances are taken.
-        fraction: In (0, 1): how much of all weight is given up.
+        centre: The point from which distances are measured.
+        fraction: In (0, 1): the fraction of all weight that is dropped.
         options: As for `Statistic`.
 
     Raises:
@@ -65,16 +65,8 @@ class TrimmedMean(Statistic):
         self, plan: Plan, owners: Owners | Any = None, *, bounds: Any, centre: float, fraction: float, **options: Any
     ) -> None:
         self.bounds, self.centre = Bounds.of(bounds), _validate.number("centre", centre)
-        self.fraction = part("fraction", fraction)
+        self.fraction = open_fraction("fraction", fraction)
         super().__init__(plan, owners, tail=HardTail(plan.tail_length(self.fraction)), order=Ascending(), **options)
-
-    def check(self, batch: Any) -> None:
-        """Raise for anything but finite numbers."""
-        require_numbers(batch)
-
-    def contributions(self, batch: Any) -> np.ndarray:
-        """Return distances from the middle of the bounds, in halves of the range."""
-        return self.bounds.shares(batch)
 
     def scores(self, batch: Any) -> np.ndarray:
         """Return distances from the centre: the closest are the most important."""
@@ -82,10 +74,7 @@ class TrimmedMean(Statistic):
 
     def estimate(self) -> Estimate:
         """Return the mean."""
-        (total,) = self.observed
-        return self.estimated(
-            self.bounds.middle + self.bounds.half * float(total) / self.total,
-            self.bounds.half * self.noise / self.total,
+        return self.weighted_mean(
             f"mean of the {1 - self.fraction:.4g} of all values that are closest to {self.centre:.6g}, in which "
             "records weigh as much as the budget of their owner buys",
             centre=self.centre,
@@ -93,9 +82,9 @@ class TrimmedMean(Statistic):
 
 
 class RobustMean(Statistic):
-    """The mean of numbers that are moved to within a radius of a centre; the farthest are softly given up.
+    """The mean of numbers that are clipped to within a radius of a centre; the farthest are down-weighted.
 
-    Its noise grows with the radius, not with the distance of bounds: where a few values are far off, it is by far the
+    Its noise grows with the radius, not with the distance of the bounds: if a few values are far off, it is by far the
     most precise of the means.
 
     **What it estimates.** The weighted mean of clip(x, centre - radius, centre + radius) with weights rho_k C_k: C_k
@@ -103,9 +92,9 @@ class RobustMean(Statistic):
     rank. Records are ranked by their distance from the centre. The closest, that hold 1 - fraction of all weight, have
     rho = 1; from there rho falls on a straight line to 0 at the farthest.
 
-    **Bias.** It is not the mean of skewed values: what is moved and given up on the long side is missing. That is its
-    meaning. If centre or radius are far off, because the budgets bought too little, so is the estimate: it never leaves
-    their range. With sample rates below 1 the ranks in a batch stand for those among all.
+    **Bias.** It is not the mean of skewed values: the clipped and dropped part of the long side is missing, by design.
+    If centre or radius are far off, because the budgets are small, so is the estimate: it never leaves their range.
+    With sample rates below 1 the ranks in a batch stand for those among all.
 
     **Standard error.** That of the mean about the centre as it is; the noise of centre and radius, if they were
     released, is not in it.
@@ -116,9 +105,9 @@ class RobustMean(Statistic):
     Args:
         plan: The public numbers; one step.
         owners: As for `Statistic`.
-        centre: From where distances are taken.
-        radius: How far from it a value counts in full.
-        fraction: In [0, 1]: which part of all weight, from the farthest record in, counts less than in full.
+        centre: The point from which distances are measured.
+        radius: The largest distance from it at which a value is not clipped.
+        fraction: In [0, 1]: the fraction of all weight, from the farthest record in, that is down-weighted.
         options: As for `Statistic`.
 
     Raises:
@@ -166,14 +155,14 @@ class RobustMean(Statistic):
 
 
 def _trimmed_stages(*, bounds: Any, fraction: float = 0.1, rounds: int = ROUNDS) -> Stages:
-    """Find the median, then the mean of what is close to it."""
-    part("fraction", fraction)
+    """Estimate the median, then the mean of the values close to it."""
+    open_fraction("fraction", fraction)
     median = yield Stage(Quantile, {"bounds": bounds, "level": 0.5, "rounds": rounds})
     return (yield Stage(TrimmedMean, {"bounds": bounds, "centre": median.value, "fraction": fraction}))
 
 
 def _robust_stages(*, bounds: Any, reach: float = 2.0, fraction: float = 0.1, rounds: int = ROUNDS) -> Stages:
-    """Find both quartiles, then the mean of what is close to their middle."""
+    """Estimate both quartiles, then the mean of the values close to their middle."""
     reach = _validate.number("reach", reach, above=0)
     _validate.number("fraction", fraction, least=0, most=1)
     limits = Bounds.of(bounds)
@@ -193,8 +182,8 @@ def _rounds(quantiles: int) -> Any:
     return rounds
 
 
-TRIMMED = Procedure(TrimmedMean.name, _trimmed_stages, _rounds(1), (CENTRING, 1.0))
-ROBUST = Procedure(RobustMean.name, _robust_stages, _rounds(2), (CENTRING, SPREADING, 1.0))
+TRIMMED = Query(TrimmedMean.name, _trimmed_stages, _rounds(1), (CENTRE_SHARE, 1.0))
+ROBUST = Query(RobustMean.name, _robust_stages, _rounds(2), (CENTRE_SHARE, QUARTILES_SHARE, 1.0))
 
 
 def private_trimmed_mean(
@@ -202,21 +191,16 @@ def private_trimmed_mean(
 ) -> Estimate:
     """Return the mean of a bounded column without the fraction that is farthest from the median; see `TrimmedMean`.
 
-    A quarter of the budget buys the median, in several rounds; the rest buys the mean, nearly as precise as with all.
+    A quarter of the budget pays for the median, in several rounds; the rest pays for the mean.
 
-    **Meaning and bias.** Records weigh as much as the budget of their owner buys: it leans towards owners with large
-    budgets. Where values are skewed, more is given up on the long side. Values beyond the bounds count as the nearer
-    bound. The standard error is that of the mean about the median as it was released.
-
-    **Guarantee.** Costs every owner at most `share` of its epsilon; see `inosgm.statistics.ask` for this and
-    other options.
+    **Guarantee.** It costs every owner at most `share` of its epsilon; `answer_query` describes this and other options.
 
     >>> owners = Owners(of_record=["a", "b"] * 500, epsilon={"a": 1.0, "b": 5.0}, delta=1e-5)
     >>> estimate = private_trimmed_mean([20.0, 40.0] * 490 + [100.0] * 20, owners, bounds=(0, 100), key=1)
     >>> 20 < estimate.value < 40
     True
     """
-    return ask(TRIMMED, values, owners, bounds=bounds, fraction=fraction, rounds=rounds, **options)
+    return answer_query(TRIMMED, values, owners, bounds=bounds, fraction=fraction, rounds=rounds, **options)
 
 
 def private_robust_mean(
@@ -229,22 +213,16 @@ def private_robust_mean(
     rounds: int = ROUNDS,
     **options: Any,
 ) -> Estimate:
-    """Return the mean of a column as outliers do not move it, with little noise however wide bounds are.
+    """Return a mean that is robust to outliers, with little noise even if the bounds are wide; see `RobustMean`.
 
-    A part of the budget buys both quartiles. Values are moved to within `reach` times their distance from the middle
-    between them (2 makes these Tukey's fences), and the farthest fraction of weight counts less and less; see
-    `RobustMean`.
+    A part of the budget pays for both quartiles. Values are clipped to within `reach` times the distance of the
+    quartiles from the middle between them (2 gives Tukey's fences), and the farthest fraction is down-weighted.
 
-    **Meaning and bias.** Not the mean where values are skewed. Records weigh as much as the budget of their owner buys:
-    it leans towards owners with large budgets. The standard error is that of the mean about the centre as it was
-    released.
-
-    **Guarantee.** Costs every owner at most `share` of its epsilon; see `inosgm.statistics.ask` for this and
-    other options.
+    **Guarantee.** It costs every owner at most `share` of its epsilon; `answer_query` describes this and other options.
 
     >>> owners = Owners(of_record=["a", "b"] * 500, epsilon={"a": 1.0, "b": 5.0}, delta=1e-5)
     >>> estimate = private_robust_mean([20.0, 40.0] * 490 + [9e5] * 20, owners, bounds=(0, 1e6), rounds=24, key=1)
     >>> 20 < estimate.value < 40, estimate.standard_error < 1
     (True, True)
     """
-    return ask(ROBUST, values, owners, bounds=bounds, reach=reach, fraction=fraction, rounds=rounds, **options)
+    return answer_query(ROBUST, values, owners, bounds=bounds, reach=reach, fraction=fraction, rounds=rounds, **options)

@@ -23,19 +23,19 @@ from inosgm.statistics.estimate import Estimate, Number, OwnerValue, cost_of
 _OPTIONS = ("key", "ledger", "note")
 
 WEIGHED = "weigh as much as the budget of their owner buys"
-"""What estimands say of records whose owners have different sensitivities."""
+"""The words of an estimand for weights that differ between owners; `estimated` replaces them if they do not."""
 
 
 class Statistic(Streaming):
     """A private statistic of records in memory, in chunks, or on a cluster.
 
-    A subclass says what a record contributes, in units of its owner's sensitivity, with `contributions`; how important
-    it is, with `scores`, if there is an order; and what the released sum means, with `estimate`. Its own parameters are
-    keyword arguments that JSON can hold. It sets them before it calls the base.
+    A subclass defines `contributions`, in units of the owner's sensitivity; `scores`, if there is an order; and
+    `estimate`, which turns the released sum into an estimate. Its own parameters are keyword arguments that JSON can
+    hold. It sets them before it calls the base.
 
     **Guarantee.** That of `INOSGM`, for one record of an owner, added or removed: every round costs the owner a
-    sampled Gaussian of its rate and multiplier in the plan. What `estimate` returns follows from released values and
-    public numbers. Sizes of owners are public.
+    sampled Gaussian of its rate and multiplier in the plan. `estimate` is a function of released values and public
+    numbers. Sizes of owners are public.
 
     With a key, an answer is a function of the key, the parameters, the plans and the `key_name` of the class. That is
     the path of the class, such as "package.module.Typical", unless the class sets one: a class with
@@ -45,10 +45,10 @@ class Statistic(Streaming):
 
     Args:
         plan: The public numbers; it has as many steps as the statistic has rounds.
-        owners: Owners, or the label of each record's owner; None if records come in parts only.
-        tail: What part of the order is given up.
-        order: What counts as important.
-        bins: Into how many sums `contributions` sorts records, with `Cells`.
+        owners: Owners, or the label of each record's owner; None if records come in chunks only.
+        tail: The part of the order that is down-weighted.
+        order: The order of importance.
+        bins: The number of sums into which `contributions` sorts records, with `Cells`.
         by_owner: Whether every owner has sums of its own.
         key: As for `INOSGM`.
         ledger: As for `INOSGM`.
@@ -59,27 +59,27 @@ class Statistic(Streaming):
     """
 
     name: ClassVar[str]
-    """What it is called in configurations, in job stores and on the command line."""
+    """The name in configurations, in job stores and on the command line."""
 
     key_name: ClassVar[str]
-    """What stands for this class in the keys of its noise. For the statistics of this package it is the path that they
-    had when the first keyed answers were given: text that stays as it is when a module is moved."""
+    """The name of this class in the keys of its noise. For the statistics of this package it is the path that they had
+    when the first keyed answers were given: text that does not change when a module is moved."""
 
     of_labels: ClassVar[bool] = False
-    """Whether columns of files are read as labels, not as numbers."""
+    """True if columns of files are read as labels instead of numbers."""
 
     _parameters: dict[str, Any]
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        # set for every class anew: a subclass that inherited it would share the noise of its base
+        # Every class gets its own: a subclass that inherited the name would share the noise of its base.
         chosen = vars(cls).get("key_name", f"{cls.__module__}.{cls.__qualname__}")
         if not isinstance(chosen, str) or not chosen:
             raise TypeError(f'key_name must be text such as "package.statistic", got {chosen!r}')
         cls.key_name = chosen
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
-        """Remember the statistic's own parameters: with them, workers make the same one."""
+        """Keep the statistic's own parameters: workers construct the same statistic from them."""
         made = super().__new__(cls)
         made._parameters = {name: value for name, value in kwargs.items() if name not in _OPTIONS}
         return made
@@ -108,7 +108,7 @@ class Statistic(Streaming):
 
     @classmethod
     def rounds_of(cls, **parameters: Any) -> int:
-        """Return how many releases the statistic takes with these parameters."""
+        """Return the number of releases that the statistic takes with these parameters."""
         return 1
 
     @property
@@ -118,24 +118,24 @@ class Statistic(Streaming):
 
     @abstractmethod
     def contributions(self, batch: Any) -> Array | Contributions:
-        """Return a number or a row per record, no longer than 1: the share of its owner's sensitivity that it uses.
+        """Return a number or a row per record, no longer than 1, in units of its owner's sensitivity.
 
-        Longer ones are clipped. Where records are counted in several sums, return `Cells`.
+        Longer ones are clipped. If records are counted in several sums, return `Cells`.
         """
 
     def scores(self, batch: Any) -> Array:
-        """Return how important each record is; all are alike unless a subclass says otherwise."""
+        """Return the importance of each record; equal for all unless a subclass overrides it."""
         return np.zeros(records_in(batch))
 
     def check(self, batch: Any) -> None:
-        """Raise for records that cannot be: missing values, text among numbers. Nothing is charged before."""
+        """Raise for invalid records (missing values, text among numbers), before anything is charged."""
 
     @abstractmethod
     def estimate(self) -> Estimate:
-        """Return what the released sums say, after the last round."""
+        """Return the estimate from the released sums, after the last round."""
 
     def learned(self, value: np.ndarray) -> None:
-        """Take note of a released sum, which later rounds may depend on."""
+        """Update the state with a released sum, on which later rounds may depend."""
 
     def run(self, data: Any) -> Estimate:
         """Check the records, release all rounds, and return the estimate."""
@@ -145,12 +145,12 @@ class Statistic(Streaming):
         return self.estimate()
 
     def observe(self, value: np.ndarray) -> None:
-        """Note the released sum of a round."""
+        """Record the released sum of a round."""
         self.observed.append(value)
         self.learned(value)
 
     def after(self, values: Sequence[np.ndarray]) -> Self:
-        """Go on after rounds that were released elsewhere, by this statistic with this plan and key.
+        """Resume after rounds that were released elsewhere, by this statistic with this plan and key.
 
         Args:
             values: The released sums, from the first round on.
@@ -162,7 +162,7 @@ class Statistic(Streaming):
         """
         if len(values) > self._plan.steps:
             raise ValueError(f"values must be those of at most {self._plan.steps} rounds, got {len(values)}")
-        with self._lock:  # another thread releases before, which is seen here, or the rounds after these
+        with self._lock:  # another thread releases either before, which is seen here, or the rounds after these
             if self._count.released or self.observed:
                 raise RuntimeError(
                     f"after needs a new statistic, and this one has released {self._count.released} rounds and "
@@ -175,7 +175,7 @@ class Statistic(Streaming):
 
     @cached_property
     def sensitivities(self) -> np.ndarray:
-        """C of every owner, in fixed point: what a contribution of 1 adds to a sum."""
+        """The sensitivity C of every owner on the fixed-point grid: a contribution of 1 adds C to a sum."""
         return Grid.of(self._plan.sensitivities, self._plan.sizes).sensitivities
 
     @property
@@ -185,7 +185,7 @@ class Statistic(Streaming):
 
     @property
     def total(self) -> float:
-        """What weights and sensitivities add up to, sum of rho C = W(sum of C): the public divisor of a weighted mean.
+        """The sum of rho C over all records, W(sum of C): the public divisor of a weighted mean.
 
         With rates below 1 it is that of the expected batch.
         """
@@ -205,13 +205,13 @@ class Statistic(Streaming):
         by_owner: dict[Any, OwnerValue] | None = None,
         **details: Any,
     ) -> Estimate:
-        """Return an estimate with what records weigh and what this plan costs.
+        """Return an estimate with the weights of records and the cost of this plan.
 
-        An estimand that says of records that they `WEIGHED` says otherwise where all weigh the same.
+        If all records weigh the same, the words `WEIGHED` of the estimand are replaced accordingly.
         """
         weights = self._plan.sample_rates * self.sensitivities
         weights = weights * self._plan.sizes.sum() / (weights @ self._plan.sizes)
-        alike = by_owner is not None or np.allclose(weights, weights[0], rtol=1e-9)
+        alike = by_owner is not None or np.allclose(weights, weights[0], rtol=1e-9)  # equal up to rounding
         return Estimate(
             value=value,
             standard_error=standard_error,

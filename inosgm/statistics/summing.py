@@ -1,4 +1,4 @@
-"""The sum of a statistic's next round over the rows of a table, batch by batch."""
+"""The sum of a statistic's next round over the rows of a table, in batches."""
 
 from collections.abc import Callable, Iterable, Sequence
 
@@ -11,12 +11,12 @@ from inosgm.mechanism.streaming import OrderedSum
 from inosgm.owners import Owners
 from inosgm.planning.plan import Plan
 from inosgm.statistics.estimate import Estimate
-from inosgm.statistics.queries import Respond, Stage
+from inosgm.statistics.queries import Responder, Stage
 from inosgm.statistics.statistic import Statistic
 from inosgm.statistics.tables import LABELS, NUMBERS, BadTable, Fragment, Table
 
 
-def summed(
+def sum_table(
     statistic: Statistic,
     table: Table,
     owners: Owners,
@@ -27,17 +27,17 @@ def summed(
     """Return the exact sum of the next round over fragments of a table. NOT PRIVATE.
 
     Args:
-        statistic: What is asked.
+        statistic: The statistic.
         table: The records.
-        owners: Whose they are; the plan of the statistic may name them in another order.
-        fragments: Which of them; all if not given.
-        stopping: Is asked after every batch.
+        owners: Their owners; the plan of the statistic may name them in another order.
+        fragments: The fragments to read; all if not given.
+        stopping: Returns whether to stop; called after every batch.
 
     Raises:
-        BadTable: for records that cannot be used.
-        Stopped: if it was asked to stop.
+        BadTable: for invalid records.
+        Stopped: if `stopping` returned true.
     """
-    order = places_of(owners, statistic.plan)
+    order = plan_positions(owners, statistic.plan)
     form = LABELS if statistic.of_labels else NUMBERS
     total = statistic.partial()
     for fragment in table.fragments if fragments is None else fragments:
@@ -49,39 +49,41 @@ def summed(
     return total
 
 
-def places_of(owners: Owners, plan: Plan) -> np.ndarray:
+def plan_positions(owners: Owners, plan: Plan) -> np.ndarray:
     """Return the position in a plan of each owner.
 
     Raises:
         ValueError: for owners that the plan does not name, or whose numbers of records are not those of the plan.
     """
-    places = {label: place for place, label in enumerate(plan.labels)}
-    unknown = [label for label in owners.labels if label not in places]
+    positions = {label: position for position, label in enumerate(plan.labels)}
+    unknown = [label for label in owners.labels if label not in positions]
     if unknown:
         raise ValueError(f"owners must be those of the plan, got {unknown[0]!r}, which it does not name")
-    order = np.array([places[label] for label in owners.labels])
-    counts = np.zeros(len(places), dtype=np.int64)
+    order = np.array([positions[label] for label in owners.labels])
+    counts = np.zeros(len(positions), dtype=np.int64)
     counts[order] = owners.sizes
     require_sizes(plan, counts)
     return order
 
 
-def responding(table: Table, owners: Owners, *, ledger: LedgerHook | None, keys: Sequence[int | None]) -> Respond:
-    """Return what answers stages of a question, with a key for each, in this process, a batch at a time."""
+def table_responder(
+    table: Table, owners: Owners, *, ledger: LedgerHook | None, keys: Sequence[int | None]
+) -> Responder:
+    """Return a responder that answers stages from a table in this process, one batch at a time."""
     table.check(owners)
 
     def respond(number: int, stage: Stage, plan: Plan) -> Estimate:
         statistic = stage.statistic(plan, key=keys[number], ledger=ledger, **stage.parameters)
         for _ in range(plan.steps):
-            statistic.observe(statistic.release(summed(statistic, table, owners)).value)
+            statistic.observe(statistic.release(sum_table(statistic, table, owners)).value)
         return statistic.estimate()
 
     return respond
 
 
 def _check(statistic: Statistic, values: np.ndarray, fragment: Fragment, first_id: int) -> None:
-    """Let a statistic look at a batch before it is summed, so before anything is charged."""
+    """Check a batch before it is summed, so before anything is charged."""
     try:
         statistic.check(values)
-    except (TypeError, ValueError) as error:  # whose words show no values
+    except (TypeError, ValueError) as error:  # the checks of statistics show no values
         raise BadTable(f"{error} (positions count from {fragment.at(first_id - fragment.first_id)})") from None

@@ -7,7 +7,7 @@ import numpy as np
 
 from inosgm.owners import Owners
 from inosgm.planning.plan import Plan
-from inosgm.statistics.answering import ask
+from inosgm.statistics.answering import answer_query
 from inosgm.statistics.bounds import numbers, require_numbers
 from inosgm.statistics.estimate import Estimate
 from inosgm.statistics.means import Mean, owner_values
@@ -71,7 +71,7 @@ class Sum(Mean):
 
 
 class Count(Sum):
-    """How many records have 1 (or True) in a column of zeros and ones.
+    """The number of records with 1 (or True) in a column of zeros and ones.
 
     **What it estimates.** As for `Sum`: weighted, the number of records times the share of ones in which a record
     weighs as much as its owner's sensitivity; stratified, a count for each owner, and all of them together. A count
@@ -113,34 +113,24 @@ class Count(Sum):
 def private_sum(values: Any, owners: Owners, *, bounds: Any, stratified: bool = False, **options: Any) -> Estimate:
     """Return the sum of a bounded column; see `Sum`.
 
-    **Meaning and bias.** The number of records times a mean in which records weigh as much as the budget of their owner
-    buys: it leans towards owners with large budgets. Stratified, it is put together from a sum for each owner, unbiased
-    and with more noise. Values beyond the bounds count as the nearer bound.
-
-    **Guarantee.** Costs every owner at most `share` of its epsilon; see `inosgm.statistics.ask` for this and
-    other options.
+    **Guarantee.** It costs every owner at most `share` of its epsilon; `answer_query` describes this and other options.
 
     >>> owners = Owners(of_record=["a", "b"] * 500, epsilon={"a": 1.0, "b": 5.0}, delta=1e-5)
     >>> estimate = private_sum([20.0, 40.0] * 500, owners, bounds=(0, 100), stratified=True, key=1)
     >>> abs(estimate.value - 30_000) < 4 * estimate.standard_error
     True
     """
-    return ask(single(Sum), values, owners, bounds=bounds, stratified=stratified, **options)
+    return answer_query(single(Sum), values, owners, bounds=bounds, stratified=stratified, **options)
 
 
 def private_count(values: Any, owners: Owners, *, stratified: bool = False, **options: Any) -> Estimate:
-    """Return how many records have 1, or True, in a column of zeros and ones; see `Count`.
+    """Return the number of records with 1, or True, in a column of zeros and ones; see `Count`.
 
-    **Meaning and bias.** The number of records times a share in which records weigh as much as the budget of their
-    owner buys: it leans towards owners with large budgets. Stratified, it is put together from a count for each owner,
-    unbiased and with more noise. Not rounded, and not kept above 0.
-
-    **Guarantee.** Costs every owner at most `share` of its epsilon; see `inosgm.statistics.ask` for this and
-    other options.
+    **Guarantee.** It costs every owner at most `share` of its epsilon; `answer_query` describes this and other options.
 
     >>> owners = Owners(of_record=["a", "b"] * 500, epsilon={"a": 1.0, "b": 5.0}, delta=1e-5)
     >>> estimate = private_count([True, False] * 500, owners, stratified=True, key=1)
     >>> abs(estimate.value - 500) < 4 * estimate.standard_error
     True
     """
-    return ask(single(Count), values, owners, stratified=stratified, **options)
+    return answer_query(single(Count), values, owners, stratified=stratified, **options)

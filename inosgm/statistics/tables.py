@@ -1,4 +1,4 @@
-"""Tables: the records of a statistic, wherever they are, in batches."""
+"""Tables: the records of a statistic, in memory or in files, read in batches."""
 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -18,13 +18,13 @@ from inosgm.statistics.files.in_memory import column_of
 from inosgm.statistics.files.locations import File, files_at
 from inosgm.statistics.files.parquet import parquet_batches, parquet_columns, parquet_fragments
 
-__all__ = ["LABELS", "NUMBERS", "BadTable", "Batch", "Fragment", "Table", "Unreadable"]
+__all__ = ["LABELS", "NUMBERS", "BadTable", "Fragment", "Table", "TableBatch", "Unreadable"]
 
 ROWS = 1 << 17
-"""Rows of a batch, at most."""
+"""Largest number of rows of a batch: a megabyte per column."""
 
 
-class Batch(NamedTuple):
+class TableBatch(NamedTuple):
     """Consecutive records of a table.
 
     Attributes:
@@ -39,17 +39,17 @@ class Batch(NamedTuple):
 
 
 class Table:
-    """Records somewhere: in memory, in one file, or in many that fit nowhere.
+    """Records in memory, in one file, or in many files that are larger than memory.
 
-    A record has the same number wherever it is read from: rows count from 0, through all files in the order of their
-    names. So whatever is computed from (value, owner, number) is the same in memory, in chunks and on a cluster.
+    Rows count from 0, through all files in the order of their names, so that a record always has the same number. A
+    function of (value, owner, number) therefore has the same result in memory, in chunks and on a cluster.
 
-    Made by `Table.of`. It survives pickling; a worker needs to see the files under the same names.
+    Made by `Table.of`. It can be pickled; a worker needs to see the files under the same names.
 
     Attributes:
         owner: The column that names owners, if there is one.
-        rows: How many records there are.
-        fragments: All of them, in pieces.
+        rows: The number of records.
+        fragments: The records in consecutive pieces.
 
     >>> table = Table.of({"wage": [1.0, 2.0, 4.0], "clinic": ["a", "b", "a"]}, columns="wage", owner="clinic")
     >>> owners = Owners(of_record=["a", "a", "b"], epsilon=1.0, delta=1e-5)
@@ -74,14 +74,14 @@ class Table:
         *,
         megabytes: float = MEGABYTES,
     ) -> Self:
-        """Look at a table: names of columns, numbers of rows, where it can be cut. Of CSV files all lines are counted.
+        """Return the table of some data after reading its column names and row counts; CSV lines are all counted.
 
         Args:
             data: An array with a row per record; a pandas or pyarrow table, or a mapping from names to columns; or the
                 path or URI of a CSV or Parquet file, of a directory of them, or a pattern such as data/*.parquet.
             columns: The column of the values, or several; None for an array.
             owner: The column that names the owner of each record; None if owners are given record by record.
-            megabytes: How much of a file one fragment holds; whole row groups of Parquet, and a packed file as a whole.
+            megabytes: The size of a fragment of a file; row groups of Parquet and compressed files are never cut.
 
         Raises:
             BadTable: for a table without such columns, without rows, or that cannot be read.
@@ -100,10 +100,10 @@ class Table:
         return cls(source, source.cut(size), owner)
 
     def check(self, owners: Owners) -> None:
-        """Raise if the number of rows is not that of the owners' records, or if nothing says whose a row is.
+        """Raise if the number of rows is not that of the owners' records, or if the owner of a row is unknown.
 
         Raises:
-            BadTable: saying how many.
+            BadTable: for another number of rows.
             ValueError: for a table without a column of owners, and owners who do not state the order of rows.
         """
         if self.owner is None:
@@ -114,17 +114,17 @@ class Table:
                 "records: is this the table of these owners, and does `owner` (--owner) name the column of labels?"
             )
 
-    def read(self, fragment: Fragment, owners: Owners, form: Form = NUMBERS) -> Iterator[Batch]:
+    def read(self, fragment: Fragment, owners: Owners, form: Form = NUMBERS) -> Iterator[TableBatch]:
         """Read a fragment in batches.
 
         Args:
-            fragment: Which rows: one of `fragments`.
-            owners: Whose they are.
-            form: What values are read as: NUMBERS or LABELS.
+            fragment: One of `fragments`.
+            owners: The owners of the rows.
+            form: The kind of values: NUMBERS or LABELS.
 
         Raises:
             BadTable: for values that are missing or of another kind, rows without an owner, and files that have
-                changed. It says where, and shows no value.
+                changed. The message has the position and shows no value.
         """
         first = fragment.first_id
         for values, labels in self._source.read(fragment, form):
@@ -133,7 +133,7 @@ class Table:
                 holders = owners.of_range(first, first + rows)
             else:
                 holders = positions(str(self.owner), labels, owners.places, fragment.after(first - fragment.first_id))
-            yield Batch(values, holders, first)
+            yield TableBatch(values, holders, first)
             first += rows
         if first != fragment.first_id + fragment.rows:
             raise BadTable(
@@ -141,27 +141,27 @@ class Table:
                 f"{first - fragment.first_id}: are its quotation marks in pairs?"
             )
 
-    def batches(self, owners: Owners, form: Form = NUMBERS) -> Iterator[Batch]:
-        """Read everything, one fragment after the other; see `read`."""
+    def batches(self, owners: Owners, form: Form = NUMBERS) -> Iterator[TableBatch]:
+        """Read all fragments in turn; see `read`."""
         for fragment in self.fragments:
             yield from self.read(fragment, owners, form)
 
     def parts(self) -> Iterator[Any]:
-        """Yield what stands for the data, for `Store.fingerprint`: what changes with files, or all values."""
+        """Yield the bytes that identify the data, for `Store.fingerprint`: versions of files, or all values."""
         return self._source.parts(self.fragments)
 
 
 class Source(Protocol):
-    """Where the rows of a table are."""
+    """The rows of a table, in one kind of place."""
 
     def cut(self, size: int) -> list[Fragment]:
-        """Return fragments of about so many bytes."""
+        """Return fragments of about `size` bytes."""
 
     def read(self, fragment: Fragment, form: Form) -> Iterator[tuple[np.ndarray, pa.Array | None]]:
         """Yield values, and the labels of their owners if there is a column of them."""
 
     def parts(self, fragments: Iterable[Fragment]) -> Iterator[Any]:
-        """Yield what stands for the data."""
+        """Yield the bytes that identify the data."""
 
 
 class _Arrays:
@@ -224,8 +224,8 @@ class _Memory:
 
     def read(self, fragment: Fragment, form: Form) -> Iterator[tuple[np.ndarray, pa.Array | None]]:
         """Yield rows."""
-        found = self._table.slice(fragment.start, fragment.rows).to_batches(max_chunksize=ROWS)
-        return _values(found, fragment, self._columns, self._owner, form)
+        batches = self._table.slice(fragment.start, fragment.rows).to_batches(max_chunksize=ROWS)
+        return _values(batches, fragment, self._columns, self._owner, form)
 
     def parts(self, fragments: Iterable[Fragment]) -> Iterator[Any]:
         """Yield all columns."""
@@ -245,15 +245,15 @@ class _Files:
 
     def cut(self, size: int) -> list[Fragment]:
         """Return ranges of row groups, or of bytes."""
-        found: list[Fragment] = []
+        fragments: list[Fragment] = []
         first = 0
         for file in self._files:
-            found += (parquet_fragments if file.parquet else csv_fragments)(file, first, size)
-            first = found[-1].first_id + found[-1].rows if found else 0
-        return found
+            fragments += (parquet_fragments if file.parquet else csv_fragments)(file, first, size)
+            first = fragments[-1].first_id + fragments[-1].rows if fragments else 0
+        return fragments
 
     def read(self, fragment: Fragment, form: Form) -> Iterator[tuple[np.ndarray, pa.Array | None]]:
-        """Yield rows of a file that is, before and after, what it was when it was cut."""
+        """Yield rows; raise if the file changes before or while it is read."""
         file = File(fragment.file)
         file.require(fragment.token)
         if file.parquet:
@@ -265,7 +265,7 @@ class _Files:
         file.require(fragment.token)
 
     def parts(self, fragments: Iterable[Fragment]) -> Iterator[Any]:
-        """Yield what changes with the files."""
+        """Yield the versions of the files."""
         yield repr((self._columns, self._owner)).encode()
         for name, token in dict.fromkeys((fragment.file, fragment.token) for fragment in fragments):
             yield f"{name} {token}".encode()
@@ -274,19 +274,19 @@ class _Files:
 def _values(
     batches: Iterable[pa.RecordBatch], fragment: Fragment, columns: Sequence[str], owner: str | None, form: Form
 ) -> Iterator[tuple[np.ndarray, pa.Array | None]]:
-    """Yield values and labels of batches, of which none is too long."""
+    """Yield values and labels in batches of at most `ROWS` rows."""
     done = 0
     for whole in batches:
         for start in range(0, whole.num_rows, ROWS):
             batch = whole.slice(start, ROWS)
-            found = [form(name, batch.column(name), fragment.after(done)) for name in columns]
-            values = found[0] if len(found) == 1 else np.stack(found, axis=1)
+            read = [form(name, batch.column(name), fragment.after(done)) for name in columns]
+            values = read[0] if len(read) == 1 else np.stack(read, axis=1)
             yield values, None if owner is None else batch.column(owner)
             done += batch.num_rows
 
 
 def _ranges(rows: int, size: int) -> list[Fragment]:
-    """Return fragments of so many rows in memory."""
+    """Return fragments of `size` rows in memory."""
     starts = range(0, rows, size)
     return [
         Fragment(file="", start=at, stop=min(at + size, rows), row=at, first_id=at, rows=min(size, rows - at), token="")
@@ -312,22 +312,22 @@ def _names(columns: str | Sequence[str] | None) -> list[str]:
     return names
 
 
-def _require_columns(place: str, present: Sequence[Any], wanted: Sequence[str]) -> None:
-    """Raise for the first column that is not there."""
+def _require_columns(source: str, present: Sequence[Any], wanted: Sequence[str]) -> None:
+    """Raise for the first missing column."""
     for name in wanted:
         if name not in present:
-            if any(isinstance(other, str) and is_number(other) for other in present):  # a record, perhaps
-                raise BadTable(f"{place} has no column {name!r}: does its first line name the columns?")
+            if any(isinstance(other, str) and is_number(other) for other in present):  # the header may be a record
+                raise BadTable(f"{source} has no column {name!r}: does its first line name the columns?")
             shown = _validate.some(list(present)) or "none"
-            raise BadTable(f"{place} has no column {name!r}, its columns are {shown}: all files of a table need it")
+            raise BadTable(f"{source} has no column {name!r}, its columns are {shown}: all files of a table need it")
 
 
 def _arrow(name: str, values: Any) -> pa.ChunkedArray:
-    """Return a column of any library."""
+    """Return a column of any library as an Arrow array."""
     if isinstance(values, pa.ChunkedArray | pa.Array):
         return values
-    for kind in (None, pa.uint64()):  # which arrow does not think of where it finds whole numbers
-        with suppress(pa.ArrowInvalid, pa.ArrowTypeError, TypeError, OverflowError):  # whose words show values
+    for kind in (None, pa.uint64()):  # Arrow does not infer uint64 for large whole numbers
+        with suppress(pa.ArrowInvalid, pa.ArrowTypeError, TypeError, OverflowError):  # their messages show values
             return pa.array(values, type=kind, from_pandas=True)
     try:
         return pa.array(_validate.numeric(name, values), type=pa.float64())  # whole numbers of any size

@@ -1,4 +1,4 @@
-"""What the largest values of a column come to: statistics that only an ordered sum can give in one release."""
+"""Statistics of the largest values of a column, which only an ordered sum gives in one release."""
 
 from typing import Any
 
@@ -9,30 +9,22 @@ from inosgm.mechanism.orders import Descending
 from inosgm.mechanism.tails import HardTail, LinearTail, Tail
 from inosgm.owners import Owners
 from inosgm.planning.plan import Plan
-from inosgm.statistics.answering import ask
-from inosgm.statistics.bounds import Bounds, part, require_numbers
+from inosgm.statistics.answering import answer_query
+from inosgm.statistics.bounds import Bounds, open_fraction
+from inosgm.statistics.column import BoundedColumn
 from inosgm.statistics.estimate import Estimate
 from inosgm.statistics.queries import single
-from inosgm.statistics.statistic import Statistic
 
 
-class _Largest(Statistic):
+class _Largest(BoundedColumn):
     """A sum of the values of a bounded column, of which the largest are the most important."""
 
     def __init__(self, plan: Plan, owners: Owners | Any, bounds: Any, tail: Tail, **options: Any) -> None:
         self.bounds = Bounds.of(bounds)
         super().__init__(plan, owners, tail=tail, order=Descending(), **options)
 
-    def check(self, batch: Any) -> None:
-        """Raise for anything but finite numbers."""
-        require_numbers(batch)
-
-    def contributions(self, batch: Any) -> np.ndarray:
-        """Return distances from the middle of the bounds, in halves of the range."""
-        return self.bounds.shares(batch)
-
     def scores(self, batch: Any) -> np.ndarray:
-        """Return the same: the largest are the most important."""
+        """Return the contributions: the largest values are the most important."""
         return self.bounds.shares(batch)
 
 
@@ -69,15 +61,12 @@ class UpperTailMean(_Largest):
     key_name = "inosgm.statistics.tails.UpperTailMean"
 
     def __init__(self, plan: Plan, owners: Owners | Any = None, *, bounds: Any, level: float, **options: Any) -> None:
-        self.level = part("level", level)
+        self.level = open_fraction("level", level)
         super().__init__(plan, owners, bounds, HardTail(plan.tail_length(self.level)), **options)
 
     def estimate(self) -> Estimate:
         """Return the mean of the largest values."""
-        (total,) = self.observed
-        return self.estimated(
-            self.bounds.middle + self.bounds.half * float(total) / self.total,
-            self.bounds.half * self.noise / self.total,
+        return self.weighted_mean(
             f"mean of the largest {1 - self.level:.4g} of all values (CVaR at level {self.level:g}), in which records "
             "weigh as much as the budget of their owner buys",
         )
@@ -92,9 +81,9 @@ class TopHeavySum(_Largest):
     rho = 1; below, rho falls on a straight line to 0 at the smallest value. Where all owners have one sensitivity
     (`planner=plan_uniform`) it is the sum of rho_k x_k.
 
-    **Bias.** As an estimate of the sum of all values it is short of what the small ones add to it: that is its
-    meaning. Values beyond the bounds count as the nearer bound. With sample rates below 1 the ranks in a batch stand
-    for those among all.
+    **Bias.** As an estimate of the sum of all values it lacks most of what the small ones add, by design. Values
+    beyond the bounds count as the nearer bound. With sample rates below 1 the ranks in a batch stand for those among
+    all.
 
     **Guarantee.** That of `Statistic`, in one round. Its noise is that of `Sum`: order changes what is estimated, not
     the noise.
@@ -103,7 +92,7 @@ class TopHeavySum(_Largest):
         plan: The public numbers; one step.
         owners: As for `Statistic`.
         bounds: The smallest and the largest value that counts.
-        fraction: In (0, 1]: which part of the total sensitivity, from the smallest value up, counts less than in full.
+        fraction: In (0, 1]: the fraction of the total sensitivity, from the smallest value up, that is down-weighted.
         options: As for `Statistic`.
 
     Raises:
@@ -139,18 +128,14 @@ class TopHeavySum(_Largest):
 def private_upper_tail_mean(values: Any, owners: Owners, *, bounds: Any, level: float, **options: Any) -> Estimate:
     """Return the mean of the largest 1 - level of a bounded column (CVaR); see `UpperTailMean`.
 
-    **Meaning and bias.** Records weigh as much as the budget of their owner buys: it leans towards owners with large
-    budgets. Values beyond the bounds count as the nearer bound.
-
-    **Guarantee.** Costs every owner at most `share` of its epsilon; see `inosgm.statistics.ask` for this and
-    other options.
+    **Guarantee.** It costs every owner at most `share` of its epsilon; `answer_query` describes this and other options.
 
     >>> owners = Owners(of_record=["a", "b"] * 500, epsilon={"a": 1.0, "b": 5.0}, delta=1e-5)
     >>> estimate = private_upper_tail_mean(list(range(1000)), owners, bounds=(0, 1000), level=0.9, key=1)
     >>> abs(estimate.value - 949.5) < 4 * estimate.standard_error
     True
     """
-    return ask(single(UpperTailMean), values, owners, bounds=bounds, level=level, **options)
+    return answer_query(single(UpperTailMean), values, owners, bounds=bounds, level=level, **options)
 
 
 def private_top_heavy_sum(
@@ -158,16 +143,11 @@ def private_top_heavy_sum(
 ) -> Estimate:
     """Return the sum of a bounded column in which small values count less and less; see `TopHeavySum`.
 
-    **Meaning and bias.** The upper 1 - fraction counts in full, the rest on a straight line down to 0: it is short of
-    the sum of all values by what the small ones add. Records weigh as much as the budget of their owner buys, 1 on
-    average. Values beyond the bounds count as the nearer bound.
-
-    **Guarantee.** Costs every owner at most `share` of its epsilon; see `inosgm.statistics.ask` for this and
-    other options.
+    **Guarantee.** It costs every owner at most `share` of its epsilon; `answer_query` describes this and other options.
 
     >>> owners = Owners(of_record=["a", "b"] * 500, epsilon={"a": 1.0, "b": 5.0}, delta=1e-5)
     >>> estimate = private_top_heavy_sum([0.0] * 900 + [10.0] * 100, owners, bounds=(0, 10), key=1)
     >>> abs(estimate.value - 1000) < 4 * estimate.standard_error
     True
     """
-    return ask(single(TopHeavySum), values, owners, bounds=bounds, fraction=fraction, **options)
+    return answer_query(single(TopHeavySum), values, owners, bounds=bounds, fraction=fraction, **options)

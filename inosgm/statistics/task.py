@@ -1,4 +1,4 @@
-"""A round of a statistic as jobs: fragments of a table become partial sums, which are merged in a tree."""
+"""A round of a statistic as jobs: partial sums of the fragments of a table, merged in a tree."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -17,33 +17,33 @@ from inosgm.ledger.cost import Cost
 from inosgm.mechanism.streaming import OrderedSum
 from inosgm.owners import Owners
 from inosgm.statistics.statistic import Statistic
-from inosgm.statistics.summing import summed
+from inosgm.statistics.summing import sum_table
 from inosgm.statistics.tables import BadTable, Fragment, Table, Unreadable
 
 FRAGMENT, MERGE = "fragment", "merge"
 SCRIPTS = ("__main__", "__mp_main__")
-FAN = 32
-"""How many sums a job merges."""
+MERGED_SUMS = 32
+"""Number of sums that one job merges: few jobs at 1,000 fragments, and each holds little in memory."""
 
 
 class OtherCode(RuntimeError):
-    """A worker whose code is not that of the command that made a job."""
+    """A worker runs other code than the command that made its job."""
 
 
 class RoundTask:
-    """Sums up one round of a statistic: a job for every fragment of a table, and jobs that merge what these came to.
+    """The sum of one round of a statistic: one job for every fragment of a table, and jobs that merge their sums.
 
-    The result of a job is one array, `sum`: the bytes of an `OrderedSum`, the same whoever made them. A fragment that
-    cannot be used has the value `problem` instead, in words that show no record.
+    The result of a job is one array, `sum`: the bytes of an `OrderedSum`, which do not depend on the worker. For an
+    invalid fragment, the result is the value `problem` instead, a message that shows no record.
 
-    A job is charged to nobody: nothing is released. NOT PRIVATE: sums hold the records of their tail.
+    Jobs are not charged: they release nothing. NOT PRIVATE: sums hold the records of their tail.
 
     Args:
-        store: Where the jobs are, and the key of the stage, which decides who takes part where rates are below 1.
+        store: The store of the jobs and of the stage's key, which samples the batch if rates are below 1.
         stage: The job that has the key.
-        statistic: What is asked, after the rounds that are released; workers make the same one.
+        statistic: The statistic, after the rounds that are released; workers construct the same one.
         table: The records.
-        owners: Whose they are.
+        owners: Their owners.
     """
 
     def __init__(self, store: Store, stage: JobSpec, statistic: Statistic, table: Table, owners: Owners) -> None:
@@ -58,15 +58,15 @@ class RoundTask:
         }
 
     def fragments(self) -> list[JobSpec]:
-        """Return the jobs that sum up fragments."""
+        """Return the jobs that sum fragments."""
         return [
             self._spec(FRAGMENT, index, {"fragment": fragment.to_dict()})
             for index, fragment in enumerate(self._table.fragments)
         ]
 
     def merges(self, jobs: Sequence[str]) -> list[JobSpec]:
-        """Return the jobs that merge what others came to, some at a time."""
-        groups = [list(jobs[start : start + FAN]) for start in range(0, len(jobs), FAN)]
+        """Return the jobs that merge the sums of others, in groups."""
+        groups = [list(jobs[start : start + MERGED_SUMS]) for start in range(0, len(jobs), MERGED_SUMS)]
         return [self._spec(MERGE, index, {"jobs": group}) for index, group in enumerate(groups)]
 
     def cost(self, spec: JobSpec) -> tuple[Cost, ...] | None:
@@ -74,10 +74,10 @@ class RoundTask:
         return None
 
     def run(self, spec: JobSpec, attempt: Attempt) -> Result:
-        """Sum up a fragment, or merge sums.
+        """Sum a fragment, or merge sums.
 
         Raises:
-            OtherCode: where code is not that of the spec.
+            OtherCode: if the code of this worker is not that of the spec.
             RuntimeError: for a job of another round.
             Unreadable: for a file that this worker cannot read.
         """
@@ -94,7 +94,7 @@ class RoundTask:
         key = self._store.key(self._stage.id)
         statistic = self._statistic(self._plan, key=key, **self._parameters).after(self._released)
         try:
-            return _result(summed(statistic, self._table, self._owners, [fragment], stopping=attempt.stopping))
+            return _result(sum_table(statistic, self._table, self._owners, [fragment], stopping=attempt.stopping))
         except Unreadable:
             raise
         except BadTable as error:
@@ -111,18 +111,18 @@ class RoundTask:
 
 
 def merged(store: Store, jobs: Sequence[str]) -> OrderedSum:
-    """Return the sum of what jobs came to. NOT PRIVATE.
+    """Return the merged sum of jobs. NOT PRIVATE.
 
     Raises:
-        LookupError: if that has been forgotten.
+        LookupError: if a sum was deleted because the round is released.
     """
     total: OrderedSum | None = None
     for job in jobs:
-        part = OrderedSum.from_bytes(store.result(job).arrays["sum"].tobytes())
+        addend = OrderedSum.from_bytes(store.result(job).arrays["sum"].tobytes())
         if total is None:
-            total = part
+            total = addend
         else:
-            total.merge(part)
+            total.merge(addend)
     if total is None:
         raise ValueError("there must be at least one job to merge, got none")
     return total
@@ -130,9 +130,9 @@ def merged(store: Store, jobs: Sequence[str]) -> OrderedSum:
 
 @lru_cache
 def code_of(statistic: type[Statistic]) -> str:
-    """Return what stands for the code of a statistic: this package, its own, and the version of numpy.
+    """Return a digest of the code of a statistic: this package, its own, and the version of numpy.
 
-    A script has other names where workers run, and does not count here.
+    A script has another name in workers, and is not included.
     """
     package = statistic.__module__.partition(".")[0]
     own = () if package in ("inosgm", *SCRIPTS) else (package,)

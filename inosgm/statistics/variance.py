@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from inosgm.owners import Owners
-from inosgm.statistics.answering import ask
+from inosgm.statistics.answering import answer_query
 from inosgm.statistics.estimate import Estimate
 from inosgm.statistics.means import Mean, owner_means, owner_values
 from inosgm.statistics.queries import single
@@ -65,10 +65,10 @@ class Variance(Mean):
                 "variance of the values, in which records weigh as much as the budget of their owner buys",
                 mean=self._mean(means),
             )
-        parts, errors = (math.sqrt(2) * each for each in owner_means(self, np.reshape(sums, (-1, 2))))
+        moments, errors = (math.sqrt(2) * means for means in owner_means(self, np.reshape(sums, (-1, 2))))
         shares = self.plan.sizes / self.plan.sizes.sum()
-        value, standard_error = self._variance(shares @ parts, float(np.linalg.norm(shares * errors[:, 0])))
-        own = [self._variance(row, float(error)) for row, error in zip(parts, errors[:, 0], strict=True)]
+        value, standard_error = self._variance(shares @ moments, float(np.linalg.norm(shares * errors[:, 0])))
+        own = [self._variance(row, float(error)) for row, error in zip(moments, errors[:, 0], strict=True)]
         values, spreads = np.array(own).T
         values[self.plan.sizes == 0] = 0.0
         return self.estimated(
@@ -76,7 +76,7 @@ class Variance(Mean):
             standard_error,
             "variance of the values, put together from what is found for each owner: every record weighs the same",
             by_owner=owner_values(self.plan, values, spreads),
-            mean=self._mean(shares @ parts),
+            mean=self._mean(shares @ moments),
         )
 
     def _mean(self, means: np.ndarray) -> float:
@@ -86,23 +86,18 @@ class Variance(Mean):
         """Return the variance by the means of z and 2 z^2 - 1, each with a standard error, and its own."""
         first, square = float(means[0]), (float(means[1]) + 1) / 2
         scale = self.bounds.half**2
-        slope = 2 * min(abs(first), 1.0)
+        slope = 2 * min(abs(first), 1.0)  # of the square of the mean, which noise may take beyond the bounds
         return scale * min(max(square - first**2 + error**2, 0.0), 1.0), scale * error * math.hypot(0.5, slope)
 
 
 def private_variance(values: Any, owners: Owners, *, bounds: Any, stratified: bool = False, **options: Any) -> Estimate:
     """Return the variance of a bounded column; see `Variance`.
 
-    **Meaning and bias.** Records weigh as much as the budget of their owner buys: it leans towards owners with large
-    budgets. Stratified, it is put together from what is found for each owner, and every record weighs the same. Values
-    beyond the bounds count as the nearer bound. Never negative: where noise is large beside it, it is too large.
-
-    **Guarantee.** Costs every owner at most `share` of its epsilon; see `inosgm.statistics.ask` for this and
-    other options.
+    **Guarantee.** It costs every owner at most `share` of its epsilon; `answer_query` describes this and other options.
 
     >>> owners = Owners(of_record=["a", "b"] * 500, epsilon={"a": 1.0, "b": 5.0}, delta=1e-5)
     >>> estimate = private_variance([20.0, 20.0, 40.0, 40.0] * 250, owners, bounds=(0, 100), key=1)
     >>> abs(estimate.value - 100) < 4 * estimate.standard_error
     True
     """
-    return ask(single(Variance), values, owners, bounds=bounds, stratified=stratified, **options)
+    return answer_query(single(Variance), values, owners, bounds=bounds, stratified=stratified, **options)

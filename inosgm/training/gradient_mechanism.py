@@ -17,7 +17,7 @@ from inosgm.mechanism.noise import choices, key_beside
 from inosgm.mechanism.tails import NoTail, Tail
 from inosgm.owners import Owners
 from inosgm.planning.plan import Plan
-from inosgm.planning.sequence import note_beside
+from inosgm.planning.sequence import side_release_note
 from inosgm.planning.steering import Steering
 from inosgm.training.group_losses import GroupLosses
 from inosgm.training.model_gradients import ModelGradients
@@ -125,7 +125,7 @@ class GradientMechanism(INOSGM):
         now = self._current_plan
         if not (np.array_equal(rates, now.sample_rates) and np.array_equal(bounds, now.sensitivities)):
             with self._lock:  # never between the coins and the sensitivities of a release in another thread
-                self._apply_choice(self._plan.turned(rates, bounds))
+                self._apply_choice(self._plan.with_choice(rates, bounds))
 
     def steps_released(self) -> int:
         """Return how many steps of the plan were released, those that only the ledger remembers included.
@@ -151,13 +151,13 @@ class GradientMechanism(INOSGM):
     def _group_losses(self, released: int) -> GroupLosses:
         """Return what releases losses, after so many releases."""
         return GroupLosses(
-            self._plan.beside[0],
+            self._plan.side_releases[0],
             self._owners,
             self.gradients.losses,
             key=None if self._key is None else key_beside(self._key),
             ledger=self._ledger,
             released=released,
-            note=note_beside(self._note),
+            note=side_release_note(self._note),
         )
 
     def _apply_choice(self, plan: Plan) -> None:
@@ -189,13 +189,13 @@ def _twentieth(plan: Plan) -> int:
 def _fitting_steering(plan: Plan, steering: Steering | None) -> Steering | None:
     """Raise unless a plan has what its steering releases: a plan beside it that pays for the losses."""
     if steering is None:
-        if plan.menu is not None:
+        if plan.choices is not None:
             raise ValueError(
-                "steering must be given for a plan with a menu: AdaptiveShares(plan, every=..., ...) for ASC"
+                "steering must be given for a plan with choices: AdaptiveShares(plan, every=..., ...) for ASC"
             )
         return None
     _validate.instance("steering", steering, Steering, "take AdaptiveShares or ChosenGroup")
-    due, paid = (plan.steps - 1) // steering.every, plan.beside[0].steps if plan.beside else 0
+    due, paid = (plan.steps - 1) // steering.every, plan.side_releases[0].steps if plan.side_releases else 0
     if due > paid:
         raise ValueError(
             f"steering releases losses {due} times, once in {steering.every} steps, and the plan pays for {paid}: give "

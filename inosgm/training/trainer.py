@@ -29,7 +29,7 @@ from inosgm.mechanism.orders import Descending, Order
 from inosgm.mechanism.tails import NoTail, Tail
 from inosgm.owners import Owners, labels_at
 from inosgm.planning.plan import AlreadySpent, Plan
-from inosgm.planning.sequence import Course
+from inosgm.planning.sequence import PlanSequence
 from inosgm.planning.steering import Steering
 from inosgm.training.batches import as_data
 from inosgm.training.checkpoints import Checkpoint, load_states, settings_of, states_of
@@ -61,7 +61,7 @@ class Trainer(Uncopied):
     numbers that are marked private.
 
     Args:
-        plan: What the budgets buy; or a `Course` of plans, which are followed one after another. A model that has
+        plan: What the budgets buy; or a `PlanSequence` of plans, which are followed one after another. A model that has
             `turn_to` is told the number of each stage before it begins.
         model: Any module that treats records alike and apart. It is not wrapped, and put into training mode for a step.
         loss: A torch loss, or a function of outputs and targets that gives one loss per record.
@@ -72,7 +72,7 @@ class Trainer(Uncopied):
         order: What counts as important.
         clipping: How a weighted gradient is bounded; `AutomaticClipping` and `PerSampleAdaptive` adapt to each record.
         score: What the order goes by, a function of outputs, targets and losses; the loss if not given.
-        steering: What chooses the shares of the next step from the plan's menu, by released values.
+        steering: What chooses the next step among the plan's choices, by released values.
         schedule: A learning-rate schedule of the optimizer, which makes a step after each step.
         max_physical_batch: The most records that are in memory at once; larger batches are run in parts, twice.
         autocast: The precision of the forward pass, such as torch.bfloat16.
@@ -104,7 +104,7 @@ class Trainer(Uncopied):
 
     def __init__(
         self,
-        plan: Plan | Course,
+        plan: Plan | PlanSequence,
         model: nn.Module,
         loss: Any,
         optimizer: Optimizer,
@@ -125,7 +125,7 @@ class Trainer(Uncopied):
         charge_steps: int | None = None,
         note: str = "",
     ) -> None:
-        self._course = plan if isinstance(plan, Course) else Course((_only(plan),))
+        self._course = plan if isinstance(plan, PlanSequence) else PlanSequence((_only(plan),))
         first = self._course.first
         _validate.instance("model", model, nn.Module, "give a torch module")
         _validate.instance("optimizer", optimizer, Optimizer, "make one such as torch.optim.SGD(model.parameters())")
@@ -215,7 +215,7 @@ class Trainer(Uncopied):
         return self._first + self.released
 
     @property
-    def course(self) -> Course:
+    def course(self) -> PlanSequence:
         """The plans that the run was begun with."""
         return self._course
 
@@ -438,7 +438,7 @@ class Trainer(Uncopied):
         """
         if len(self._course.plans) > 1 or self._steering is not None:
             raise ValueError("a run in stages, or one that is steered, has a plan that cannot be revised: begin anew")
-        if self.plan.allowance is not None:  # its steps share one charge, of which none may be undone
+        if self.plan.squared_norm_budget is not None:  # its steps share one charge, of which none may be undone
             raise ValueError("a run in which every record pays for itself cannot be revised: begin anew")
         self._mechanism.require_here()
         with self._passes:  # no other thread makes a step by one plan while another one is begun
@@ -521,7 +521,7 @@ class Trainer(Uncopied):
         if self._steering is not None:
             self._steering.restore(json.loads(checkpoint.steering))
         spent = None
-        if plan.allowance is not None and released < plan.steps:
+        if plan.squared_norm_budget is not None and released < plan.steps:
             if checkpoint.private is None:
                 raise ValueError(f"{place.path} does not hold what its records have spent: begin a new run")
             spent = checkpoint.private["spent"].numpy()
@@ -548,7 +548,7 @@ class Trainer(Uncopied):
 
     def _forget_private(self, place: Run) -> None:
         """Delete the checkpoints that are no longer needed, if one, of a stage before too, has what nobody may see."""
-        if any(plan.allowance is not None for plan in self._course.plans):
+        if any(plan.squared_norm_budget is not None for plan in self._course.plans):
             place.drop_before(self.steps_done)
 
     def _own_ledger(self, place: Run) -> Ledger:
@@ -647,9 +647,9 @@ def _grants(plan: Plan, owners: Owners) -> bool:
 def _only(plan: Any) -> Plan:
     if isinstance(plan, tuple):
         raise TypeError(
-            "plan must be a Plan or a Course, got a tuple: of plans that follow one another make Course(plans)"
+            "plan must be a Plan or a PlanSequence, got a tuple: make PlanSequence(plans) of plans in their order"
         )
-    _validate.instance("plan", plan, Plan, "make one with plan_sample or plan_scale, or a Course of some")
+    _validate.instance("plan", plan, Plan, "make one with plan_sample or plan_scale, or a PlanSequence of some")
     return plan  # type: ignore[no-any-return]
 
 

@@ -131,7 +131,7 @@ def test_an_attack_that_cannot_be_made_shows_nothing():
     assert "(online needs more shadow models: loss does without)" in told
     stream = io.BytesIO()
     Audit(shadows=shadows(count=1, asked=1), claims=claims(*SHIFTS)).figure(stream)
-    assert stream.getvalue().count(b"<!-- no statistic -->") == 3
+    assert stream.getvalue().count(b">no statistic</text>") == 3
 
 
 def test_models_that_diverged_are_mentioned(audit):
@@ -197,9 +197,9 @@ def test_many_owners_are_drawn_by_panels_and_the_worst_is_first():
     text = stream.getvalue().decode()
     assert "owners on whom it does worse are not shown: 3" in text
     best = max(many, key=lambda owner: dict(found.successes("online-global"))[owner].auc)
-    drawn = [text.index(f"<!-- {owner} -->") for owner in many if f"<!-- {owner} -->" in text]
+    drawn = [text.index(f">{owner}</text>") for owner in many if f">{owner}</text>" in text]
     assert len(drawn) == 12
-    assert text.index(f"<!-- {best} -->") == min(drawn)
+    assert text.index(f">{best}</text>") == min(drawn)
 
 
 def test_two_methods_are_drawn_side_by_side(audit, tmp_path):
@@ -215,7 +215,7 @@ def test_two_methods_are_drawn_side_by_side(audit, tmp_path):
         f"owner 7, ε = {audit.claims[1].spent:.3g}",
         "most that ε allows",
     ):
-        assert f"<!-- {told} -->" in text
+        assert f">{told}</text>" in text
 
 
 @pytest.mark.parametrize("mu", [0.1, 1.0, 4.0])

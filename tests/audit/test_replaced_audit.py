@@ -17,6 +17,7 @@ from inosgm.mechanism.inspection import Inspection
 from inosgm.mechanism.sampling import FixedSizeSampler
 from inosgm.methods.asc import AdaptiveShares, plan_asc
 from inosgm.methods.azb import plan_chosen_group
+from inosgm.planning.variants import GroupSampling
 from inosgm.training import Trainer
 from inosgm.training.group_losses import GroupLosses
 
@@ -35,7 +36,7 @@ class Rows(INOSGM):
 
 def plan_of(rates=(1.0, 1.0), sensitivities=(1.0, 1.0), noise_scale=2.0, steps=1, **more):
     numbers = {"sample_rates": rates, "sensitivities": sensitivities, "noise_scale": noise_scale, "steps": steps}
-    return Plan(**numbers, sizes=[40, 20], sampling="without_replacement", **more)
+    return Plan(**numbers, sizes=[40, 20], variant=GroupSampling(sampling="without_replacement"), **more)
 
 
 def group_owners():
@@ -102,7 +103,7 @@ def trainer(plan):
     of_record = np.repeat(np.array(plan.labels), plan.sizes)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
     tail = LinearTail(plan.tail_length(0.4))
-    steering = None if plan.menu is None else AdaptiveShares(plan, every=2, temperature=1.0)
+    steering = None if plan.choices is None else AdaptiveShares(plan, every=2, temperature=1.0)
     return Trainer(plan, model, nn.CrossEntropyLoss(), optimizer, owners=of_record, tail=tail, steering=steering)
 
 
@@ -115,8 +116,8 @@ def asc():
 def test_what_is_chosen_from_a_menu_keeps_its_promise(asc):
     """Two audits, and menus hold rates that are no whole numbers of records: these are rounded down."""
     made = trainer(asc)
-    for row in (2, asc.menu.choices - 1):
-        made.mechanism._apply_choice(asc.turned(asc.menu.sample_rates[row], asc.menu.sensitivities[row]))
+    for row in (2, asc.choices.count - 1):
+        made.mechanism._apply_choice(asc.with_choice(asc.choices.sample_rates[row], asc.choices.sensitivities[row]))
         full = Inspection(made).plan.sample_rates[1] == 1
         audit = audit_mechanism(made, "b", runs=20_000 if full else 400, confidence=0.999)
         assert not audit.contradicts
@@ -131,7 +132,9 @@ def test_a_chosen_group_keeps_its_promise():
     plan = plan_chosen_group(group_owners(), **asked, sampling="without_replacement")
     made = Rows(plan, group_owners(), tail=LinearTail(plan.tail_length(0.4)))
     for chosen, label in enumerate(plan.labels):
-        made._apply_choice(plan.turned(np.where(np.arange(2) == chosen, plan.sample_rates, 0.0), plan.sensitivities))
+        made._apply_choice(
+            plan.with_choice(np.where(np.arange(2) == chosen, plan.sample_rates, 0.0), plan.sensitivities)
+        )
         assert not audit_mechanism(made, label, **SURE).contradicts
 
 

@@ -81,6 +81,6 @@ def test_nothing_is_audited_or_shown_after_a_run_that_tunes_was_given_up(tmp_pat
         raise RuntimeError("no")
 
     monkeypatch.setattr("inosgm.experiments.TrainingTask.run", fails)
-    with pytest.raises(RuntimeError, match="runs were given up"):
+    with pytest.raises(RuntimeError, match="runs failed permanently"):
         run(tmp_path / "demo", SerialExecutor(), size=SMALL, progress=False, tell=lambda _: None)
     assert not (tmp_path / "demo" / "audit").exists()

@@ -327,7 +327,7 @@ def test_nor_is_a_lack_of_memory_or_space(here, program, monkeypatch, error):
 def test_a_question_with_a_store_goes_on_after_an_interruption(here, monkeypatch):
     asked = [*MEAN, "--ledger", "ledger", "--store", "store", "--key", 5, "--share", 0.5]
     with monkeypatch.context() as patched:
-        patched.setattr("inosgm.statistics.task.summed", _interrupted)
+        patched.setattr("inosgm.statistics.task.sum_table", _interrupted)
         result = invoke(*asked, code=130)
     assert "interrupted: finished work is kept in store, and the same command resumes" in result.stderr
     assert not Ledger("ledger").history()
@@ -341,7 +341,7 @@ def test_a_question_with_a_store_goes_on_after_an_interruption(here, monkeypatch
 
 
 def test_a_question_without_a_store_says_what_an_interruption_cost(here, monkeypatch):
-    monkeypatch.setattr(summing, "summed", _interrupted)
+    monkeypatch.setattr(summing, "sum_table", _interrupted)
     result = invoke(*MEAN, "--ledger", "ledger", code=130)
     assert "nothing is kept; what ledger was charged stays charged. With --store" in result.stderr
 

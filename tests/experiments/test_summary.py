@@ -107,7 +107,8 @@ def test_a_figure_says_how_many_seeds_it_had(predicted, tmp_path):
         found.figure(stream)
     assert streams[0].getvalue() == streams[1].getvalue()
     text = streams[0].getvalue().decode()
-    assert "3 of 5 seeds: mean and 95 % confidence band, 3 owners that ended better not shown" in text
+    told = f"mean {'accuracy' if predicted else 'loss'} by step and 95 % confidence band"
+    assert f"3 of 5 seeds: {told}, 3 owners that ended better not shown" in text
     found.figure(tmp_path / "figure.png")
     assert (tmp_path / "figure.png").read_bytes().startswith(b"\x89PNG")
     assert found.table().splitlines()[1].split()[:2] == ["owner", "accuracy" if predicted else "loss"]

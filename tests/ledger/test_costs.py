@@ -26,7 +26,7 @@ from inosgm.ledger.ledger import BudgetExceeded, JobMismatch, Ledger
 from inosgm.mechanism.noise import name_of_noise
 from inosgm.methods.asc import plan_asc
 from inosgm.owners import Owners
-from inosgm.planning.sequence import Course
+from inosgm.planning.sequence import PlanSequence
 
 WORKER = Path(__file__).parents[1] / "support" / "ledger_worker.py"
 _spec = importlib.util.spec_from_file_location("ledger_worker", WORKER)
@@ -134,7 +134,7 @@ def test_a_ledger_and_a_plan_agree_on_menus_and_what_is_beside(name, sampling):
     owners = Owners(of_record=["a"] * 300 + ["b"] * 100, epsilon={"a": 3.0, "b": 1.0}, delta=1e-5)
     size = {"steps": 50, "expected_batch": 40, "clip_norm": 1.0, "every": 10}
     plan = plan_asc(owners, **size, accountant=ACCOUNTANTS[name], sampling=sampling)
-    costs = Course((plan,)).costs(job="job")
+    costs = PlanSequence((plan,)).costs(job="job")
     ledger = Ledger(owners=owners, accountant=ACCOUNTANTS[plan.accountant])
     ledger.charge(*(replace(one, job=f"job/{place}") for place, one in enumerate(costs)))
     np.testing.assert_allclose(list(ledger.spent().values()), plan.spent(), rtol=1e-9)

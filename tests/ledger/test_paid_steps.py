@@ -15,8 +15,9 @@ from inosgm.mechanism.inspection import Inspection
 from inosgm.mechanism.mechanism import INOSGM
 from inosgm.methods.asc import AdaptiveShares, plan_asc
 from inosgm.methods.baselines import plan_in_turn
-from inosgm.planning.choices import Menu
-from inosgm.planning.sequence import Course
+from inosgm.planning.choices import Choices
+from inosgm.planning.sequence import PlanSequence
+from inosgm.planning.variants import GroupSampling
 from inosgm.training.group_losses import GroupLosses
 from inosgm.training.trainer import Trainer
 
@@ -41,7 +42,12 @@ def trainer(plan, **settings):
 
 def fixed_size(rate, size):
     return Plan(
-        sample_rates=[rate], sensitivities=[1], sizes=[size], noise_scale=1, steps=50, sampling="without_replacement"
+        sample_rates=[rate],
+        sensitivities=[1],
+        sizes=[size],
+        noise_scale=1,
+        steps=50,
+        variant=GroupSampling(sampling="without_replacement"),
     )
 
 
@@ -61,23 +67,23 @@ def test_stages_that_cost_the_same_are_charged_each():
     first = Plan(sample_rates=[0.5], sensitivities=[1], sizes=[10], noise_scale=2, steps=5)
     second = Plan(sample_rates=[0.5], sensitivities=[1], sizes=[10], noise_scale=2, steps=5, past=[first.segment()])
     ledger = Ledger(owners=Owners(of_record=[0] * 10, epsilon=50.0, delta=1e-5))
-    ledger.charge(*Course((first, second)).costs(job="run"))
+    ledger.charge(*PlanSequence((first, second)).costs(job="run"))
     assert ledger.segments(0) == ((0.5, 2.0, 10),)
 
 
 def test_shares_that_no_plan_can_pay_for_are_refused():
     plan = Plan(sample_rates=[0.5, 0.5], sensitivities=[1, 1], sizes=[4, 4], noise_scale=1, steps=5)
     for rates, bounds in (([0.5, 0.5], [1, -50]), ([-0.5, 0.5], [1, 1]), ([0.5, 0.5], [1, 0]), ([0.5], [1])):
-        with pytest.raises(ValueError, match="shares must"):
-            plan.turned(rates, bounds)
-    with pytest.raises(ValueError, match="menu must have one column per owner"):
+        with pytest.raises(ValueError, match="choice must"):
+            plan.with_choice(rates, bounds)
+    with pytest.raises(ValueError, match="choices must have one column per owner"):
         Plan(
             sample_rates=[0.1, 0.1],
             sensitivities=[1, 1],
             sizes=[4, 4],
             noise_scale=1,
             steps=5,
-            menu=Menu(sample_rates=[[0.1], [0.2]], sensitivities=[[1], [1]]),
+            variant=GroupSampling(choices=Choices(sample_rates=[[0.1], [0.2]], sensitivities=[[1], [1]])),
         )
 
 
@@ -100,7 +106,7 @@ def test_what_a_job_paid_once_lets_one_noise_through():
 
 
 def test_a_run_goes_on_from_the_end_of_a_stage_with_its_own_noise(tmp_path):
-    course = Course(plan_in_turn(OWNERS, steps=6, expected_batch=40, clip_norm=1.0))
+    course = PlanSequence(plan_in_turn(OWNERS, steps=6, expected_batch=40, clip_norm=1.0))
     trainer(course).fit(X, Y, run=tmp_path, steps=course.first.steps, progress=False)
     trainer(course).fit(X, Y, run=tmp_path, steps=1, progress=False)
     last = trainer(course)

@@ -23,12 +23,12 @@ from job_tasks import specs
 from inosgm import (
     INOSGM,
     BudgetExceeded,
-    Course,
     JobMismatch,
     Ledger,
     LinearTail,
     Owners,
     Plan,
+    PlanSequence,
     Trainer,
     plan_individual,
     plan_scale,
@@ -44,7 +44,7 @@ from inosgm.methods.ipate import NoisyVotes, weighted_teachers
 from inosgm.planning.plan import AlreadySpent
 from inosgm.statistics import PROCEDURES, Mean, Quantile
 from inosgm.statistics.answering import ask
-from inosgm.statistics.queries import Procedure, Stage
+from inosgm.statistics.queries import Query, Stage
 from inosgm.training.group_losses import GroupLosses
 
 ROOMY = Owners(of_record=["a"] * 3 + ["b"] * 3, epsilon=1e6, delta=1e-5)
@@ -175,7 +175,7 @@ def test_costs_say_whether_they_can_be_repeated():
     assert plan().cost(job="named").repeatable
     assert not Rows(plan(), LABELS).release(DATA).cost.repeatable
     assert Rows(plan(), LABELS, key=1).release(DATA).cost.repeatable
-    assert all(one.repeatable for one in Course((plan(),)).costs(job="course"))
+    assert all(one.repeatable for one in PlanSequence((plan(),)).costs(job="course"))
     assert type(cost().job) is str
     with pytest.raises(TypeError, match="repeatable must be True or False"):
         cost(repeatable="yes")
@@ -671,10 +671,10 @@ def test_a_procedure_that_is_abandoned_releases_no_round_twice(ledger):
             if number == stop:
                 raise KeyboardInterrupt
 
-    procedure = Procedure("abandoned", stages, lambda stop: (2, 2), shares=(0.5, 1.0))
+    query = Query("abandoned", stages, lambda stop: (2, 2), shares=(0.5, 1.0))
     for stop in range(2):
         with pytest.raises(KeyboardInterrupt):
-            ask(procedure, DATA[:, 0], ROOMY, share=1e-3, ledger=ledger, stop=stop)
+            ask(query, DATA[:, 0], ROOMY, share=1e-3, ledger=ledger, stop=stop)
     assert len(set(released)) == len(released) == len(charged(ledger)) == 2 + 4
     assert set(released) == set(charged(ledger))
     half = PROCEDURES["trimmed-mean"].stages(bounds=(0, 1))
@@ -693,5 +693,5 @@ def test_records_that_pay_for_themselves_do_not_pay_in_two_copies():
         one.release(DATA)
     spent = mechanism._filter.spent
     assert mechanism._filter is twin._filter
-    assert (spent <= followed.allowance[mechanism._owners]).all()
+    assert (spent <= followed.squared_norm_budget[mechanism._owners]).all()
     assert (spent > 0).all()

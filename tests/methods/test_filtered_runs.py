@@ -21,7 +21,7 @@ from inosgm.experiments.task import TrainingTask, spec_of
 from inosgm.jobs import Stopped
 from inosgm.jobs.work import PrepaidLedger
 from inosgm.mechanism.inspection import Inspection
-from inosgm.planning.sequence import Course
+from inosgm.planning.sequence import PlanSequence
 from inosgm.training.run import RunFiles
 from inosgm.training.trainer import Trainer
 
@@ -101,14 +101,14 @@ def test_a_run_that_lost_what_records_have_spent_is_not_gone_on_with(tmp_path):
 
 
 def test_a_later_stage_leaves_nothing_of_what_records_have_spent(tmp_path):
-    first = plan_individual(owners(), steps=4, clip_norm=0.5, lasting=0.5)
+    first = plan_individual(owners(), steps=4, clip_norm=0.5, full_norm_fraction=0.5)
     every = {"sizes": first.sizes, "labels": first.labels, "sample_rates": [0.1, 0.1], "sensitivities": [1, 1]}
     second = Plan(noise_scale=100, steps=4, past=[first.segment()], **every)
     model = torch.nn.Linear(6, 3)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     ledger = Ledger(owners=owners(strict=9.0, open_=9.0))
     made = Trainer(
-        Course((first, second)), model, torch.nn.CrossEntropyLoss(), optimizer, owners=owners(), ledger=ledger
+        PlanSequence((first, second)), model, torch.nn.CrossEntropyLoss(), optimizer, owners=owners(), ledger=ledger
     )
     made.fit(X, Y, run=tmp_path, checkpoint_every=3, progress=False)
     assert [torch.load(path, weights_only=True)["private"] for path in tmp_path.glob("checkpoint-*.pt")] == [None]

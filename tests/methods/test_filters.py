@@ -32,6 +32,7 @@ from inosgm.mechanism.inspection import Inspection
 from inosgm.mechanism.mechanism import clipped_ordered_sum, realised_ordered_sum
 from inosgm.mechanism.record_filter import LEAST, Filter
 from inosgm.mechanism.streaming import Streaming
+from inosgm.planning.variants import IndividualAccounting
 
 OWNERS = Owners(of_record=["strict"] * 30 + ["open"] * 50, epsilon={"strict": 0.5, "open": 2.0}, delta=1e-5)
 
@@ -57,7 +58,7 @@ def made(**more):
 def test_an_allowance_is_worth_the_epsilon_that_is_granted(epsilon, delta):
     owners = Owners(of_record=["a"] * 10, epsilon=epsilon, delta=delta)
     gaussian, renyi = (
-        float(plan_individual(owners, steps=7, clip_norm=2.0, accountant=accountant).allowance[0])
+        float(plan_individual(owners, steps=7, clip_norm=2.0, accountant=accountant).squared_norm_budget[0])
         for accountant in (PLD(), RDP())
     )
 
@@ -74,10 +75,12 @@ def test_an_allowance_is_worth_the_epsilon_that_is_granted(epsilon, delta):
 def test_the_noise_is_what_lasting_says():
     full = plan_scale(OWNERS, steps=40, expected_batch=80, clip_norm=1.5)
     for lasting in (1.0, 0.9, 0.1):
-        plan = made(clip_norm=1.5, lasting=lasting)
+        plan = made(clip_norm=1.5, full_norm_fraction=lasting)
         assert plan.noise_scale == pytest.approx(full.noise_scale * math.sqrt(lasting))
         assert plan.sensitivities == pytest.approx(full.sensitivities)
-        lasts = plan.allowance * plan.noise_multipliers**2 / plan.steps  # steps of full norm, as a share of all
+        lasts = (
+            plan.squared_norm_budget * plan.noise_multipliers**2 / plan.steps
+        )  # steps of full norm, as a share of all
         assert lasts == pytest.approx(lasting, rel=1e-9)
         assert plan.tail_length(0.5) == pytest.approx(0.5 * lasting * 80 * 1.5)
         assert (plan.spent() <= OWNERS.epsilon).all()
@@ -90,17 +93,24 @@ def test_the_noise_is_what_lasting_says():
 def test_what_was_done_before_is_left_out_of_the_allowance():
     past = [Segment(0.1, 12.0, 20)]
     plan = made(past=past)
-    assert (plan.allowance < made().allowance).all()
+    assert (plan.squared_norm_budget < made().squared_norm_budget).all()
     assert (plan.spent() <= OWNERS.epsilon).all()
     assert (plan.spent() >= 0.995 * OWNERS.epsilon).all()
 
 
 def test_wrong_arguments_are_named():
     for lasting in (0, 1.1, math.nan):
-        with pytest.raises(ValueError, match="lasting"):
-            made(lasting=lasting)
-    with pytest.raises(ValueError, match="allowance"):
-        Plan(sample_rates=[0.5], sensitivities=[1], sizes=[1], noise_scale=1, steps=1, allowance=[1.0])
+        with pytest.raises(ValueError, match="full_norm_fraction"):
+            made(full_norm_fraction=lasting)
+    with pytest.raises(ValueError, match="squared_norm_budget"):
+        Plan(
+            sample_rates=[0.5],
+            sensitivities=[1],
+            sizes=[1],
+            noise_scale=1,
+            steps=1,
+            variant=IndividualAccounting([1.0]),
+        )
     with pytest.raises(ValueError, match="cannot be revised"):
         made().revise(3, OWNERS)
     with pytest.raises(TypeError, match="pay for itself"):
@@ -114,7 +124,12 @@ def worlds(rows, added, allowance, tail, steps, **more):
     """Yield by how much a record moves each of some sums, and what it pays for it."""
     rows = np.asarray(rows, dtype=float)
     plan = Plan(
-        sample_rates=[1], sensitivities=[1], sizes=[len(rows)], noise_scale=1, steps=steps, allowance=[allowance]
+        sample_rates=[1],
+        sensitivities=[1],
+        sizes=[len(rows)],
+        noise_scale=1,
+        steps=steps,
+        variant=IndividualAccounting([allowance]),
     )
     every = np.arange(len(rows))
     with_record, without = (Rows(plan, np.zeros(len(rows), int), tail=tail, key=1, **more) for _ in range(2))
@@ -158,7 +173,9 @@ def test_the_share_of_its_norm_does_not_bound_what_a_record_moves():
         def contributions(self, batch):
             return np.eye(3)[: len(batch)] if len(batch) == 3 else np.zeros((len(batch), 3))
 
-    plan = Plan(sample_rates=[1], sensitivities=[1], sizes=[3], noise_scale=1, steps=1, allowance=[1.5])
+    plan = Plan(
+        sample_rates=[1], sensitivities=[1], sizes=[3], noise_scale=1, steps=1, variant=IndividualAccounting([1.5])
+    )
     (weights,) = Inspection(Watched(plan, [0, 0, 0], tail=HardTail(1.0))).sums(rows, [np.arange(3)])
     assert weights[0] == 0  # rho l
     assert moved == pytest.approx(1.0)
@@ -208,7 +225,7 @@ def test_the_certifier_sees_short_records_that_are_as_long_as_others_in_the_orde
 def test_records_leave_one_by_one_and_pay_to_the_end():
     rows = np.zeros((80, 2))
     rows[:, 0] = np.linspace(0.02, 3, 80)
-    plan = made(lasting=0.3)
+    plan = made(full_norm_fraction=0.3)
     mechanism = Rows(plan, OWNERS)
     there = []
     for _ in range(plan.steps):
@@ -216,7 +233,7 @@ def test_records_leave_one_by_one_and_pay_to_the_end():
         there.append(int((Inspection(mechanism).filter().bounds() > 0).sum()))
     assert there == sorted(there, reverse=True)
     assert there[0] > there[-1] > 0
-    allowance, spent = plan.allowance[Inspection(mechanism).owners], Inspection(mechanism).filter().spent
+    allowance, spent = plan.squared_norm_budget[Inspection(mechanism).owners], Inspection(mechanism).filter().spent
     left = Inspection(mechanism).filter().bounds() == 0
     assert (spent <= allowance).all()
     assert (spent[left] >= 0.999 * allowance[left]).all()
@@ -225,7 +242,9 @@ def test_records_leave_one_by_one_and_pay_to_the_end():
 
 def test_broken_records_pay_the_least_and_are_left_out():
     rows = np.array([[math.nan, 0.0], [math.inf, 0.0], [0.0, 0.0], [0.5, 0.0]])
-    plan = Plan(sample_rates=[1], sensitivities=[1], sizes=[4], noise_scale=1e-6, steps=2, allowance=[1e13])
+    plan = Plan(
+        sample_rates=[1], sensitivities=[1], sizes=[4], noise_scale=1e-6, steps=2, variant=IndividualAccounting([1e13])
+    )
     mechanism = Rows(plan, [0] * 4, tail=LinearTail(0.25))
     assert mechanism.release(rows).value[0] == pytest.approx(0.375, abs=1e-4)  # W(0.5) of a linear tail of 0.25
     assert np.sqrt(Inspection(mechanism).filter().spent) * 1e-6 == pytest.approx([LEAST, LEAST, LEAST, 0.5])
@@ -240,7 +259,7 @@ def test_everything_is_paid_before_the_first_release(tmp_path):
         assert [ledger.spent()[label] for label in OWNERS.labels] == pytest.approx(made().spent().tolist())
     assert [charge.spans for charge in ledger.history()] == [((0, 40),)]
     late = Ledger(owners=OWNERS)  # whoever charges by what a release says pays for all that it may have used up
-    late.charge(Rows(made(lasting=0.1), OWNERS).release(rows).cost)
+    late.charge(Rows(made(full_norm_fraction=0.1), OWNERS).release(rows).cost)
     assert late.spent() == pytest.approx(ledger.spent())
     again = Rows(made(), OWNERS, ledger=ledger, key=5)
     assert again.release(rows).step == 0  # a retry is paid, and repeats
@@ -253,7 +272,7 @@ def test_everything_is_paid_before_the_first_release(tmp_path):
 
 def test_the_audit_does_not_contradict_a_filter_and_does_one_that_forgets(monkeypatch):
     """False alarms: 1 in 1000 at most, and the seed is fixed."""
-    plan = made(steps=12, lasting=0.4)
+    plan = made(steps=12, full_norm_fraction=0.4)
     for tail in (NoTail(), LinearTail(8.0)):
         found = audit_mechanism(Rows(plan, OWNERS, tail=tail), "open", runs=3000, confidence=0.999)
         assert not found.contradicts

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from inosgm import Owners, Plan, certify
-from inosgm.accounting import PLD, RDP
+from inosgm.accounting import ACCOUNTANTS, PLD, RDP
 from inosgm.audit import audit_mechanism
 from inosgm.ledger.ledger import Ledger
 from inosgm.mechanism.inspection import Inspection
@@ -20,7 +20,7 @@ from inosgm.mechanism.sampling import FixedSizeSampler
 from inosgm.mechanism.tails import LinearTail
 from inosgm.methods.asc import AdaptiveShares, capped, first_counts, plan_asc, rounded
 from inosgm.methods.azb import ChosenGroup, plan_chosen_group
-from inosgm.planning.choices import Menu
+from inosgm.planning.choices import Choices
 from inosgm.training import Trainer
 from inosgm.training.group_losses import GroupLosses
 
@@ -56,15 +56,15 @@ def trainer(plan, steering, of_record=None, **options):
 
 def test_whatever_is_chosen_from_a_menu_no_budget_is_exceeded_by_an_independent_accountant(asc):
     """Constant choices and a random sequence of a few, composed by dp_accounting."""
-    rows = np.random.default_rng(0).choice(asc.menu.choices, 4, replace=False).repeat(asc.steps // 4)
-    losses = asc.beside[0]
+    rows = np.random.default_rng(0).choice(asc.choices.count, 4, replace=False).repeat(asc.steps // 4)
+    losses = asc.side_releases[0]
     for group in range(3):
         worst = 0.0
-        for made in (rows, np.full(asc.steps, 0), np.full(asc.steps, asc.menu.choices - 1)):
+        for made in (rows, np.full(asc.steps, 0), np.full(asc.steps, asc.choices.count - 1)):
             accountant = pld.PLDAccountant(value_discretization_interval=1e-3)
             for row in np.unique(made):
-                rate = asc.menu.sample_rates[row, group]
-                step = dp_accounting.GaussianDpEvent(asc.noise_scale / asc.menu.sensitivities[row, group])
+                rate = asc.choices.sample_rates[row, group]
+                step = dp_accounting.GaussianDpEvent(asc.noise_scale / asc.choices.sensitivities[row, group])
                 sampled = step if rate == 1 else dp_accounting.PoissonSampledDpEvent(rate, step)
                 accountant.compose(sampled, int((made == row).sum()))
             multiplier = losses.noise_scale / losses.sensitivities[group]
@@ -76,9 +76,9 @@ def test_whatever_is_chosen_from_a_menu_no_budget_is_exceeded_by_an_independent_
 
 
 def test_rates_that_rise_have_sensitivities_that_fall_and_none_is_above_what_a_group_has(asc):
-    assert (np.diff(asc.menu.sample_rates, axis=0) >= 0).all()
-    assert (np.diff(asc.menu.sensitivities, axis=0) <= 1e-12).all()
-    assert asc.menu.sample_rates.max() <= 1
+    assert (np.diff(asc.choices.sample_rates, axis=0) >= 0).all()
+    assert (np.diff(asc.choices.sensitivities, axis=0) <= 1e-12).all()
+    assert asc.choices.sample_rates.max() <= 1
     assert asc.sample_rates @ asc.sizes == pytest.approx(60)
     assert asc.sensitivities @ asc.sizes / asc.sizes.sum() == pytest.approx(1.0)
 
@@ -87,10 +87,10 @@ def test_losses_that_are_not_paid_for_and_shares_off_the_menu_are_refused(asc):
     with pytest.raises(ValueError, match="releases losses 59 times, once in 1 steps, and the plan pays for 5"):
         trainer(asc, AdaptiveShares(asc, every=1, temperature=1.0))
     with pytest.raises(ValueError, match=r"does not pay for a rate of .* for 'b'"):
-        asc.turned(asc.sample_rates * [1, 1.5, 1], asc.sensitivities)
+        asc.with_choice(asc.sample_rates * [1, 1.5, 1], asc.sensitivities)
     with pytest.raises(ValueError, match="does not pay for"):
-        asc.turned(asc.sample_rates, asc.sensitivities * 1.01)
-    assert asc.turned(asc.sample_rates * [0, 0.5, 1], asc.sensitivities).sample_rates[0] == 0
+        asc.with_choice(asc.sample_rates, asc.sensitivities * 1.01)
+    assert asc.with_choice(asc.sample_rates * [0, 0.5, 1], asc.sensitivities).sample_rates[0] == 0
 
 
 class Greedy(AdaptiveShares):
@@ -104,7 +104,7 @@ class Greedy(AdaptiveShares):
 def test_steering_that_asks_for_more_stops_before_anything_is_drawn_or_charged(asc):
     ledger = Ledger(owners=owners({"a": 2.0, "b": 1.0, "c": 1.0}))
     made = trainer(asc, Greedy(asc, every=10, temperature=1.0), ledger=ledger)
-    with pytest.raises(ValueError, match="shares must be of the plan's menu"):
+    with pytest.raises(ValueError, match="choice must be one of the plan's"):
         made.step(*data(asc))
     assert not ledger.history()
 
@@ -127,7 +127,7 @@ def test_a_run_that_is_steered_goes_on_bit_for_bit(kind, sampling, tmp_path):
         json.dumps(whole._steering.state()) == json.dumps(again._steering.state()) != json.dumps(part._steering.state())
     )
     ledger = Ledger(
-        tmp_path / "part" / "ledger", accountant=None if sampling == "poisson" else again._ledger._accountant
+        tmp_path / "part" / "ledger", accountant=None if sampling == "poisson" else ACCOUNTANTS[plan.accountant]
     )
     charged = [charge.steps for charge in ledger.history()]
     assert sum(charged) == 12 + 3
@@ -190,20 +190,20 @@ def test_who_is_weak_pays_more_than_it_grants_and_says_so():
     accountant.compose(
         step if plan.sample_rates[2] == 1 else dp_accounting.PoissonSampledDpEvent(1.0, step), plan.steps
     )
-    losses = plan.beside[0]
+    losses = plan.side_releases[0]
     accountant.compose(dp_accounting.GaussianDpEvent(losses.noise_scale / losses.sensitivities[2]), losses.steps)
     assert plan.spent()[2] == pytest.approx(accountant.get_epsilon(1e-5), rel=2e-3)
 
 
 def test_the_mechanism_of_each_choice_is_what_the_menu_says_and_attacks_do_not_refute_it(asc):
     """Confidence .95 for each of two audits; and a plan that is sampled four times as often as it says is refuted."""
-    with pytest.raises(ValueError, match="steering must be given for a plan with a menu"):
+    with pytest.raises(ValueError, match="steering must be given for a plan with choices"):
         trainer(asc, None)
     made = trainer(
         asc, AdaptiveShares(asc, every=10, temperature=1.0), tail=lambda plan: LinearTail(plan.tail_length(0.4))
     )
-    for row in (0, asc.menu.choices - 1):
-        made.mechanism._apply_choice(asc.turned(asc.menu.sample_rates[row], asc.menu.sensitivities[row]))
+    for row in (0, asc.choices.count - 1):
+        made.mechanism._apply_choice(asc.with_choice(asc.choices.sample_rates[row], asc.choices.sensitivities[row]))
         assert not audit_mechanism(made, "c", runs=400).contradicts
     assert certify(made, evaluations=300).holds()
     lie = Plan(
@@ -225,14 +225,14 @@ def test_the_mechanism_of_each_choice_is_what_the_menu_says_and_attacks_do_not_r
 def test_a_menu_is_part_of_a_plan_in_a_file(asc):
     again = Plan.from_json(asc.to_json())
     assert again == asc
-    assert again.menu == asc.menu
-    assert again.beside == asc.beside
+    assert again.choices == asc.choices
+    assert again.side_releases == asc.side_releases
     with pytest.raises(ValueError, match="tables of one row per choice"):
-        Menu(sample_rates=[[0.1, 0.2]], sensitivities=[[1.0]])
+        Choices(sample_rates=[[0.1, 0.2]], sensitivities=[[1.0]])
 
 
 def test_released_means_lie_where_means_can_lie_however_small_a_group_is(asc):
-    losses = asc.beside[0]
+    losses = asc.side_releases[0]
     owners_of = np.repeat(np.arange(3), asc.sizes)
     made = GroupLosses(losses, owners_of, lambda data, rows: data[rows], key=1, ledger=None, released=0, note="")
     values = np.full(asc.sizes.sum(), 0.25)

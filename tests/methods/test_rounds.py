@@ -22,7 +22,7 @@ from inosgm.methods.pdp_sgd import (
     wastes,
 )
 from inosgm.planning.planners import plan_blend, plan_sample, plan_scale, plan_uniform
-from inosgm.planning.sequence import Course
+from inosgm.planning.sequence import PlanSequence
 
 ASKED = {"steps": 60, "expected_batch": 40, "clip_norm": 0.5}
 
@@ -106,7 +106,7 @@ class TestRounds:
             owners, rounds=rounds, steps=40, expected_batch=batch, clip_norm=0.5, waste=waste, weight=weight,
             accountant=RDP(),
         )  # fmt: skip
-        assert Course(plans).steps == 40
+        assert PlanSequence(plans).steps == 40
         order = np.argsort(owners.epsilon)
         for number, plan in enumerate(plans, start=1):
             assert (plan.spent() <= owners.epsilon * number / rounds).all()
@@ -192,7 +192,7 @@ class TestBaselines:
 
     def test_owners_one_after_another_spend_all_in_their_own_stage(self):
         plans = plan_in_turn(self.owners, steps=50, expected_batch=350, clip_norm=0.5)
-        Course(plans)
+        PlanSequence(plans)
         assert [plan.steps for plan in plans] == [15, 20, 15]
         assert [plan.expected_batch for plan in plans] == [300, 350, 300]
         assert [np.flatnonzero(plan.sample_rates).tolist() for plan in plans] == [[0, 1], [2], [3]]

@@ -13,6 +13,7 @@ import sys
 import tempfile
 from dataclasses import fields, is_dataclass, replace
 from hashlib import sha256
+from inspect import signature
 from pathlib import Path
 
 import numpy as np
@@ -122,8 +123,17 @@ class Spread(Statistic):
         return self.estimated(float(self.observed[0]), float(self.observed[1]), "two sums")
 
 
+NEWER = "variant" in signature(Plan).parameters
+"""Whether plans have variants: `bits.py` also runs with revisions in which they had one argument for each method."""
+
+
 def plan_of(sample_rates=(1.0, 1.0, 1.0), steps=3, **more):
     """Return a plan made by hand."""
+    if NEWER and not more.keys().isdisjoint({"menu", "sampling"}):
+        from inosgm.planning.variants import GroupSampling
+
+        sampling = more.pop("sampling", "poisson")
+        more["variant"] = GroupSampling(choices=more.pop("menu", None), sampling=sampling)
     return Plan(
         sample_rates=sample_rates,
         sensitivities=(0.5, 1.0, 2.5),
@@ -135,6 +145,12 @@ def plan_of(sample_rates=(1.0, 1.0, 1.0), steps=3, **more):
         delta=[1e-5] * 3,
         **{"accountant": "rdp", **more},
     )
+
+
+def individual(fraction, **asked):
+    """Return a plan of individual accounting, in which records with full norms last for a fraction of the steps."""
+    name = "full_norm_fraction" if NEWER else "lasting"
+    return inosgm.plan_individual(OWNERS, accountant=RDP(), **{name: fraction}, **asked)
 
 
 def tails(length=40.0):
@@ -208,7 +224,7 @@ def releases():
     chosen = plan_of((0.1, 0.2, 0.3), menu=menu)
     found["menu"] = released(Rows(chosen, OWNERS, tail=LinearTail(40), key=KEY), data)
     for name, tail in (("none", NoTail()), ("linear", LinearTail(40))):
-        paid = inosgm.plan_individual(OWNERS, steps=6, clip_norm=1.0, lasting=0.5, accountant=RDP())
+        paid = individual(0.5, steps=6, clip_norm=1.0)
         found[f"individual {name}"] = released(Rows(paid, OWNERS, tail=tail, key=KEY), data)
     found["lists of arrays"] = released(_Tree(plan_of(), OWNERS, key=KEY), data)
     return found
@@ -313,7 +329,7 @@ def plans():
         "thresholds": inosgm.plan_thresholds(OWNERS, rounds=2, accountant=RDP(), **PLANS),
         "thresholds adaptive": inosgm.plan_thresholds(OWNERS, rounds=3, waste="adaptive", accountant=RDP(), **PLANS),
         "individual": inosgm.plan_individual(OWNERS, steps=12, clip_norm=1.5),
-        "individual rdp": inosgm.plan_individual(OWNERS, steps=12, clip_norm=1.5, lasting=1.0, accountant=RDP()),
+        "individual rdp": individual(1.0, steps=12, clip_norm=1.5),
         "in turn": inosgm.plan_in_turn(OWNERS, accountant=RDP(), **PLANS),
         "left out": inosgm.plan_left_out(OWNERS, strictest=1, accountant=RDP(), **PLANS),
         "lowered": inosgm.plan_lowered(OWNERS, share=0.5, accountant=RDP(), **PLANS),

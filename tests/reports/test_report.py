@@ -34,7 +34,7 @@ from inosgm.reports.intervals import interval, regression
 from inosgm.reports.narrative import headline, introductions, sentences
 from inosgm.reports.page import Page
 from inosgm.reports.pictures import Picture
-from inosgm.reports.trained import Place, Study, Trained
+from inosgm.reports.trained import RunSource, Trained, TrainedStudy
 from inosgm.training.curve import LearningCurve
 from inosgm.training.metrics import evaluation
 
@@ -329,7 +329,7 @@ def made(owners, gain, *, seeds=4, records=40, noise=0.02, way=None):
             curves.append(curve)
         methods[name] = Trained(
             name=name,
-            place=Place(path=name, costs=(), keyed=None, code=None),
+            source=RunSource(path=name, costs=(), keyed=None, code=None),
             config=config,
             plan=plan,
             spent=plan.spent(),
@@ -337,15 +337,15 @@ def made(owners, gain, *, seeds=4, records=40, noise=0.02, way=None):
             curves=tuple(curves),
             asked=seeds,
         )
-    return Study(name="made up", methods=methods)
+    return TrainedStudy(name="made up", methods=methods)
 
 
 @pytest.mark.parametrize(
     ("gain", "first", "line"),
     [
         (lambda epsilon: 0.4 - 0.06 * epsilon, "serves the worst-served owner better", "the smaller an owner's budget"),
-        (lambda epsilon: -0.3 + 0 * epsilon, "serves the worst-served owner worse", "does not clearly hang"),
-        (lambda epsilon: 0 * epsilon, "are not told apart", "does not clearly hang"),
+        (lambda epsilon: -0.3 + 0 * epsilon, "serves the worst-served owner worse", "no significant dependence"),
+        (lambda epsilon: 0 * epsilon, "do not differ significantly", "no significant dependence"),
     ],
 )
 def test_words_say_what_numbers_say(gain, first, line):
@@ -383,7 +383,7 @@ def test_clear_harm_comes_before_what_is_not_clear():
     plan = {**ino.config.model_dump()["plan"], "method": "uniform"}
     dp = replace(idp, name="DP-SGD", config=idp.config.changed({"plan": plan}))
     same = replace(idp, curves=ino.curves)
-    study = Study(name="made up", methods={"DP-SGD": dp, "IDP-SGD": same, "INO-SGD": ino})
+    study = TrainedStudy(name="made up", methods={"DP-SGD": dp, "IDP-SGD": same, "INO-SGD": ino})
     assert [one.base.name for one in study.changes] == ["IDP-SGD", "DP-SGD"]
     found = headline(Contents(studies=(study,))).text
     assert found.startswith("INO-SGD serves the worst-served owner worse than DP-SGD does")
@@ -402,7 +402,7 @@ def test_a_page_about_statistics_alone_tells_all_of_them(demo):
 def test_what_happens_on_the_way_is_told_apart_from_the_end(way, told):
     study = made(4, lambda epsilon: 0 * epsilon, way=lambda epsilon: way + 0 * epsilon)
     contents = Contents(studies=(study,))
-    assert "are not told apart" in headline(contents).text
+    assert "do not differ significantly" in headline(contents).text
     found = [one.text for one in sentences(contents) if one.text.startswith("On the way")]
     assert [told in text for text in found] == ([True] if told else [])
     curve = study.focus.curves[0]

@@ -91,7 +91,7 @@ def test_in_memory_in_batches_and_as_jobs_the_same_bits_come_out(tmp_path, place
 
 def test_many_fragments_are_merged_in_a_tree(tmp_path, place, monkeypatch):
     for room in (durable, task):
-        monkeypatch.setattr(room, "FAN", 16)
+        monkeypatch.setattr(room, "MERGED_SUMS", 16)
     table = table_of(place, 0.001)
     assert len(table.fragments) == 30
     store = in_memory(tmp_path)

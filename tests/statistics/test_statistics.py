@@ -37,7 +37,7 @@ from inosgm.statistics import (
     UpperTailMean,
     Variance,
 )
-from inosgm.statistics.answering import answer
+from inosgm.statistics.answering import run_stages
 from inosgm.statistics.queries import Stage, single
 
 BOUNDS = (-2.0, 8.0)
@@ -487,7 +487,7 @@ def test_costs_are_those_of_dp_accounting():
         delta = stats.norm.cdf(mu / 2 - epsilon / mu) - np.exp(epsilon) * stats.norm.cdf(-mu / 2 - epsilon / mu)
         assert delta == pytest.approx(1e-5, rel=5e-3)
     rows = []
-    estimate = answer(
+    estimate = run_stages(
         PROCEDURES["trimmed-mean"],
         dict(bounds=BOUNDS, rounds=4),
         [plan_scale(owners_of((0.5, 1, 2)), steps=4, expected_batch=N, clip_norm=1.0), plan],

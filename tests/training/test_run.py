@@ -15,7 +15,7 @@ from training_worker import HELD_OUT, LABELS, X, Y, fit, owners, trainer
 from inosgm import AlreadySpent, ClipToShare, Ledger, LinearTail, Plan, plan_scale
 from inosgm.ledger.ledger import JobMismatch
 from inosgm.mechanism.inspection import Inspection
-from inosgm.planning.sequence import Course
+from inosgm.planning.sequence import PlanSequence
 from inosgm.training.checkpoints import Checkpoint
 from inosgm.training.run import Run
 
@@ -174,7 +174,7 @@ def test_another_key_or_plan_or_data_is_refused(tmp_path):
     with pytest.raises(ValueError, match="key must be the one"):
         fit(tmp_path, key=12)
     made = trainer(key=11)
-    made._course = Course((plan_scale(owners(), steps=20, expected_batch=31, clip_norm=0.5),))
+    made._course = PlanSequence((plan_scale(owners(), steps=20, expected_batch=31, clip_norm=0.5),))
     with pytest.raises(ValueError, match="another plan"):
         made.fit(X, Y, run=tmp_path, progress=False)
     made = trainer(key=11)

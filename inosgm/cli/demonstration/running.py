@@ -39,14 +39,14 @@ METHOD = {
 
 @dataclass(frozen=True, kw_only=True)
 class Size:
-    """How much is done.
+    """The size of the demonstration.
 
     Attributes:
-        steps: Of each run.
-        rates: The learning rates that every method is tried with.
-        seeds: How many runs of each method count.
-        shadows: How many shadow models the audit trains.
-        runs: How often the mechanism is run for each owner's bound.
+        steps: Steps of each run.
+        rates: The learning rates among which each method is tuned.
+        seeds: Runs of each tuned method.
+        shadows: Shadow models of the audit.
+        runs: Runs of the mechanism for each owner's bound.
     """
 
     steps: int = 300
@@ -62,17 +62,17 @@ FULL = Size()
 def run(
     folder: str | os.PathLike[str], executor: Executor, *, size: Size = FULL, progress: bool, tell: Tell
 ) -> "Contents":
-    """Do what is missing of the demonstration, and write its page.
+    """Run what is missing of the demonstration, and write its page.
 
     Args:
-        folder: Where everything is kept; begun again, it goes on there.
-        executor: Who trains.
-        size: How much is done.
-        progress: Show how far it has got.
-        tell: Is told what happens, in lines.
+        folder: The directory of all results; the demonstration in it is resumed.
+        executor: Trains the models.
+        size: The size of the demonstration.
+        progress: Show the progress.
+        tell: Takes lines about what happens.
 
     Returns:
-        What came out.
+        The content of the page.
     """
     from inosgm.reports import read, write
 
@@ -94,14 +94,14 @@ def run(
 
 
 def _make_room(place: Path, code: str, tell: Tell) -> None:
-    """Move a demonstration that other code has made out of the way: nobody could go on with it."""
+    """Rename the directory of a demonstration by other code, which cannot be resumed."""
     mark = place / "demo.json"
     if mark.exists() and (made := json.loads(mark.read_text())["code"]) != code:
         aside = place.with_name(f"{place.name}-{made}")
         while aside.exists():
             aside = aside.with_name(f"{aside.name}-again")
         place.rename(aside)
-        tell(f"{place} was made by other code: it is {aside} now; this begins anew, and owners pay anew")
+        tell(f"{place} was made by other code: it is {aside} now; this one starts again, and owners pay again")
     elif place.exists() and not mark.exists() and any(place.iterdir()):
         raise ValueError(f"--output {place} must be a new directory, or that of a demonstration: it holds other things")
     place.mkdir(parents=True, exist_ok=True)
@@ -117,12 +117,12 @@ def _comparison(
     study = ComparisonStudy(config, seeds=size.seeds, tune={"optimizer.lr": size.rates}, store=store)
     found = study.run(executor, progress=progress, tell=lambda line: tell(f"  {line}"))
     if not _complete(found, size):
-        raise RuntimeError(f"runs were given up: `inosgm jobs status {store.uri} --tracebacks` says why")
+        raise RuntimeError(f"runs failed permanently: `inosgm jobs status {store.uri} --tracebacks` says why")
     return found
 
 
 def _complete(found: Comparison, size: Size) -> bool:
-    """Say whether all runs that count are done."""
+    """Return whether all runs of the tuned methods are done."""
     return all(len(method.curves) >= size.seeds for method in found.methods.values())
 
 
@@ -133,5 +133,5 @@ def _audit(config: TrainingConfig, store: Store, executor: Executor, size: Size,
         return
     study = ShadowStudy(config, size.shadows, store=store)
     if study.run(executor, progress=progress).failed:
-        raise RuntimeError(f"shadow models were given up: `inosgm jobs status {store.uri} --tracebacks` says why")
+        raise RuntimeError(f"shadow models failed permanently: `inosgm jobs status {store.uri} --tracebacks` says why")
     attacked(study, runs=size.runs, progress=progress).write(store)

@@ -19,11 +19,11 @@ EPSILON, DELTA = {"benign": 5.0, "malignant": 1.0}, 1e-5
 COLUMN, BOUNDS = "area error", (0.0, 600.0)
 SUMS, LEVEL = ".sums", 0.9
 QUESTIONS: dict[str, dict[str, Any]] = {"mean": {"stratified": True}, "upper-tail-mean": {"level": LEVEL}}
-"""What is asked, each for an equal share of every budget: the mean of everybody, and that of the largest tenth."""
+"""The questions, each for an equal share of every budget: the mean of all records, and that of the largest tenth."""
 
 
 def answers(folder: Path) -> Iterator[str]:
-    """Ask about the table, and say what came out beside what it would be without privacy; owners pay once.
+    """Ask about the table, and yield each answer beside the exact value; owners pay once.
 
     Args:
         folder: Where table, owners, ledger and answers are kept, as `inosgm stats` would take and write them.
@@ -51,7 +51,7 @@ def answers(folder: Path) -> Iterator[str]:
 
 
 def _exact(question: str, values: np.ndarray, weights: np.ndarray) -> float:
-    """Return what a question would be answered without noise."""
+    """Return the answer without noise."""
     if question == "mean":
         return float(np.average(values, weights=weights))
     order = np.argsort(-values, kind="stable")
@@ -61,7 +61,7 @@ def _exact(question: str, values: np.ndarray, weights: np.ndarray) -> float:
 
 
 def _tumours() -> tuple[np.ndarray, list[str]]:
-    """Return the column, and whose each record is."""
+    """Return the column, and the owner of each record."""
     found = load_breast_cancer()
     column = list(found.feature_names).index(COLUMN)
     return found.data[:, column], found.target_names[found.target].tolist()

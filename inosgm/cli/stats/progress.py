@@ -7,7 +7,7 @@ from typing import Any
 from rich.console import Console
 from rich.progress import Progress
 
-from inosgm.statistics.tables import Batch, Table
+from inosgm.statistics.tables import Table, TableBatch
 
 
 class ProgressTable(Table):
@@ -27,7 +27,7 @@ class ProgressTable(Table):
             finally:
                 self._advance = None
 
-    def read(self, *what: Any, **how: Any) -> Iterator[Batch]:
+    def read(self, *what: Any, **how: Any) -> Iterator[TableBatch]:
         """Read a fragment in batches, and advance the bar."""
         for batch in super().read(*what, **how):
             yield batch

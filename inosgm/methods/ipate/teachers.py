@@ -11,7 +11,7 @@ from inosgm._internal import validate as _validate
 from inosgm.accounting import ACCOUNTANTS, Accountant, Segment, chosen
 from inosgm.methods.method import Method
 from inosgm.owners import Owners
-from inosgm.planning.calibration import Wish
+from inosgm.planning.calibration import PlanRequest
 from inosgm.planning.plan import Plan
 
 
@@ -85,20 +85,20 @@ def weighted_teachers(
     >>> made.weights.round(2), made.plan.spent().round(2)
     (array([1.45, 0.77, 0.77]), array([1., 2.]))
     """
-    wish = _wish(owners, count, queries, accountant, past)
-    multipliers = _multipliers(wish)
+    request = _request(owners, count, queries, accountant, past)
+    multipliers = _multipliers(request)
     levels, level = np.unique(multipliers, return_inverse=True)
     if levels.size > count:
         raise ValueError(
             f"count must be at least the number of distinct budgets, {levels.size}, got {count}: a teacher learns from "
             "owners of one budget; raise it, or take copies of records instead of weights (upsample)"
         )
-    teachers = _in_proportion(np.bincount(level, weights=wish.sizes), count)
+    teachers = _in_proportion(np.bincount(level, weights=request.sizes), count)
     weights = 1 / np.repeat(levels, teachers)
     weights *= count / weights.sum()
     first = (np.cumsum(teachers) - teachers)[level]
     ones = np.ones(level.size, dtype=np.int64)
-    return _planned(wish, multipliers, queries, weights, first, teachers[level], ones)
+    return _planned(request, multipliers, queries, weights, first, teachers[level], ones)
 
 
 def upsampled_teachers(
@@ -130,11 +130,11 @@ def upsampled_teachers(
     >>> made.copies, made.plan.spent().round(2)
     (array([1, 2]), array([1.  , 2.15]))
     """
-    wish = _wish(owners, count, queries, accountant, past)
-    multipliers = _multipliers(wish)
+    request = _request(owners, count, queries, accountant, past)
+    multipliers = _multipliers(request)
     copies = np.minimum(np.floor(multipliers.max() / multipliers), count).astype(np.int64)
     first, among = np.zeros_like(copies), np.full_like(copies, count)
-    return _planned(wish, multipliers, queries, np.ones(count), first, among, copies)
+    return _planned(request, multipliers, queries, np.ones(count), first, among, copies)
 
 
 _FORMS = {"ipate_weight": weighted_teachers, "ipate_upsample": upsampled_teachers}
@@ -148,11 +148,13 @@ def teachers_of(options: Any, owners: Owners, past: Sequence[Segment] = ()) -> T
     return _FORMS[options.method](owners, count=count, queries=queries, accountant=accountant, past=past)
 
 
-def _wish(owners: Owners, count: int, queries: int, accountant: Accountant | None, past: Sequence[Segment]) -> Wish:
+def _request(
+    owners: Owners, count: int, queries: int, accountant: Accountant | None, past: Sequence[Segment]
+) -> PlanRequest:
     """Check the arguments; what is wished for is one release in which everybody takes part."""
     _validate.instance("owners", owners, Owners, "make them with Owners(of_record=..., epsilon=..., delta=...)")
     _validate.count("queries", queries, least=1)
-    return Wish(
+    return PlanRequest(
         labels=owners.labels,
         sizes=owners.sizes,
         epsilon=owners.epsilon,
@@ -165,9 +167,9 @@ def _wish(owners: Owners, count: int, queries: int, accountant: Accountant | Non
     )
 
 
-def _multipliers(wish: Wish) -> np.ndarray:
+def _multipliers(request: PlanRequest) -> np.ndarray:
     """Return the noise multiplier with which one release spends what each owner grants."""
-    groups, kinds = wish.grouped()
+    groups, kinds = request.grouped()
     return np.asarray(groups.multipliers(1.0)[kinds])
 
 
@@ -180,7 +182,7 @@ def _in_proportion(sizes: np.ndarray, count: int) -> np.ndarray:
 
 
 def _planned(
-    wish: Wish,
+    request: PlanRequest,
     multipliers: np.ndarray,
     queries: int,
     weights: np.ndarray,
@@ -193,15 +195,15 @@ def _planned(
     plan = Plan(
         sample_rates=np.ones(copies.size),
         sensitivities=sensitivities,
-        sizes=wish.sizes,
+        sizes=request.sizes,
         noise_scale=float((sensitivities * multipliers).max()),
         steps=1,
-        expected_batch=wish.expected_batch,
-        labels=wish.labels,
-        epsilon=wish.epsilon,
-        delta=wish.delta,
-        accountant=wish.accountant.name,
-        past=wish.past,
+        expected_batch=request.expected_batch,
+        labels=request.labels,
+        epsilon=request.epsilon,
+        delta=request.delta,
+        accountant=request.accountant.name,
+        past=request.past,
     )
     return Teachers(plan=plan, queries=queries, weights=weights, first=first, among=among, copies=copies)
 

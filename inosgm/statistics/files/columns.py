@@ -1,4 +1,4 @@
-"""What a column is read as: numbers, or labels."""
+"""The kinds of columns: numbers and labels."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
@@ -9,14 +9,14 @@ import pyarrow as pa
 from inosgm.statistics.files.fragments import BadTable
 
 Where = Callable[[int], str]
-"""Says where the row at a position is."""
+"""Returns a description of the row at a position."""
 
 
 class Form(Protocol):
-    """What a column is read as."""
+    """A kind of column."""
 
     arrow: pa.DataType
-    """How it is read from text."""
+    """The type that is parsed from text."""
 
     def __call__(self, name: str, column: pa.Array, where: Where) -> np.ndarray:
         """Return a column as numpy.
@@ -46,7 +46,7 @@ class Numbers:
 
 
 class Labels:
-    """Whole numbers as Arrow has them, exactly; text as objects, each distinct one once, however long it is."""
+    """Whole numbers of their exact type; text as objects, in memory once for each distinct label."""
 
     arrow = pa.string()
 
@@ -61,8 +61,8 @@ class Labels:
         if not any(check(kind) for check in (is_a.is_string, is_a.is_large_string, is_a.is_string_view)):
             raise BadTable(f"column {name!r} must hold labels, text or whole numbers, got {column.type} at {where(0)}")
         distinct = encoded.dictionary.to_pylist()
-        found = np.fromiter(distinct, dtype=object, count=len(distinct))
-        labels: np.ndarray = found[encoded.indices.to_numpy(zero_copy_only=False)]
+        dictionary = np.fromiter(distinct, dtype=object, count=len(distinct))
+        labels: np.ndarray = dictionary[encoded.indices.to_numpy(zero_copy_only=False)]
         if not all(distinct):
             missing = np.fromiter((not label for label in labels), dtype=bool, count=labels.size)
             raise BadTable(f"column {name!r} has a missing value at {where(_first(missing))}")
@@ -73,7 +73,7 @@ NUMBERS, LABELS = Numbers(), Labels()
 
 
 def require_finite(name: str, values: np.ndarray, where: Where) -> None:
-    """Raise for the first row that is not a number."""
+    """Raise for the first row that is missing or infinite."""
     finite = np.isfinite(values)
     if not finite.all():
         bad = _first(~finite if values.ndim == 1 else ~finite.all(axis=1))
@@ -95,17 +95,17 @@ def positions(name: str, column: pa.Array, places: Mapping[str, int], where: Whe
         name: The name of the column.
         column: The labels.
         places: The position of every label; whole numbers as text.
-        where: Says where a row is.
+        where: Returns a description of a row.
 
     Raises:
-        BadTable: for a row without an owner, or of one who is not known.
+        BadTable: for a row without an owner, or of an unknown one.
     """
     require_complete(name, column, where)
     encoded = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
     texts = [str(label) for label in encoded.dictionary.to_pylist()]
-    found = [places.get(text, places.get(text.strip(), -1)) for text in texts]
+    known = [places.get(text, places.get(text.strip(), -1)) for text in texts]
     indices: np.ndarray = encoded.indices.to_numpy(zero_copy_only=False)
-    owners = np.array(found, dtype=np.int64)[indices] if found else np.empty(0, dtype=np.int64)
+    owners = np.array(known, dtype=np.int64)[indices] if known else np.empty(0, dtype=np.int64)
     if owners.size and owners.min() < 0:
         unknown = _first(owners < 0)
         empty = not texts[indices[unknown]].strip()

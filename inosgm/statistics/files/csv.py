@@ -1,4 +1,4 @@
-"""CSV files: cut into ranges of bytes between lines, and read range by range."""
+"""CSV files: cut into ranges of bytes at line ends, and read in such ranges."""
 
 import csv
 import io
@@ -14,13 +14,13 @@ from inosgm.statistics.files.fragments import BadTable, Fragment
 from inosgm.statistics.files.locations import File
 
 HEAD = 1 << 20
-"""How much of a file is looked at for the names of its columns and its first row."""
+"""Number of bytes that are read for the names of the columns and the first row."""
 
 BLOCK = 4 << 20
-"""How many bytes are parsed at once, where no line is longer."""
+"""Number of bytes that are parsed at once, if no line is longer."""
 
-LONGEST = 64 << 20
-"""No line is longer, unless a quotation mark is missing."""
+LONGEST_LINE = 64 << 20
+"""Largest length of a line: a longer one has probably lost a quotation mark."""
 
 BOOLEANS = ("true", "false")
 
@@ -31,31 +31,31 @@ def csv_columns(file: File) -> list[str]:
 
 
 def csv_fragments(file: File, first_id: int, size: int) -> list[Fragment]:
-    """Cut a file into ranges of about so many bytes; one that is packed is not cut.
+    """Cut a file into ranges of about `size` bytes; a compressed file is not cut.
 
-    Every line is looked at once, for its end: rows have the numbers that they have in the whole file.
+    All lines are counted, so that rows have their numbers in the whole file.
     """
-    token, found, quoted = file.token(), list[tuple[int, int, int]](), False
-    start, stop, rows = _end_of_header(file), 0, -1  # the line with the names is none
+    token, ranges, quoted = file.token(), list[tuple[int, int, int]](), False
+    start, stop, rows = _end_of_header(file), 0, -1  # the header is not a row
     for stop, lines, marks in _lines(file, min(size, 16 << 20)):
         quoted |= marks
         rows += lines
         if stop - start >= size and not file.packed:
-            found.append((start, stop, rows))
+            ranges.append((start, stop, rows))
             start, rows = stop, 0
     if rows > 0:
-        found.append((start, stop, rows))
+        ranges.append((start, stop, rows))
     file.require(token)
     fragments, row = [], 0
-    for start, stop, rows in found:
-        place: dict[str, Any] = {"file": file.path, "start": start, "stop": stop, "token": token, "quoted": quoted}
-        fragments.append(Fragment(**place, row=row, first_id=first_id + row, rows=rows))
+    for start, stop, rows in ranges:
+        about: dict[str, Any] = {"file": file.path, "start": start, "stop": stop, "token": token, "quoted": quoted}
+        fragments.append(Fragment(**about, row=row, first_id=first_id + row, rows=rows))
         row += rows
     return fragments
 
 
 def csv_batches(file: File, fragment: Fragment, wanted: Mapping[str, pa.DataType]) -> Iterator[pa.RecordBatch]:
-    """Read columns of a fragment, a block of whole lines at a time.
+    """Read columns of a fragment in blocks of whole lines.
 
     Arrow parses copies in memory of its own, never a Python file or Python bytes. A thread of Arrow that releases a
     Python object waits for the interpreter; if the interpreter is being finalized, it ends that thread inside a C++
@@ -63,15 +63,17 @@ def csv_batches(file: File, fragment: Fragment, wanted: Mapping[str, pa.DataType
 
     Args:
         file: The file.
-        fragment: Which rows.
-        wanted: The columns, and what each is read as.
+        fragment: The rows.
+        wanted: The columns, and the type of each.
     """
     names, first = _head(file)
     types = {
         name: pa.bool_() if kind == pa.float64() and first[names.index(name)].lower() in BOOLEANS else kind
         for name, kind in wanted.items()
     }
-    read = pacsv.ReadOptions(column_names=names, block_size=BLOCK + LONGEST, use_threads=False)  # no block is larger
+    read = pacsv.ReadOptions(
+        column_names=names, block_size=BLOCK + LONGEST_LINE, use_threads=False
+    )  # no block is larger
     parse = pacsv.ParseOptions(newlines_in_values=fragment.quoted)
     convert = pacsv.ConvertOptions(
         include_columns=list(types), column_types=types, null_values=[""], strings_can_be_null=True
@@ -80,7 +82,7 @@ def csv_batches(file: File, fragment: Fragment, wanted: Mapping[str, pa.DataType
         cut = _counted if fragment.quoted else _ended
         for block, _ in _blocks(file, BLOCK, cut, fragment.start, fragment.stop):
             yield from pacsv.read_csv(in_arrow_memory(block), read, parse, convert).to_batches()
-    except pa.ArrowInvalid:  # its words show records
+    except pa.ArrowInvalid:  # its message shows records
         raise _explained(file, fragment, names, types) from None
 
 
@@ -92,7 +94,7 @@ def in_arrow_memory(block: bytes) -> pa.Buffer:
 
 
 def _lines(file: File, size: int) -> Iterator[tuple[int, int, bool]]:
-    """Yield, block by block, where its last line ends, how many lines it has that are not empty, and whether there are
+    """Yield, for each block, the end of its last line, its number of lines that are not empty, and whether it has
     quotation marks; a line end with an odd number of them before it is part of a field.
     """
     position = 0
@@ -104,12 +106,12 @@ def _lines(file: File, size: int) -> Iterator[tuple[int, int, bool]]:
 def _blocks(
     file: File, size: int, cut: Callable[[bytes], tuple[int, int]], start: int = 0, stop: int | None = None
 ) -> Iterator[tuple[bytes, int]]:
-    """Yield blocks of whole lines of a range of bytes, and how many lines each has.
+    """Yield blocks of whole lines of a range of bytes, and the number of lines of each.
 
     Args:
         file: The file.
-        size: How many bytes are read at a time.
-        cut: Returns how many whole lines a block has, and where the last one ends.
+        size: The number of bytes that are read at a time.
+        cut: Returns the number of whole lines of a block, and the end of the last one.
         start: The first byte.
         stop: The byte after the last one; None for all.
     """
@@ -123,19 +125,21 @@ def _blocks(
             if end:
                 yield block[:end], lines
             rest = block[end:]
-            if len(rest) > LONGEST:
-                raise BadTable(f"{file.path} has no line end within {LONGEST >> 20} MB: is a quotation mark missing?")
+            if len(rest) > LONGEST_LINE:
+                raise BadTable(
+                    f"{file.path} has no line end within {LONGEST_LINE >> 20} MB: is a quotation mark missing?"
+                )
     if rest.strip():
         yield rest, 1
 
 
 def _ended(block: bytes) -> tuple[int, int]:
-    """Return where the last line of a block ends that has no quotation marks; nobody asks how many there are."""
+    """Return the end of the last line of a block without quotation marks; the number of lines is not needed."""
     return 0, block.rfind(b"\n") + 1
 
 
 def _counted(block: bytes) -> tuple[int, int]:
-    """Return how many whole lines a block has that are not empty, and where the last one ends."""
+    """Return the number of whole lines of a block that are not empty, and the end of the last one."""
     odd = any(mark in block for mark in (b'"', b"\n\n", b"\n\r\n")) or block.startswith((b"\n", b"\r\n"))
     if not odd:
         return block.count(b"\n"), block.rfind(b"\n") + 1
@@ -158,7 +162,7 @@ def _head(file: File) -> tuple[list[str], list[str]]:
     if not names:
         raise BadTable(f"{file.path} is empty: its first line must name the columns")
     twice = {name for name in names if names.count(name) > 1}
-    if twice and any(map(is_number, names)):  # the first record, perhaps
+    if twice and any(map(is_number, names)):  # the header may be the first record
         raise BadTable(f"{file.path} must name its columns in its first line, each once, got a number there")
     if twice:
         raise BadTable(f"{file.path} names the column {min(twice)!r} twice")
@@ -167,7 +171,7 @@ def _head(file: File) -> tuple[list[str], list[str]]:
 
 
 def _next(rows: Iterator[list[str]]) -> list[str]:
-    """Return the next row; nothing if there is none, or if one of its fields is too long for Python's reader."""
+    """Return the next row; empty if there is none, or if one of its fields is too long for Python's reader."""
     try:
         return next(rows, [])
     except csv.Error:
@@ -175,7 +179,7 @@ def _next(rows: Iterator[list[str]]) -> list[str]:
 
 
 def _end_of_header(file: File) -> int:
-    """Return where the line ends that names the columns."""
+    """Return the end of the line that names the columns."""
     with file.open() as stream:
         while line := stream.readline():
             if line.strip():
@@ -184,11 +188,11 @@ def _end_of_header(file: File) -> int:
 
 
 def _explained(file: File, fragment: Fragment, names: list[str], types: Mapping[str, pa.DataType]) -> BadTable:
-    """Say which row of a fragment cannot be read."""
+    """Return an error that names the first row of a fragment that cannot be read."""
     with file.open() as stream:
         stream.seek(fragment.start)
         text = stream.read(fragment.stop - fragment.start).decode(errors="replace")
-    places = [(names.index(name), name, kind) for name, kind in types.items() if kind != pa.string()]
+    typed = [(names.index(name), name, kind) for name, kind in types.items() if kind != pa.string()]
     rows = (row for row in csv.reader(io.StringIO(text, newline="")) if row)
     for position, row in enumerate(iter(lambda: _next(rows), [])):
         if len(row) != len(names):
@@ -196,8 +200,8 @@ def _explained(file: File, fragment: Fragment, names: list[str], types: Mapping[
                 f"{fragment.at(position)} must have as many fields as the first line names columns, {len(names)}, got "
                 "another number"
             )
-        for place, name, kind in places:
-            if not _readable(row[place], kind):
+        for column, name, kind in typed:
+            if not _readable(row[column], kind):
                 what = "numbers" if kind == pa.float64() else "true and false, as its first row does"
                 return BadTable(f"column {name!r} must hold {what}, got something else at {fragment.at(position)}")
     return BadTable(f"{file.path} cannot be read as CSV: {fragment.rows} rows from {fragment.at(0)} on")
@@ -210,9 +214,9 @@ def _readable(field: str, kind: pa.DataType) -> bool:
 
 
 def is_number(field: str) -> bool:
-    """Say whether a text is that of a number."""
+    """Return whether a text is a number."""
     try:
         float(field)
     except ValueError:
         return False
-    return "_" not in field  # which Python reads
+    return "_" not in field  # Python accepts 1_000, Arrow does not

@@ -1,19 +1,19 @@
-"""Fragments: consecutive rows of a table, as much as one worker reads in one go."""
+"""Fragments: consecutive rows of a table that one job reads."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Self
 
 MEGABYTES = 64
-"""How much of a file a fragment holds, roughly: little enough to be done again, and enough to be worth a job."""
+"""Approximate size of a fragment: small enough to be read again, large enough to be worth a job."""
 
 
 class BadTable(ValueError):
-    """A table that cannot be used as it is; says where and why, and never shows what a record holds."""
+    """An invalid table; the message says where and why, and never shows the content of a record."""
 
 
 class Unreadable(BadTable):
-    """A file that cannot be read here, which it may be elsewhere, or later."""
+    """A file that cannot be read here now; another worker, or a retry, may be able to."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,8 +26,8 @@ class Fragment:
         stop: Where they end, likewise.
         row: The number of the first one in the file, from 0.
         first_id: Its number in the whole table.
-        rows: How many there are.
-        token: Changes with the file: what it was when the table was looked at.
+        rows: The number of rows.
+        token: The version of the file when the table was made.
         quoted: Whether the file has quotation marks, so that fields may hold line ends.
 
     >>> fragment = Fragment(file="a.csv", start=5, stop=90, row=0, first_id=7, rows=10, token="90 1")
@@ -45,18 +45,18 @@ class Fragment:
     quoted: bool = False
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as JSON has it."""
+        """Return a form for JSON."""
         return asdict(self)
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        """Read it."""
+        """Return the fragment of which `to_dict` returned these values."""
         return cls(**values)
 
     def at(self, position: int) -> str:
-        """Say where one of its rows is."""
+        """Return a description of where one of its rows is."""
         return f"row {self.row + position} of {self.file}" if self.file else f"position {self.row + position}"
 
     def after(self, rows: int) -> Callable[[int], str]:
-        """Return what says where rows are, by their positions after so many rows of the fragment."""
+        """Return a function that describes the row at a position after the first `rows` rows."""
         return lambda position: self.at(rows + position)

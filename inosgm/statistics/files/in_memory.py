@@ -1,4 +1,4 @@
-"""Columns in memory as arrays that hold exactly what was given, in room that does not depend on one record."""
+"""Columns in memory as arrays with the exact values; the size of an array does not depend on a single record."""
 
 from typing import Any
 
@@ -29,5 +29,5 @@ def _as_objects(values: list[Any] | tuple[Any, ...]) -> bool:
 
 
 def is_whole(kind: type) -> bool:
-    """Say whether values of a type are whole numbers; a bool is an answer."""
+    """Return whether values of a type are whole numbers; a bool is not."""
     return issubclass(kind, int | np.integer) and not issubclass(kind, bool)

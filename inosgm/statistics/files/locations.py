@@ -1,4 +1,4 @@
-"""Files of tables: on a disk, or wherever fsspec reaches."""
+"""Files of tables, local or at any URI that fsspec knows."""
 
 import gzip
 import os
@@ -14,7 +14,7 @@ from inosgm.statistics.files.fragments import BadTable, Unreadable
 
 SUFFIXES = (".parquet", ".pq", ".csv", ".csv.gz")
 VERSIONS = ("ETag", "etag", "generation", "md5Hash", "mtime", "LastModified", "last_modified", "updated", "created")
-"""What file systems call that which changes with a file."""
+"""The fields by which file systems report the version of a file."""
 
 
 @dataclass(frozen=True)
@@ -29,17 +29,17 @@ class File:
 
     @property
     def parquet(self) -> bool:
-        """Whether it is a Parquet file, else it holds CSV."""
+        """True for a Parquet file, false for CSV."""
         return self.path.endswith((".parquet", ".pq"))
 
     @property
     def packed(self) -> bool:
-        """Whether it has to be read from its beginning."""
+        """True for a compressed file, which must be read from its beginning."""
         return self.path.endswith(".gz")
 
     @contextmanager
     def open(self) -> Iterator[BinaryIO]:
-        """Open it for reading, unpacked.
+        """Open it for reading, decompressed.
 
         Raises:
             BadTable: if it cannot be read.
@@ -52,43 +52,45 @@ class File:
         try:
             with opened:
                 yield opened
-        except (EOFError, gzip.BadGzipFile, zlib.error):  # whose words may hold a checksum of records
+        except (EOFError, gzip.BadGzipFile, zlib.error):  # their messages may hold a checksum of records
             raise BadTable(f"{self.path} must be a whole gzip file, and is not: copy it again") from None
 
     def token(self) -> str:
-        """Return what changes with the file: its size, and when it was written or what its store calls this version."""
+        """Return the version of the file: its size, and its time or the version that its store reports."""
         try:
             if "://" not in self.path:
                 about = os.stat(self.path)
                 return f"{about.st_size} {about.st_mtime_ns}"
             files, name = _reached(self.path)
-            found = files.info(name)
+            info = files.info(name)
         except OSError as error:
             raise Unreadable(f"{self.path} cannot be read here: {error.strerror or type(error).__name__}") from None
-        return f"{found['size']} {next((found[key] for key in VERSIONS if found.get(key)), '')}"
+        return f"{info['size']} {next((info[key] for key in VERSIONS if info.get(key)), '')}"
 
     def require(self, token: str) -> None:
-        """Raise if it is no longer what it was."""
+        """Raise if the file has changed."""
         if self.token() != token:
             raise BadTable(
                 f"{self.path} has changed since the table was looked at: ask again, and leave it alone meanwhile"
             )
 
 
-def files_at(place: str | os.PathLike[str]) -> list[File]:
-    """Return the CSV and Parquet files at a path or URI, in a directory with all below it, or of a pattern; by name.
+def files_at(location: str | os.PathLike[str]) -> list[File]:
+    """Return the CSV and Parquet files at a path or URI, in a directory tree, or of a pattern, sorted by name.
 
     Raises:
         BadTable: if there are none.
     """
-    text = os.path.expanduser(os.fspath(place))
+    text = os.path.expanduser(os.fspath(location))
     files, path = _reached(text)
     names: list[str]
     if files.isfile(path):
         names = [path]
     elif files.isdir(path):
         names = files.find(path)
-        hidden = tuple(name for name in names if any(part[:1] in "._" for part in name[len(path) :].split("/") if part))
+        hidden = tuple(
+            name for name in names if any(folder[:1] in "._" for folder in name[len(path) :].split("/") if folder)
+        )
         names = [name for name in names if name not in hidden and name.endswith(SUFFIXES)]
     else:
         names = [name for name in files.glob(path) if files.isfile(name)] if any(c in path for c in "*?[") else []
@@ -102,6 +104,6 @@ def files_at(place: str | os.PathLike[str]) -> list[File]:
 
 
 def _reached(path: str) -> tuple[Any, str]:
-    """Return a file system, which remembers nothing about files, and the path there."""
+    """Return a file system without a cache of listings, and the path there."""
     files, name = url_to_fs(path, use_listings_cache=False)
     return files, name

@@ -1,4 +1,4 @@
-"""Parquet files: cut between row groups, and read some of those at a time."""
+"""Parquet files: cut between row groups, and read in ranges of them."""
 
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -17,7 +17,7 @@ def parquet_columns(file: File) -> list[str]:
 
 
 def parquet_fragments(file: File, first_id: int, size: int) -> list[Fragment]:
-    """Cut a file into ranges of row groups of about so many bytes, before compression."""
+    """Cut a file into ranges of row groups of about `size` bytes, uncompressed."""
     token, fragments = file.token(), list[Fragment]()
     with file.open() as stream:
         metadata = _opened(file, stream).metadata
@@ -26,14 +26,14 @@ def parquet_fragments(file: File, first_id: int, size: int) -> list[Fragment]:
             rows += metadata.row_group(group).num_rows
             held += metadata.row_group(group).total_byte_size
             if held >= size or group == metadata.num_row_groups - 1:
-                place: dict[str, Any] = {"file": file.path, "start": start, "stop": group + 1, "token": token}
-                fragments.append(Fragment(**place, row=row, first_id=first_id + row, rows=rows))
+                about: dict[str, Any] = {"file": file.path, "start": start, "stop": group + 1, "token": token}
+                fragments.append(Fragment(**about, row=row, first_id=first_id + row, rows=rows))
                 start, row, rows, held = group + 1, row + rows, 0, 0
     return [fragment for fragment in fragments if fragment.rows]
 
 
 def parquet_batches(file: File, fragment: Fragment, columns: Iterable[str], rows: int) -> Iterator[pa.RecordBatch]:
-    """Read columns of a fragment, so many rows at a time."""
+    """Read columns of a fragment in batches of at most `rows` rows."""
     groups = list(range(fragment.start, fragment.stop))
     try:
         with file.open() as stream:
@@ -45,6 +45,6 @@ def parquet_batches(file: File, fragment: Fragment, columns: Iterable[str], rows
 
 def _opened(file: File, stream: object) -> pq.ParquetFile:
     try:
-        return pq.ParquetFile(stream, pre_buffer=False)  # or else threads of Arrow read it: see `csv_batches`
+        return pq.ParquetFile(stream, pre_buffer=False)  # otherwise threads of Arrow read it: see `csv_batches`
     except pa.ArrowException as error:
         raise BadTable(f"{file.path} is not a Parquet file that can be read ({type(error).__name__})") from None
