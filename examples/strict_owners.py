@@ -2,8 +2,8 @@
 
 Ten owners hold one handwritten digit each and grant epsilon 0.1 (of digit 0) to 2 (of 9). A plan gives strict owners
 little of every batch, so a model hardly learns their digits. How little is public, so `LogitAdjustment` takes it out of
-little of every batch, so a model hardly learns their digits. How little is public: `LogitAdjustment` takes it out of
-and, with the correction, the same strengths; half of the held-out images choose, the other half is reported.
+the logits again at no cost in privacy: in the loss, after training, or both. Every method tries the same learning
+rates, and, with the correction, the same strengths; half of the held-out images choose, the other half is reported.
 """
 
 from dataclasses import dataclass, field

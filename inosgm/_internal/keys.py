@@ -13,7 +13,7 @@ import numpy as np
 
 
 class Purpose(Enum):
-    """What a digest is for: the personalisation tag of BLAKE2b, and the size of the digest in bytes."""
+    """The purpose of a digest: the personalisation tag of BLAKE2b, and the size of the digest in bytes."""
 
     SIDE_KEY = b"inosgm beside", 16  # key of the values that are released beside the steps of a training run
     REVISION_KEY = b"inosgm revision", 16  # key of a training run whose plan was revised: the sums are other ones
@@ -51,7 +51,7 @@ class Purpose(Enum):
 
 
 class Draw(Enum):
-    """What is drawn from a public seed: the label that is appended to the seed. No noise comes from here."""
+    """A draw from a public seed: the label that is appended to the seed. No noise comes from here."""
 
     PUBLIC = b"public"  # which held-out records become public records without classes
     SUBSET = b"subset"  # which training records `data.subset` keeps

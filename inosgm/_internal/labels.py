@@ -7,7 +7,7 @@ from difflib import get_close_matches
 from inosgm._internal import validate as _validate
 
 Label = str | int
-"""The label of an owner."""
+"""The name of an owner."""
 
 
 def match_labels(labels: Iterable[Label], known: Sequence[Label]) -> dict[Label, Label]:

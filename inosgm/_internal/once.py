@@ -46,7 +46,7 @@ class Uncopied:
 
 
 class StepCount(Uncopied):
-    """How many steps of a job were released, and how many are paid for.
+    """The numbers of steps of a job that were released and that are paid for.
 
     It is an object of its own so that two mechanisms with the same attributes, however they came to be, share it.
 

@@ -16,7 +16,7 @@ from numpy.exceptions import TooHardError
 from numpy.lib.array_utils import byte_bounds
 
 WORK = 10**6
-"""Largest number of steps of numpy's search for shared memory: some milliseconds. Usual views take a few steps."""
+"""Most steps that numpy takes to decide whether two views meet: some milliseconds; usual views take a few steps."""
 
 MAPPINGS = Path("/proc/self/maps")
 """Where Linux lists the files that are mapped into memory."""

@@ -1,4 +1,4 @@
-"""Membership inference: from the scores of shadow models to a number that is large for who was probably in."""
+"""Membership inference: statistics from the scores of shadow models that are large for probable members."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -10,21 +10,22 @@ from inosgm.audit.fits import Columns, Moments, pooled_variances, slices
 from inosgm.audit.pool import Shadows
 
 Variance = Literal["record", "global"]
-MOST = float(np.finfo(np.float32).max)
+LARGEST = float(np.finfo(np.float32).max)
+"""Statistics are cut to it, because they are kept in float32, and an infinity would not be ranked."""
 
 
 class Attack(ABC):
-    """A way to guess who a model was trained on. NOT PRIVATE: what it gives is as secret as the records.
+    """Guesses the records that a model was trained on. NOT PRIVATE: its statistics are as secret as the records.
 
-    A statistic is larger for who is more likely a member; only the order of statistics counts. It is NaN where nothing
-    can be said, which `success` counts as never guessed to be a member: where the target's own score is not finite (a
-    model that diverged), and where no shadow model has a finite score to compare it with.
+    A statistic is larger for a more likely member; only the order of statistics counts. It is NaN where the target's
+    own score is not finite (a model that diverged), and where no shadow model has a finite score to compare with;
+    `success` never counts these as guessed members.
     """
 
     name: str
 
     def statistics(self, shadows: Shadows, targets: Sequence[int] | None = None) -> np.ndarray:
-        """Attack shadow models, each with all others: its own scores and members take no part in what it meets.
+        """Attack shadow models, each with all others: its own scores and members are left out of the fits.
 
         Args:
             shadows: The shadow models.
@@ -36,14 +37,14 @@ class Attack(ABC):
         Raises:
             ValueError: for targets that are not numbers of different shadow models.
         """
-        return self._statistics(shadows, shadows.places(targets), None)
+        return self._statistics(shadows, shadows.rows_of(targets), None)
 
     def against(self, shadows: Shadows, scores: np.ndarray) -> np.ndarray:
         """Attack a model that is none of the shadow models, with all of them.
 
         Args:
             shadows: The shadow models.
-            scores: What the model says about each record of the pool.
+            scores: The scores of the model for each record of the pool.
 
         Returns:
             One statistic per record, float32.
@@ -62,10 +63,10 @@ class Attack(ABC):
 
 
 class LossThreshold(Attack):
-    """Guess that a model is surer of its members: the statistic is the score itself, with one threshold for all.
+    """Guesses that scores of members are higher: the statistic is the score itself, with one threshold for all.
 
     The score rises as the cross-entropy loss falls, so this is the attack by a threshold on the loss (Yeom et al.
-    2018). It needs no shadow models; it is what the others must beat.
+    2018). It needs no shadow models, and is the baseline of the other attacks.
     """
 
     name = "loss"
@@ -75,11 +76,11 @@ class LossThreshold(Attack):
         return np.where(np.isfinite(scores), scores, np.nan).astype(np.float32)
 
 
-class _Fitted(Attack):
+class _GaussianAttack(Attack):
     """An attack that compares scores with Gaussians, fitted to the shadow models record by record."""
 
     groups: tuple[bool, ...]
-    """Which scores it needs: of models that had the record (True), or had not (False)."""
+    """The scores that it needs: of models trained with the record (True), or without it (False)."""
 
     def __init__(self, name: str, variance: Variance) -> None:
         if variance not in ("record", "global"):
@@ -93,7 +94,7 @@ class _Fitted(Attack):
 
         pooled: dict[bool, np.ndarray] = {}
 
-        def fitted(group: bool, moments: Moments) -> tuple[np.ndarray, np.ndarray]:
+        def fit(group: bool, moments: Moments) -> tuple[np.ndarray, np.ndarray]:
             if group not in pooled and (self._variance == "global" or (moments.count < 2).any()):
                 pooled[group] = pooled_variances(columns, shadows, group)
             if self._variance == "global":
@@ -102,23 +103,23 @@ class _Fitted(Attack):
                 variance = moments.variance(otherwise=pooled.get(group, np.full(len(targets), np.nan)))
             return np.where(moments.count > 0, moments.mean, np.nan), variance
 
-        found = np.empty((len(targets), shadows.records), np.float32)
+        statistics = np.empty((len(targets), shadows.records), np.float32)
         for records in slices(shadows):
             here = columns(records)
-            gaussians = [fitted(group, here.moments(group)) for group in self.groups]
-            found[:, records] = np.clip(self._compared(here.scores, gaussians), -MOST, MOST)
-        return found
+            gaussians = [fit(group, here.moments(group)) for group in self.groups]
+            statistics[:, records] = np.clip(self._compare(here.scores, gaussians), -LARGEST, LARGEST)
+        return statistics
 
     @abstractmethod
-    def _compared(self, scores: np.ndarray, gaussians: list[tuple[np.ndarray, np.ndarray]]) -> np.ndarray:
+    def _compare(self, scores: np.ndarray, gaussians: list[tuple[np.ndarray, np.ndarray]]) -> np.ndarray:
         """Return the statistics of scores, given mean and variance in each group."""
 
 
-class Online(_Fitted):
+class Online(_GaussianAttack):
     """LiRA (Carlini et al. 2022): the logarithm of the ratio of the score's densities, in over out.
 
-    Means are arithmetic, and variances have n - 1 in the denominator. A variance is never taken to be below what
-    float32 resolves. Of a record that fewer than two shadow models had, or had not, the pooled variance is taken.
+    Means are arithmetic, and variances have n - 1 in the denominator. A variance is never below the resolution of
+    float32. A record with fewer than two shadow models in a group gets the pooled variance of the group.
 
     Args:
         variance: "record": every record has variances of its own, which takes many shadow models (64 and more).
@@ -139,18 +140,18 @@ class Online(_Fitted):
     def __init__(self, variance: Variance = "record") -> None:
         super().__init__("online", variance)
 
-    def _compared(self, scores: np.ndarray, gaussians: list[tuple[np.ndarray, np.ndarray]]) -> np.ndarray:
-        inside, outside = (_surprise(scores, *gaussian) for gaussian in gaussians)
+    def _compare(self, scores: np.ndarray, gaussians: list[tuple[np.ndarray, np.ndarray]]) -> np.ndarray:
+        inside, outside = (_negative_log_density(scores, *gaussian) for gaussian in gaussians)
         return np.asarray(outside - inside)
 
 
-class Offline(_Fitted):
-    """LiRA with shadow models that did not have the record only: how unusual is the score for who is out?
+class Offline(_GaussianAttack):
+    """LiRA with only the shadow models without the record: the statistic says how unusual the score is among them.
 
     Args:
-        form: "density": minus the logarithm of the density, as in the published code; also low scores are unusual.
-            "tail": the probability that who is out has a lower score, as in the paper; given as the standardised score
-            that it is the normal distribution function of, which has the same order.
+        form: "density": minus the logarithm of the density, as in the published code; low scores are unusual as well.
+            "tail": the probability of a lower score without the record, as in the paper; given as the standardised
+            score, which has the same order.
         variance: As in `Online`.
     """
 
@@ -162,9 +163,13 @@ class Offline(_Fitted):
         super().__init__(f"offline-{form}", variance)
         self._form = form
 
-    def _compared(self, scores: np.ndarray, gaussians: list[tuple[np.ndarray, np.ndarray]]) -> np.ndarray:
+    def _compare(self, scores: np.ndarray, gaussians: list[tuple[np.ndarray, np.ndarray]]) -> np.ndarray:
         ((mean, variance),) = gaussians
-        return _surprise(scores, mean, variance) if self._form == "density" else (scores - mean) / np.sqrt(variance)
+        return (
+            _negative_log_density(scores, mean, variance)
+            if self._form == "density"
+            else (scores - mean) / np.sqrt(variance)
+        )
 
 
 ATTACKS: dict[str, Attack] = {
@@ -173,6 +178,6 @@ ATTACKS: dict[str, Attack] = {
 """The attacks by name: online, online-global, offline-density, offline-tail, loss."""
 
 
-def _surprise(scores: np.ndarray, mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
+def _negative_log_density(scores: np.ndarray, mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
     """Return minus the logarithm of the Gaussian density, up to a constant."""
     return np.asarray(((scores - mean) ** 2 / variance + np.log(variance)) / 2)

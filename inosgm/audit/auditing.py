@@ -1,4 +1,4 @@
-"""From a configuration to an audit: train shadow models, attack them, and attack the mechanism."""
+"""An audit from a configuration: train shadow models, attack them, and attack the mechanism."""
 
 import os
 from contextlib import nullcontext
@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.progress import track
 
 from inosgm._internal.scratch import scratch_directory
-from inosgm.audit import _mechanisms
+from inosgm.audit import mechanism_store
 from inosgm.audit.attacks import ATTACKS
 from inosgm.audit.claims import claims_of
 from inosgm.audit.mechanism_audit import MechanismAudit, audit_mechanism
@@ -19,13 +19,13 @@ from inosgm.experiments.config import TrainingConfig
 from inosgm.jobs import Executor, Store
 
 RUNS = 10_000
-"""How often the mechanism is run with each canary, and without."""
+"""Default number of runs of the mechanism with each canary, and as many without it."""
 
 MAX_AUDITED_CLAIMS = 20
-"""How many promises the mechanism is attacked for; each takes seconds."""
+"""Largest number of promises for which the mechanism is attacked; each takes seconds."""
 
-FEWEST = 100
-"""With fewer runs of the mechanism nothing could come out."""
+FEWEST_RUNS = 100
+"""Smallest number of runs of the mechanism: fewer cannot refute anything with the usual confidence."""
 
 
 def lira(
@@ -43,27 +43,27 @@ def lira(
 ) -> Audit:
     """Audit a method: attack shadow models that it has trained, and its mechanism. NOT PRIVATE, and charged to nobody.
 
-    The same call goes on with shadow models in the store, and trains only those that are missing.
+    The same call resumes: it trains only the shadow models that are missing in the store.
 
     Args:
         config: The method, with its data and owners; its `run`, `key` and `ledger` are not used.
-        shadows: How many shadow models.
-        executor: Who trains them: this process if not given, or `ProcessExecutor`, or `ray_jobs.RayExecutor`.
-        store: Where they are kept: a path, a URI that fsspec knows, or a Store; nowhere if not given.
-        seed: Decides who is a member of which shadow model, and everything else that is random.
+        shadows: The number of shadow models.
+        executor: Trains them: this process if not given, or `ProcessExecutor`, or `ray_jobs.RayExecutor`.
+        store: Keeps them: a path, a URI that fsspec knows, or a Store; they are discarded if not given.
+        seed: Decides the members of each shadow model, and everything else that is random.
         private: False for shadow models without clipping and noise, for comparison.
-        canaries: Give so many records of every owner a wrong class, and attack only these.
-        runs: How often the mechanism is run for the bound of each owner; 0 for no such bound.
-        confidence: That of each interval, and of all lower bounds at once.
-        progress: Show how far it has got.
+        canaries: The number of records of every owner that get a wrong class; only these are attacked.
+        runs: The number of runs of the mechanism for the bound of each owner; 0 for no such bound.
+        confidence: The confidence of each interval, and of all lower bounds together.
+        progress: Show a progress bar.
 
     Returns:
-        What was found, by those shadow models that could be trained.
+        The findings from those shadow models that could be trained.
 
     Raises:
         ValueError: for a configuration that cannot be trained, a store of something else, and too few runs.
         RuntimeError: if no shadow model could be trained.
-        Interrupted: after Ctrl-C, when everything that was running has saved how far it had got.
+        Interrupted: after Ctrl-C, when all running jobs have written a checkpoint.
     """
     require_runs(runs)
     with scratch_directory("audit") if store is None else nullcontext(store) as place:
@@ -71,10 +71,10 @@ def lira(
         outcome = study.run(executor, progress=progress)
         if not outcome.done:
             raise RuntimeError(f"no shadow model could be trained: {'; '.join(outcome.failed.values())}")
-        return attacked(study, confidence=confidence, runs=runs, progress=progress)
+        return attack_study(study, confidence=confidence, runs=runs, progress=progress)
 
 
-def attacked(
+def attack_study(
     study: ShadowStudy,
     *,
     attacks: tuple[str, ...] = tuple(ATTACKS),
@@ -83,10 +83,10 @@ def attacked(
     runs: int = RUNS,
     progress: bool = True,
 ) -> Audit:
-    """Attack the shadow models of a study that are there, and the mechanism that trains them; see `Audit`.
+    """Attack the trained shadow models of a study, and the mechanism that trains them; see `Audit`.
 
-    What the store knows about the mechanism is taken from there, if there are no runs, or as many with as much
-    confidence: the store belongs to one code.
+    Results about the mechanism are reused from the store if `runs` is 0, or if they have as many runs and the same
+    confidence: a store belongs to one version of the code.
     """
     options: dict[str, Any] = {"attacks": attacks, "targets": targets, "confidence": confidence}
     if runs and study.design.private:
@@ -95,25 +95,25 @@ def attacked(
 
 
 def require_runs(runs: int) -> None:
-    """Raise for runs of the mechanism that are too few, before anything is trained."""
-    if runs and runs < FEWEST:
-        raise ValueError(f"runs must be 0, for none, or at least {FEWEST}, got {runs}")
+    """Raise if the number of runs of the mechanism is too small, before anything is trained."""
+    if runs and runs < FEWEST_RUNS:
+        raise ValueError(f"runs must be 0, for none, or at least {FEWEST_RUNS}, got {runs}")
 
 
 def mechanism_audits(study: ShadowStudy, runs: int, confidence: float, *, progress: bool) -> tuple[MechanismAudit, ...]:
-    """Attack the mechanism of a study, unless its store says what comes out, so that all bounds hold at once.
+    """Attack the mechanism of a study, or reuse the results in its store, so that all bounds hold at once.
 
-    Of owners to whom the same rate and sensitivity are promised, the first with records stands for all. Of very many
-    promises MAX_AUDITED_CLAIMS are looked at, from the smallest to the largest.
+    The first owner with records stands for all that have the same rate and sensitivity. Of very many such promises,
+    MAX_AUDITED_CLAIMS are attacked, evenly spaced from the smallest to the largest.
     """
     design, plan = study.design, study.design.plan
-    asked = (plan.sizes > 0) & (plan.sample_rates > 0)  # who is never drawn has nothing to be told about
+    asked = (plan.sizes > 0) & (plan.sample_rates > 0)  # a record that is never drawn cannot leak
     promises = np.column_stack([plan.sample_rates, plan.sensitivities])[asked]
     first = np.unique(promises, axis=0, return_index=True)[1]
-    some = np.unique(np.linspace(0, first.size - 1, min(MAX_AUDITED_CLAIMS, first.size)).round().astype(np.int64))
-    owners = [plan.labels[place] for place in np.flatnonzero(asked)[np.sort(first[some])]]
+    spaced = np.unique(np.linspace(0, first.size - 1, min(MAX_AUDITED_CLAIMS, first.size)).round().astype(np.int64))
+    owners = [plan.labels[index] for index in np.flatnonzero(asked)[np.sort(first[spaced])]]
     level = mechanism_confidence(confidence, len(owners))
-    known, _ = _mechanisms.kept(study.store, claims_of(plan))
+    known, _ = mechanism_store.kept(study.store, claims_of(plan))
     if [(one.owner, one.runs, one.confidence) for one in known] == [(owner, runs, level) for owner in owners]:
         return known
     mechanism = design.mechanism()

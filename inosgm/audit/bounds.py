@@ -1,4 +1,4 @@
-"""Lower bounds on epsilon from counts: what is the least leak that explains how often a test was right?"""
+"""Lower bounds on epsilon from the counts of a test: the smallest leak that explains how often it was right."""
 
 import math
 from collections.abc import Callable
@@ -18,17 +18,18 @@ from inosgm.audit.claims import Claim
 from inosgm.audit.tradeoff import Power, plain_power, sampled_gaussian_power
 
 RESOLUTION = 1000
-"""Scales and epsilons are looked for in steps of a thousandth, rounded down."""
+"""Scales and epsilons are searched in steps of 1/1000, rounded down, so that a bound is never too large."""
 
 MOST_SCALE = 1000.0
-"""Leaks are looked for between a thousandth of the claimed sensitivity and a thousand times as much."""
+"""Leaks are searched between 1/1000 of the claimed sensitivity and 1000 times as much: no real leak is outside."""
 
 MOST_EPSILON = 40.0
-"""Bounds with nothing taken for granted are looked for up to it; counts that go beyond it need 1e17 runs."""
+"""Largest bound without assumptions that is searched; a larger one needs 1e17 runs."""
 
-_FINE, _COARSE = 2000, 250
+_FINE, _COARSE = 2000, 250  # points of the grid of false-positive rates, for a bound and for the choice of a level
+# candidates for the false-positive rate of a test; the likely ones first, because ties go to the first
 _LEVELS = (0.3, 0.2, 0.4, 0.5, 0.1, 0.6, 0.05, 0.7, 0.02, 0.8, 0.01, 0.9, 0.005, 0.95, 0.002, 0.001)
-_ACCOUNTED_ABOVE = 1.0005  # an accounted epsilon may be that much above the true one, and here it must not be
+_ACCOUNTED_ABOVE = 1.0005  # an accounted epsilon may exceed the true one by this factor, and a lower bound must not
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,19 +37,19 @@ class Bound:
     """A lower bound on the epsilon of an owner's records, in the unit of the claim.
 
     **Guarantee.** With the stated confidence a mechanism that keeps the claim gives no `contradicts`, whatever else is
-    true of it. `plain` is, with that confidence and all at once with `contradicts`, at most the epsilon of any
-    mechanism whatever. `epsilon` of the Gaussian routes is tighter, and takes for granted that the mechanism leaks like
-    the claimed one with another sensitivity. It says nothing about privacy: a better attack may find more.
+    true of it. `plain` is, with that confidence and jointly with `contradicts`, at most the true epsilon, whatever the
+    mechanism. `epsilon` of the Gaussian routes is tighter, and assumes that the mechanism leaks like the claimed one
+    with another sensitivity. A bound does not show privacy: a better attack may find more.
 
     Attributes:
-        epsilon: At least so much is spent, at delta.
+        epsilon: A lower bound on the epsilon that is spent, at delta.
         delta: The delta of the claim.
-        confidence: How sure it is.
-        route: How it was found: "gaussian", "sampled gaussian" or "one run".
+        confidence: The confidence of the bound.
+        route: The method: "gaussian", "sampled gaussian" or "one run".
         contradicts: Whether the claim is refuted.
-        plain: At least so much is spent, with nothing taken for granted.
-        scale: How many times the claimed sensitivity (over the noise) explains the counts, at least; None in one run.
-        evidence: The counts, for people.
+        plain: A lower bound on the epsilon that is spent, without assumptions about the mechanism.
+        scale: The smallest multiple of the claimed sensitivity that explains the counts; None in one run.
+        evidence: The counts as text.
     """
 
     epsilon: float
@@ -63,7 +64,7 @@ class Bound:
 
 @dataclass(frozen=True, kw_only=True)
 class Counts:
-    """How often a test that was fixed before said "in": about records that were in, and about records that were not.
+    """The number of times that a test fixed in advance said "in", for records that were in and that were not.
 
     All outcomes must be independent of each other.
     """
@@ -93,18 +94,18 @@ def clopper_pearson(successes: int, trials: int, error: float) -> tuple[float, f
 
 
 class Refutation:
-    """What counts refute.
+    """The claims that counts refute.
 
     For every false-positive rate the exact binomial tails of both counts (those of Clopper and Pearson) are two
-    independent p-values of "this is the rate, and the power is at most what it may be"; Fisher's product makes one of
-    the two. A claim about the power of tests is refuted if the p-value is at most `error` for all rates.
+    independent p-values of "this is the rate, and the power is at most the allowed one"; Fisher's method combines them.
+    A claim about the power of tests is refuted if the p-value is at most `error` for all rates.
 
     **Guarantee.** A true claim is refuted with probability `error` at most: rates between two points of the grid
     get the greater tail of either end.
 
     Args:
-        counts: Of a test that was fixed before.
-        points: How fine the grid of rates is; a coarse one refutes a little less.
+        counts: The counts of a test that was fixed in advance.
+        points: The number of points of the grid of rates; a coarse grid refutes a little less.
 
     >>> from inosgm.audit.tradeoff import gaussian_power
     >>> refutation = Refutation(Counts(true_positives=900, members=1000, false_positives=100, others=1000))
@@ -113,7 +114,7 @@ class Refutation:
     """
 
     def __init__(self, counts: Counts, points: int = _FINE) -> None:
-        logits = np.linspace(-26.0, 26.0, points)
+        logits = np.linspace(-26.0, 26.0, points)  # tails from 5e-12 on; beyond, a claim is not refuted
         wrong, right = counts.false_positives, counts.true_positives
         self._hopeless = wrong == counts.others or not right
         if not self._hopeless:
@@ -122,7 +123,7 @@ class Refutation:
             self._shape = (right, counts.members - right + 1)
 
     def refutes(self, power: Power, error: float) -> bool:
-        """Say whether the counts refute that no test has more than this power."""
+        """Return whether the counts refute that no test has more than this power."""
         if self._hopeless:
             return False
         many = np.append(special.betainc(*self._shape, np.clip(power(self._levels), 0.0, 1.0)), 1.0)
@@ -133,16 +134,16 @@ class Refutation:
 
 
 def bound_by_counts(counts: Counts, claim: Claim, confidence: float) -> Bound:
-    """Bound epsilon by counts: by the claimed trade-off between false and true positives, and with nothing claimed.
+    """Return a lower bound on epsilon from counts, with the claimed trade-off of false and true positives and without.
 
-    The greatest multiple of the claimed sensitivity that the counts refute is looked for; without sampling this is
-    mu = z(1 - FPR) + z(1 - FNR) with confidence, the Gaussian route. If the claim itself is refuted, its sample rate
-    may be what is wrong: then the greatest refuted multiple of the rate counts, if that leads to a smaller epsilon.
+    The bound follows from the largest multiple of the claimed sensitivity that the counts refute; without sampling this
+    is mu = z(1 - FPR) + z(1 - FNR) with confidence, the Gaussian route. If the claim itself is refuted, its sample rate
+    may be wrong instead: the largest refuted multiple of the rate is used if it gives a smaller epsilon.
 
     Args:
-        counts: Of a test that was fixed before.
-        claim: What to refute. Of one with hardly any noise nothing is refuted, and its bound is the plain one.
-        confidence: Of all that the bound says.
+        counts: The counts of a test that was fixed in advance.
+        claim: The claim. One with hardly any noise is never refuted, and its bound is the plain one.
+        confidence: The joint confidence of all parts of the bound.
     """
     error = 1 - _validate.number("confidence", confidence, above=0, most=1)
     scale = refuted_scale(counts, claim, error)
@@ -167,16 +168,16 @@ def bound_by_counts(counts: Counts, claim: Claim, confidence: float) -> Bound:
 
 
 def refuted_scale(counts: Counts, claim: Claim, error: float, *, roughly: bool = False) -> float:
-    """Return the greatest multiple of the claimed sensitivity that counts refute, 0 if they refute none.
+    """Return the largest multiple of the claimed sensitivity that counts refute, or 0 if they refute none.
 
-    Of a claim with hardly any noise it is the greatest refuted mu of a Gaussian.
+    For a claim with hardly any noise, it is the largest refuted mu of a Gaussian.
     """
     return _refuted_multiple(counts, lambda multiple: _with_scale(claim, multiple), error, roughly=roughly)
 
 
 @lru_cache(maxsize=64)
 def best_level(claim: Claim, runs: int, error: float) -> float:
-    """Return the false-positive rate at which so many runs with and without a record say most, if the claim is true."""
+    """Return the false-positive rate at which a number of runs gives the best bound, if the claim is true."""
     power = sampled_gaussian_power(*_with_scale(claim, 1.0))
 
     def expected(level: float) -> float:
@@ -189,12 +190,12 @@ def best_level(claim: Claim, runs: int, error: float) -> float:
 
 
 def epsilon_of_scale(claim: Claim, scale: float) -> float:
-    """Return the epsilon of what is claimed with a multiple of the sensitivity, from below."""
+    """Return a lower bound on the epsilon of the claim with a multiple of its sensitivity."""
     return _epsilon_from_below(_with_scale(claim, scale), claim.delta) if scale else 0.0
 
 
 Steps = tuple[float, float, int, Change]
-"""A sample rate, a noise multiplier relative to how far a change moves a sum, a number of steps, and the change."""
+"""A sample rate, noise over the distance that a change moves a sum, a number of steps, and the change."""
 
 
 def _with_scale(claim: Claim, scale: float) -> Steps:
@@ -204,7 +205,7 @@ def _with_scale(claim: Claim, scale: float) -> Steps:
 
 
 def _with_rate(claim: Claim, multiple: float) -> Steps:
-    """Return the claim with a multiple of its rate; what would make the rate more than 1 goes to the sensitivity."""
+    """Return the claim with a multiple of its rate; a factor beyond rate 1 multiplies the sensitivity."""
     rate = claim.sample_rate * multiple
     return _steps(claim, min(rate, 1.0), claim.noise_multiplier / max(rate, 1.0))
 
@@ -218,8 +219,8 @@ def _steps(claim: Claim, rate: float, multiplier: float) -> Steps:
 def _epsilon_from_below(steps: Steps, delta: float) -> float:
     rate, multiplier, count, change = steps
     if rate == 1:
-        return float(gaussian_epsilon(math.sqrt(count) / multiplier, delta)) * (1 - 1e-9)
-    if delta < LEAST_DELTA:  # below it nothing can be accounted for, and what counts say by themselves has to do
+        return float(gaussian_epsilon(math.sqrt(count) / multiplier, delta)) * (1 - 1e-9)  # rounding must not raise it
+    if delta < LEAST_DELTA:  # the accountant has no answer below it, so only the plain bound remains
         return 0.0
     if change == "replaced":
         return float(epsilon(rate, 2 * multiplier, count, delta, PLDReplaceOne())) / _ACCOUNTED_ABOVE
@@ -227,19 +228,19 @@ def _epsilon_from_below(steps: Steps, delta: float) -> float:
 
 
 def _refuted_multiple(counts: Counts, steps: Callable[[float], Steps], error: float, *, roughly: bool = False) -> float:
-    """Return the greatest multiple for which what the steps allow is refuted, 0 if there is none."""
+    """Return the largest multiple for which the power of the steps is refuted, or 0 if there is none."""
     refutation = Refutation(counts, _COARSE if roughly else _FINE)
 
     def refuted(log_multiple: float) -> bool:
         return refutation.refutes(sampled_gaussian_power(*steps(math.exp(log_multiple))), error)
 
     most = math.log(MOST_SCALE)
-    found = _greatest(refuted, -most, most, 50 if roughly else RESOLUTION)
-    return 0.0 if found == -most else math.exp(found)
+    log_multiple = _greatest(refuted, -most, most, 50 if roughly else RESOLUTION)
+    return 0.0 if log_multiple == -most else math.exp(log_multiple)
 
 
 def _greatest(holds: Callable[[float], bool], least: float, most: float, resolution: int = RESOLUTION) -> float:
-    """Return the greatest multiple of 1 / resolution for which a falling predicate holds, `least` if for none."""
+    """Return the largest multiple of 1 / resolution for which a falling predicate holds, or `least` if none."""
     below, above = math.floor(least * resolution), math.floor(most * resolution) + 1
     low, high = below, above
     while high - low > 1:

@@ -10,21 +10,22 @@ import array_api_compat
 import numpy as np
 
 from inosgm._internal.trees import tree_leaves
-from inosgm.audit.sum_attacks import OnData, climb
+from inosgm.audit.sum_attacks import DataPairs, climb
 from inosgm.mechanism.inspection import ORDER_SECRET, Inspection
 from inosgm.mechanism.record_filter import Filter
 
 LONG = 1e6
-"""Contributions are that many times as long as the longest that count in full, so that clipping is met, too."""
+"""Contributions are this many times longer than the clipping bound, so that clipping is tested as well."""
 
-MOST = 2048
-"""In larger batches all contributions point the same way; in others, each where it does the most harm."""
+LARGEST_DIRECTED = 2048
+"""Largest batch whose worst directions are computed, which takes a matrix of its size squared; in larger ones all
+contributions point the same way."""
 
 EVALUATIONS = 500
-"""How many pairs of batches of real records are tried."""
+"""Number of pairs of batches of real records that are tried: a search of seconds."""
 
-LARGEST = 1 << 15
-"""No made-up batch has more records."""
+LARGEST_BATCH = 1 << 15
+"""Largest number of records in a synthetic batch: a sum of more takes seconds."""
 
 _SIZES = (17, 33, 130)  # an unstable sort permutes ties of 17 records and more
 
@@ -33,8 +34,8 @@ class Canary(ABC):
     """A record of an owner, and a batch that draws it or does not.
 
     Attributes:
-        name: What it is called.
-        moves: By how much the sums of the first step differ between the two worlds.
+        name: Its name in tables.
+        moves: The distance between the sums of the first step in the two worlds.
     """
 
     name: str
@@ -42,18 +43,18 @@ class Canary(ABC):
 
     @abstractmethod
     def worlds(self, step: int) -> tuple[float, float, float]:
-        """Return the sums of a batch that has not drawn the record, and of one that has, in both worlds. NOT PRIVATE.
+        """Return the sum of a batch without the record, and the sums of one with it in both worlds. NOT PRIVATE.
 
-        They are measured along the direction in which the worlds differ: the last sum is the greatest.
+        They are measured along the direction in which the worlds differ: the last sum is the largest.
         """
 
     def most(self, steps: Sequence[int]) -> float:
-        """Return by how much the sums of one of some steps differ at most."""
+        """Return the largest distance between the sums of the two worlds over some steps."""
         return max(up - down for _, down, up in map(self.worlds, steps))
 
 
-class Added(Canary):
-    """A canary that is in the data of one world, and in the other not, so that there is nothing to draw."""
+class AddedCanary(Canary):
+    """A canary that is in the data of one world only, so that the other world has nothing to draw."""
 
     _worlds: tuple[Filter | None, Filter | None] = (None, None)
     _passed: list[tuple[float, float]]
@@ -66,7 +67,7 @@ class Added(Canary):
     def sums(self, step: int) -> tuple[float, float]:
         """Return the sums without and with the record, along the direction in which they differ. NOT PRIVATE.
 
-        Where records pay for themselves, the steps before are made first, without the record and with it.
+        With individual accounting, the earlier steps are computed first, without the record and with it.
         """
         if self._worlds == (None, None):
             return self._sums(step)
@@ -79,10 +80,10 @@ class Added(Canary):
 
     @abstractmethod
     def _sums(self, step: int) -> tuple[float, float]:
-        """Return the sums of a step, given what records have spent before."""
+        """Return the sums of a step, given the earlier costs of records."""
 
     def _begin(self, mechanism: Inspection, owners: np.ndarray) -> None:
-        """Let nobody have spent anything."""
+        """Reset the costs of all records to 0."""
         self._worlds = mechanism.new_filter(owners), mechanism.new_filter(owners)
         self._passed = []
 
@@ -91,8 +92,8 @@ C = TypeVar("C", bound=Canary)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class _Table:
-    """Made-up records: owners as positions in the plan, scores, and which of them is the added one."""
+class SyntheticTable:
+    """Synthetic records: owners as positions in the plan, scores, and the position of the added record."""
 
     owners: np.ndarray
     scores: np.ndarray
@@ -100,6 +101,7 @@ class _Table:
 
     @property
     def others(self) -> np.ndarray:
+        """The positions of all records but the added one."""
         return np.delete(np.arange(self.owners.size), self.added)
 
 
@@ -111,26 +113,26 @@ def flat(total: Any) -> np.ndarray:
     return np.concatenate([np.asarray(leaf, dtype=np.float64).ravel() for leaf in leaves])
 
 
-class MadeUp(Added):
-    """A made-up record among made-up records: what they contribute is turned so that all changes add up.
+class SyntheticCanary(AddedCanary):
+    """A synthetic record among synthetic records, whose contributions are directed so that all changes add up.
 
-    With orthogonal contributions the sums show by how much the weight of each record changes; the signs of the
-    changes are the directions in which they add up.
+    With orthogonal contributions, the sums show the change of the weight of each record; the signs of the changes are
+    the directions in which they add up.
 
     Args:
-        name: What it is called.
-        mechanism: Whose sums are attacked.
+        name: Its name in tables.
+        mechanism: The attacked mechanism.
         table: The records.
         empty: Whether the added record contributes nothing itself.
     """
 
-    def __init__(self, name: str, mechanism: Inspection, table: _Table, *, empty: bool = False) -> None:
+    def __init__(self, name: str, mechanism: Inspection, table: SyntheticTable, *, empty: bool = False) -> None:
         self.name, self._mechanism, self._table = name, mechanism, table
         self._begin(mechanism, table.owners)
         lengths = LONG * (1 + mechanism.plan.sensitivities[table.owners])
         lengths[table.added] *= not empty
         signs = np.ones(lengths.size)
-        if lengths.size <= MOST:
+        if lengths.size <= LARGEST_DIRECTED:
             without, with_record = self._totals(np.diag(lengths), 0)
             signs[with_record < without] = -1.0
         self._rows = (signs * lengths)[:, None]
@@ -152,14 +154,14 @@ class MadeUp(Added):
         return without, with_record
 
 
-class Found(Added):
+class DataCanary(AddedCanary):
     """The worst pair of batches of real records that a search finds, through the mechanism's own two methods."""
 
     name = "worst record of the data"
 
-    def __init__(self, mechanism: Inspection, data: Any, place: int, seed: int) -> None:
+    def __init__(self, mechanism: Inspection, data: Any, owner_index: int, seed: int) -> None:
         self._mechanism, self._data = mechanism, data
-        _, evidence = climb(_OfOwner(mechanism, data, place), EVALUATIONS, np.random.default_rng(seed))
+        _, evidence = climb(_OwnerPairs(mechanism, data, owner_index), EVALUATIONS, np.random.default_rng(seed))
         self._rows = evidence["with_record"]["positions"]
         self._others = evidence["without_record"]["positions"]
         self._begin(mechanism, mechanism.owners)
@@ -175,12 +177,12 @@ class Found(Added):
         return start, start + length
 
 
-class _OfOwner(OnData):
+class _OwnerPairs(DataPairs):
     """Batches of real records to which a record of one owner is added."""
 
-    def __init__(self, mechanism: Inspection, data: Any, place: int) -> None:
+    def __init__(self, mechanism: Inspection, data: Any, owner_index: int) -> None:
         super().__init__(mechanism, data)
-        self._own = np.flatnonzero(mechanism.owners == place)
+        self._own = np.flatnonzero(mechanism.owners == owner_index)
 
     def start(self, generator: np.random.Generator) -> tuple[np.ndarray, int]:
         rows, _ = super().start(generator)
@@ -198,73 +200,75 @@ class _OfOwner(OnData):
                 return rows, added
 
 
-def canaries_of(made: Callable[..., C], mechanism: Inspection, place: int) -> list[C]:
-    """Return the worst canaries of each kind for an owner, given by its place in the plan.
+def canaries_of(made: Callable[..., C], mechanism: Inspection, owner_index: int) -> list[C]:
+    """Return the worst canary of each kind for an owner, given by its position in the plan.
 
-    Top-ranked: counts in full itself. Displacement: contributes nothing, ranks lowest, and moves all others. Tied: has
-    the score of all others, with the first, a middle or the last id. Small among large: its owner has a small
-    sensitivity, the others the largest.
+    Top-ranked: it has full weight itself. Displacement: it contributes nothing, ranks lowest, and changes the weights
+    of all others. Tied: it has the score of all others, with the first, a middle or the last id. Small among large: its
+    owner has a small sensitivity, the others have the largest.
     """
-    found = [
-        _worst(made, "top-ranked", mechanism, _ranked(mechanism, place, place, best=True)),
-        _worst(made, "displacement", mechanism, _ranked(mechanism, place, place, best=False), empty=True),
+    canaries = [
+        _worst(made, "top-ranked", mechanism, _ranked(mechanism, owner_index, owner_index, best=True)),
+        _worst(made, "displacement", mechanism, _ranked(mechanism, owner_index, owner_index, best=False), empty=True),
     ]
     for name, share in (("first", 0.0), ("middle", 0.5), ("last", 1.0)):
-        found.append(_worst(made, f"tied, {name} id", mechanism, _tied(mechanism, place, share)))
+        canaries.append(_worst(made, f"tied, {name} id", mechanism, _tied(mechanism, owner_index, share)))
     sensitivities = mechanism.plan.sensitivities
     largest = int(np.argmax(sensitivities))
-    if sensitivities[largest] > sensitivities[place]:
-        tables = [table for best in (False, True) for table in _ranked(mechanism, place, largest, best=best)]
-        found.append(_worst(made, "small among large", mechanism, tables))
-    return found
+    if sensitivities[largest] > sensitivities[owner_index]:
+        tables = [table for best in (False, True) for table in _ranked(mechanism, owner_index, largest, best=best)]
+        canaries.append(_worst(made, "small among large", mechanism, tables))
+    return canaries
 
 
 def _worst(
-    made: Callable[..., C], name: str, mechanism: Inspection, tables: Sequence[_Table], *, empty: bool = False
+    made: Callable[..., C], name: str, mechanism: Inspection, tables: Sequence[SyntheticTable], *, empty: bool = False
 ) -> C:
     return max((made(name, mechanism, table, empty=empty) for table in tables), key=lambda canary: canary.moves)
 
 
-def _ranked(mechanism: Inspection, place: int, around: int, *, best: bool) -> list[_Table]:
-    """Return batches in which the added record ranks first or last, whatever the order goes by."""
-    return [_placed(mechanism, place, around, size, best=best) for size in _sizes(mechanism, place, around)]
+def _ranked(mechanism: Inspection, owner_index: int, around: int, *, best: bool) -> list[SyntheticTable]:
+    """Return batches in which the added record ranks first or last under the order of the mechanism."""
+    return [
+        _best_ranked(mechanism, owner_index, around, size, best=best) for size in _sizes(mechanism, owner_index, around)
+    ]
 
 
-def _placed(mechanism: Inspection, place: int, around: int, size: int, *, best: bool) -> _Table:
-    """Try scores and ids for the added record, and keep those with the rank that is looked for."""
+def _best_ranked(mechanism: Inspection, owner_index: int, around: int, size: int, *, best: bool) -> SyntheticTable:
+    """Return the batch with the best or worst rank of the added record among several scores and ids."""
     order, cost = mechanism.order.at(0, ORDER_SECRET), mechanism.plan.step_cost
     ids = np.arange(size)
-    tables: list[tuple[int, _Table]] = []
+    tables: list[tuple[int, SyntheticTable]] = []
     by_id = order.ranking(np.zeros(size), ids, np.zeros(size))
     for added in {0, size - 1, int(by_id[0]), int(by_id[-1])}:
         owners = np.full(size, around)
-        owners[added] = place
+        owners[added] = owner_index
         for score in (-1.0, float(size)):
             scores = ids.astype(np.float64)
             scores[added] = score
             rank = int(np.flatnonzero(order.ranking(scores, ids, cost[owners]) == added)[0])
-            tables.append((rank, _Table(owners=owners, scores=scores, added=added)))
+            tables.append((rank, SyntheticTable(owners=owners, scores=scores, added=added)))
     return (min if best else max)(tables, key=lambda entry: entry[0])[1]
 
 
-def _tied(mechanism: Inspection, place: int, share: float) -> list[_Table]:
+def _tied(mechanism: Inspection, owner_index: int, share: float) -> list[SyntheticTable]:
     largest = int(np.argmax(mechanism.plan.sensitivities))
     return [
-        _Table(owners=owners, scores=np.zeros(owners.size), added=added)
-        for around in dict.fromkeys((place, largest))
-        for owners, added in _among(place, around, _sizes(mechanism, place, around), share)
+        SyntheticTable(owners=owners, scores=np.zeros(owners.size), added=added)
+        for around in dict.fromkeys((owner_index, largest))
+        for owners, added in _among(owner_index, around, _sizes(mechanism, owner_index, around), share)
     ]
 
 
-def _among(place: int, around: int, sizes: Sequence[int], share: float) -> Iterator[tuple[np.ndarray, int]]:
+def _among(owner_index: int, around: int, sizes: Sequence[int], share: float) -> Iterator[tuple[np.ndarray, int]]:
     for size in sizes:
         owners, added = np.full(size, around), round(share * (size - 1))
-        owners[added] = place
+        owners[added] = owner_index
         yield owners, added
 
 
-def _sizes(mechanism: Inspection, place: int, around: int) -> list[int]:
-    """Return sizes of batches: some small ones, and those that fill the tail and more."""
+def _sizes(mechanism: Inspection, owner_index: int, around: int) -> list[int]:
+    """Return sizes of batches: some small ones, and two that more than fill the tail."""
     sensitivities = mechanism.plan.sensitivities
-    fill = int(np.ceil((mechanism.tail.length + sensitivities[place]) / sensitivities[around])) + 2
-    return sorted({*_SIZES, min(fill, LARGEST), min(fill + fill // 2, LARGEST)})
+    fill = int(np.ceil((mechanism.tail.length + sensitivities[owner_index]) / sensitivities[around])) + 2
+    return sorted({*_SIZES, min(fill, LARGEST_BATCH), min(fill + fill // 2, LARGEST_BATCH)})

@@ -1,4 +1,4 @@
-"""The certifier: looks for two neighbouring batches whose sums differ by more than was promised."""
+"""The certifier: searches for a pair of neighbouring batches that violates the sensitivity bound."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ import numpy as np
 
 from inosgm._internal import validate as _validate
 from inosgm._internal.validate import Array
-from inosgm.audit.sum_attacks import Attack, Batch, MadeUp, OnData, RowSum, climb
+from inosgm.audit.sum_attacks import DataPairs, PairSearch, RowSum, SyntheticBatch, SyntheticPairs, climb
 from inosgm.mechanism.clipping import Clipping, ClipToShare, PerSampleAdaptive, ScaleClipped
 from inosgm.mechanism.contributions import Dense
 from inosgm.mechanism.inspection import Inspection
@@ -24,15 +24,15 @@ Sum = Callable[[np.ndarray, np.ndarray, np.ndarray], Array]
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Certificate:
-    """The worst case that was found: evidence when the ratio exceeds 1, a failed attack (not a proof) otherwise.
+    """The worst pair of batches that was found: evidence if the ratio exceeds 1, a failed attack (no proof) otherwise.
 
     NOT PRIVATE when made from data: the batches are records of it.
     """
 
     ratio: float
-    """|sum with the record - sum without it| / sensitivity of the record, or what it pays, if it pays for itself."""
+    """|sum with the record - sum without it| / sensitivity of the record (its cost, with individual accounting)."""
     case: str
-    """The kind of attack that led there."""
+    """The kind of attack that found it."""
     with_record: dict[str, Any]
     """The larger batch."""
     without_record: dict[str, Any]
@@ -40,14 +40,14 @@ class Certificate:
     added: int
     """The position of the record in the larger batch."""
     evaluations: int
-    """How many pairs of batches were tried."""
+    """The number of pairs of batches that were tried."""
 
     def exceeds(self, tolerance: float = 1e-6) -> bool:
-        """Say whether a ratio above 1 + tolerance was found."""
+        """Return whether a ratio above 1 + tolerance was found."""
         return self.ratio > 1 + tolerance
 
     def holds(self, tolerance: float = 1e-6) -> bool:
-        """Say whether no ratio above 1 + tolerance was found; not so if nothing ever moved, which tells nothing."""
+        """Return whether no ratio above 1 + tolerance was found; false if no sum ever changed, which shows nothing."""
         return self.ratio > 0 and not self.exceeds(tolerance)
 
 
@@ -55,11 +55,10 @@ def certify(mechanism: Any, data: Any = None, *, evaluations: int = 4000, seed: 
     """Search for the worst ratio of |change of the sum| to the added record's sensitivity.
 
     Random restarts over structured cases (aligned vectors, ties, a displaced low-ranked record, sensitivities from
-    1e-3 to 1e3, float32), each improved by hill climbing. For every pair of batches the vectors are then turned
-    against each other: since all that matters is by how much each record's weight moves, the worst vectors for given
-    scores and sensitivities are known in closed form, and the ratio reported is measured with them.
+    1e-3 to 1e3, float32), each improved by hill climbing. Only the change of each record's weight matters, so the worst
+    vectors for given scores and sensitivities are known in closed form, and the reported ratio is measured with them.
 
-    **Guarantee.** A ratio above 1 is a counterexample that can be replayed. A ratio of 1 is no proof. NOT PRIVATE with
+    **Guarantee.** A ratio above 1 is a reproducible counterexample. A ratio of 1 is no proof. NOT PRIVATE with
     data: the certificate holds records and exact sums, and nobody is charged.
 
     Args:
@@ -67,9 +66,9 @@ def certify(mechanism: Any, data: Any = None, *, evaluations: int = 4000, seed: 
             numbers, giving d numbers. Or a mechanism: without data its tail, order and clipping are attacked, not
             its own two methods.
         data: With a mechanism: records to attack through its own `contributions` and `scores`, which finds scores
-            or contributions that depend on who else is in the batch. Made-up data of the same form will do; batches
-            have up to some 100,000 records of it, which must be more than the tail holds.
-        evaluations: How many pairs of batches to try.
+            or contributions that depend on other records of the batch. Synthetic data of the same form is enough;
+            batches have up to some 100,000 records of it, which must be more than the tail holds.
+        evaluations: The number of pairs of batches to try.
         seed: The search is a function of it.
 
     Returns:
@@ -85,20 +84,20 @@ def certify(mechanism: Any, data: Any = None, *, evaluations: int = 4000, seed: 
     if isinstance(getattr(mechanism, "mechanism", mechanism), INOSGM):
         inspection = Inspection(mechanism)
         lengths = None if inspection.filter() is None else _lengths_of(inspection)
-        made_up = MadeUp(_sum_of(inspection), [inspection.tail.length or 1.0], stretch=3.0, paid=lengths)
-        attack: Attack[Any] = made_up if data is None else OnData(inspection, data)
+        synthetic = SyntheticPairs(_sum_of(inspection), [inspection.tail.length or 1.0], stretch=3.0, paid=lengths)
+        search: PairSearch[Any] = synthetic if data is None else DataPairs(inspection, data)
     elif data is not None:
-        raise ValueError("data goes with a mechanism; a function is attacked with made-up batches")
+        raise ValueError("data goes with a mechanism; a function is attacked with synthetic batches")
     elif callable(mechanism):
-        attack = MadeUp(_sum_by(mechanism), list(10.0 ** np.arange(-2, 4)))
+        search = SyntheticPairs(_sum_by(mechanism), list(10.0 ** np.arange(-2, 4)))
     else:
         raise TypeError(f"mechanism must be an INOSGM or a function of three arrays, got {mechanism!r}")
-    ratio, evidence = climb(attack, budget, generator)
+    ratio, evidence = climb(search, budget, generator)
     return Certificate(ratio=ratio, evaluations=budget, **evidence)
 
 
 def _sum_by(function: Sum) -> RowSum:
-    def total(contributions: np.ndarray, batch: Batch, rows: np.ndarray) -> Array:
+    def total(contributions: np.ndarray, batch: SyntheticBatch, rows: np.ndarray) -> Array:
         scores, sensitivities = (array[rows].astype(batch.dtype) for array in (batch.scores, batch.sensitivities))
         return function(contributions, scores, sensitivities)
 
@@ -110,7 +109,7 @@ def _sum_of(mechanism: Inspection) -> RowSum:
         return _streamed_sum_of(mechanism)
     individual = mechanism.filter() is not None
 
-    def total(contributions: np.ndarray, batch: Batch, rows: np.ndarray) -> Array:
+    def total(contributions: np.ndarray, batch: SyntheticBatch, rows: np.ndarray) -> Array:
         if individual:
             return _realised(mechanism, contributions, batch, rows)[0]
         given = Dense(contributions), batch.scores[rows], batch.sensitivities[rows], rows
@@ -120,23 +119,23 @@ def _sum_of(mechanism: Inspection) -> RowSum:
 
 
 def _lengths_of(mechanism: Inspection) -> RowSum:
-    def lengths(contributions: np.ndarray, batch: Batch, rows: np.ndarray) -> Array:
+    def lengths(contributions: np.ndarray, batch: SyntheticBatch, rows: np.ndarray) -> Array:
         return _realised(mechanism, contributions, batch, rows)[1]
 
     return lengths
 
 
 def _realised(
-    mechanism: Inspection, contributions: np.ndarray, batch: Batch, rows: np.ndarray
+    mechanism: Inspection, contributions: np.ndarray, batch: SyntheticBatch, rows: np.ndarray
 ) -> tuple[Any, np.ndarray]:
-    """Sum up records that may all contribute as much as the longest, and of which most contribute less."""
+    """Return the sum and the costs of records with the bound of the largest one, most of which contribute less."""
     bounds = np.full(rows.size, batch.sensitivities.max())
     given = Dense(contributions), batch.scores[rows], bounds, rows
     return realised_ordered_sum(*given, least=LEAST * bounds, **_weighting_options(mechanism, batch, rows))
 
 
-def _weighting_options(mechanism: Inspection, batch: Batch, rows: np.ndarray) -> dict[str, Any]:
-    """Return how a mechanism clips, orders and weighs."""
+def _weighting_options(mechanism: Inspection, batch: SyntheticBatch, rows: np.ndarray) -> dict[str, Any]:
+    """Return the options with which a mechanism clips, orders and weighs records."""
     return {
         "owners": batch.owners[rows],
         "tail": mechanism.tail,
@@ -146,9 +145,9 @@ def _weighting_options(mechanism: Inspection, batch: Batch, rows: np.ndarray) ->
 
 
 def _streamed_sum_of(mechanism: Inspection) -> RowSum:
-    """Sum up batches in two parts that are merged, single numbers as such."""
+    """Return a function that sums batches in two parts and merges them; single numbers stay one-dimensional."""
 
-    def total(contributions: np.ndarray, batch: Batch, rows: np.ndarray) -> Array:
+    def total(contributions: np.ndarray, batch: SyntheticBatch, rows: np.ndarray) -> Array:
         order = mechanism.order.at(0, 0)
         parts = [OrderedSum(batch.sensitivities, mechanism.tail, order) for _ in range(2)]
         values = contributions[:, 0] if contributions.shape[1] == 1 else contributions

@@ -1,4 +1,4 @@
-"""What a plan promises one record of every owner: what an audit tries to refute."""
+"""The promises of a plan about one record of every owner, which an audit tries to refute."""
 
 import math
 from dataclasses import dataclass
@@ -14,24 +14,24 @@ from inosgm.owners import Label
 from inosgm.planning.plan import Plan
 
 USUAL_DELTA = 1e-5
-"""The delta at which a plan that knows none is looked at."""
+"""The delta for a plan without budgets, and so without a delta: the usual one of the papers."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Claim:
-    """What is claimed about one record of an owner: added to the data or removed from it, or replaced by another.
+    """The claim about one record of an owner that is added to the data or removed from it, or replaced by another.
 
     Attributes:
-        owner: Who.
+        owner: The label of the owner.
         granted: The epsilon that the owner grants, if the plan knows it.
-        spent: The epsilon of the whole plan, what came before it included; infinite if there is hardly any noise.
+        spent: The epsilon of the whole plan, with earlier plans of a sequence; infinite if there is hardly any noise.
         delta: The delta of both.
         sample_rate: The probability that the record is in the batch of a step.
         noise_multiplier: The standard deviation of the noise over the sensitivity of the record; on average over the
-            steps where records pay for themselves. That a replaced record moves a sum by twice its sensitivity is not
-            in it.
-        steps: How many steps.
-        unit: What happens to the record, "add/remove" or "replace-one".
+            steps if costs are accounted per record. It does not include that a replaced record moves a sum by twice its
+            sensitivity.
+        steps: The number of steps.
+        unit: The unit of privacy, "add/remove" or "replace-one".
     """
 
     owner: Label
@@ -45,11 +45,11 @@ class Claim:
 
 
 def claims_of(plan: Plan, delta: float | None = None) -> tuple[Claim, ...]:
-    """Return what a plan claims about one record of each of its owners.
+    """Return the claims of a plan about one record of each of its owners.
 
     Args:
-        plan: Any plan. One that knows no budgets is accounted for by PLD, and grants nothing.
-        delta: Where to look at the claims; by default where the plan's budgets are, or else at 1e-5.
+        plan: Any plan. One without budgets is accounted for by PLD, and grants nothing.
+        delta: The delta of the claims; by default that of the plan's budgets, or else 1e-5.
 
     >>> plan = Plan(sample_rates=[1.0], sensitivities=[1.0], sizes=[10], noise_scale=1.0, steps=1)
     >>> round(claims_of(plan)[0].spent, 3)
@@ -72,13 +72,13 @@ def claims_of(plan: Plan, delta: float | None = None) -> tuple[Claim, ...]:
     return tuple(
         Claim(
             owner=label,
-            granted=None if granted is None else float(granted[place]),
-            spent=float(spent[place]),
-            delta=float(deltas[place]),
-            sample_rate=float(plan.sample_rates[place]),
-            noise_multiplier=float(multipliers[place]),
+            granted=None if granted is None else float(granted[index]),
+            spent=float(spent[index]),
+            delta=float(deltas[index]),
+            sample_rate=float(plan.sample_rates[index]),
+            noise_multiplier=float(multipliers[index]),
             steps=plan.steps,
             unit=plan.unit,
         )
-        for place, label in enumerate(plan.labels)
+        for index, label in enumerate(plan.labels)
     )

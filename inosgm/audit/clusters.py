@@ -1,4 +1,4 @@
-"""How sure one can be of a rate whose points are not independent: they share target models, and they share records."""
+"""Confidence intervals of rates whose points are not independent: they share target models, and they share records."""
 
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -17,12 +17,12 @@ class Products(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Clusters:
-    """How points hang together, and how sure one wants to be.
+    """The clusters of points, and the confidence of intervals.
 
     Attributes:
-        targets: How many target models.
-        records: How many records.
-        confidence: How often an interval holds what it is for.
+        targets: The number of target models.
+        records: The number of records.
+        confidence: The probability that an interval contains the true value.
     """
 
     targets: int
@@ -31,48 +31,49 @@ class Clusters:
 
     @property
     def clusters(self) -> int:
-        """How many clusters there are, targets or records, whichever are fewer; one alone is taken as given."""
+        """The number of targets or of records, whichever is smaller; a single one is not a cluster."""
         return min((count for count in (self.targets, self.records) if count > 1), default=1)
 
     @property
     def tail(self) -> float:
-        """How often what an interval is for lies above it, and how often below."""
+        """The probability that the true value lies above an interval, and also that it lies below."""
         return (1 - self.confidence) / 2
 
     def covariance(self, products: Products) -> np.ndarray:
         """Return a covariance that is robust to both kinds of clusters (Cameron, Gelbach, Miller 2011)."""
         by_target, by_record = self._each(products)
         if self.targets > 1 and self.records > 1:
-            return np.asarray(by_target + by_record - products.by_point)  # each of them has that of the points in it
+            return np.asarray(by_target + by_record - products.by_point)  # both contain the variance of the points
         return np.asarray(by_target + by_record)
 
     def variance(self, products: Products) -> np.ndarray:
-        """Return a variance in the same way, which is at least that of either kind of clusters alone."""
+        """Return the variance in the same way; it is at least that of either kind of clusters alone."""
         return np.asarray(np.maximum(self.covariance(products), np.maximum(*self._each(products))))
 
     def correlation(self, covariance: np.ndarray, squared: np.ndarray, events: np.ndarray) -> np.ndarray:
-        """Return a correlation; of a positive one what is left at the lower end of its interval (Fisher), or 0.
+        """Return a correlation; for a positive one the lower end of its interval (Fisher), but at least 0.
 
         Args:
             covariance: The covariance.
             squared: The product of the variances.
-            events: How many events it rests on, if those are fewer than the clusters.
+            events: The number of events, which counts if it is smaller than that of clusters.
         """
         value = np.clip(covariance / np.sqrt(np.where(squared > 0, squared, np.inf)), -1, 1)
+        # 1e-9: with three events or fewer, the interval of a correlation is the whole line
         error = -stdtrit(np.inf, self.tail) / np.sqrt(np.maximum(np.minimum(events, self.clusters) - 3, 1e-9))
         least = np.tanh(np.arctanh(np.clip(value, 0, 1 - 1e-9)) - error)
         return np.where(value > 0, np.maximum(least, 0), value)
 
     def effective(self, rate: np.ndarray, variance: np.ndarray, most: float = np.inf) -> np.ndarray:
-        """Return how many independent points would know a rate as well (Korn, Graubard 1998).
+        """Return the number of independent points that determine a rate equally well (Korn, Graubard 1998).
 
-        They are fewer for few clusters, whose spread is itself not well known. Where there is no variance to go by
-        (the rate is 0 or 1) every cluster counts as one point.
+        The number is smaller for few clusters, whose variance is uncertain. Without a variance (the rate is 0 or 1),
+        every cluster counts as one point.
 
         Args:
             rate: The rate.
             variance: Its variance.
-            most: How many points there are.
+            most: The number of points.
         """
         known = variance > 0
         count = np.where(known, rate * (1 - rate) / np.where(known, variance, 1), self.clusters)
@@ -80,22 +81,22 @@ class Clusters:
         return np.asarray(np.maximum(np.minimum(count, most) / unsure**2, 1))
 
     def interval(self, rate: np.ndarray, count: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the interval of Clopper and Pearson for a rate among so many independent points."""
+        """Return the interval of Clopper and Pearson for a rate among a number of independent points."""
         hits, misses = rate * count, (1 - rate) * count
         low = np.where(hits > 0, betaincinv(np.where(hits > 0, hits, 1), misses + 1, self.tail), 0)
         high = np.where(misses > 0, betaincinv(hits + 1, np.where(misses > 0, misses, 1), 1 - self.tail), 1)
         return np.minimum(low, rate), np.maximum(high, rate)
 
     def beyond(self, rate: np.ndarray, count: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return which shares of so many independent points may lie beyond the threshold that has a rate below 1.
+        """Return the interval of the share of independent points beyond the threshold of a rate below 1.
 
-        The least is 0 where it may be that not one does.
+        The lower end is 0 where possibly no point lies beyond.
         """
         least, most = (bdtrik(level, count, rate) for level in (self.tail, 1 - self.tail))
         some = (1 - rate) ** count <= self.tail
         return np.where(some, np.minimum(least / count, rate), 0), np.clip((most + 1) / count, rate, 1)
 
     def _each(self, products: Products) -> tuple[np.ndarray, np.ndarray]:
-        """Return the part of each kind of clusters, 0 if there is but one."""
+        """Return the variance from each kind of clusters, or 0 if there is only one cluster."""
         of_targets, of_records = (count / (count - 1) if count > 1 else 0.0 for count in (self.targets, self.records))
         return products.by_target * of_targets, products.by_record * of_records

@@ -1,4 +1,4 @@
-"""How sure a model is of records: the scores that membership is inferred from."""
+"""The confidence of a model in records: the scores from which membership is inferred."""
 
 from typing import Any
 
@@ -15,24 +15,24 @@ from inosgm.training.microbatches import parts_of
 from inosgm.training.predictions import as_numpy, evaluating
 
 AT_ONCE = 1024
-"""Records that are scored at once."""
+"""Number of records in a batch for scoring: enough to keep a processor busy, with little memory."""
 
 
 def confidences(model: nn.Module, loss: nn.Module, data: Any, like: Tensor) -> np.ndarray:
-    """Return how sure a model is of each record, float32. NOT PRIVATE.
+    """Return the confidence of a model in each record, float32. NOT PRIVATE.
 
     Args:
-        model: The model, which is asked in evaluation mode.
-        loss: What it was trained with; see `scores`.
+        model: The model, which is run in evaluation mode.
+        loss: The loss that it was trained with; see `scores`.
         data: Inputs and targets.
         like: A parameter of the model.
     """
-    found = [np.empty(0, dtype=np.float32)]
+    chunks = [np.empty(0, dtype=np.float32)]
     with Snapshot(model=model, loss=loss), evaluating(model), torch.no_grad():
         for positions in parts_of(np.arange(records_in(data)), AT_ONCE):
             inputs, targets = batch_of(data, positions, like)
-            found.append(as_numpy(scores(apply(model, inputs), targets, loss)).astype(np.float32))
-    return np.concatenate(found)
+            chunks.append(as_numpy(scores(apply(model, inputs), targets, loss)).astype(np.float32))
+    return np.concatenate(chunks)
 
 
 def scores(outputs: Tensor, targets: Tensor, loss: nn.Module) -> Tensor:

@@ -1,4 +1,4 @@
-"""An exact ROC curve, also with ties, and how much it would vary with other target models and other records."""
+"""An exact ROC curve, also with ties, and its variance over target models and records."""
 
 from typing import NamedTuple
 
@@ -7,15 +7,17 @@ import numpy as np
 from inosgm.audit.clusters import Products
 
 KNOTS = 64
-"""So many values of members, and of others, tell points apart where the variance of an area is estimated."""
+"""Number of values of members, and of others, that bin points where the variance of an area is estimated."""
+
 BLOCK = 1 << 16
-"""So many sorted values are looked up at once: what they are looked up in then stays in the cache."""
+"""Number of sorted values that are looked up at once, so that the other array stays in the cache."""
+
 RECORDS = 1 << 12
-"""Influences of so many records are held at once."""
+"""Number of records whose influences are held in memory at once."""
 
 
 class Thresholds(NamedTuple):
-    """Thresholds that have given false positive rates: of the points at the threshold itself, a share is beyond."""
+    """Thresholds with given false positive rates; a share of the points at the threshold itself counts as beyond."""
 
     value: np.ndarray
     share: np.ndarray
@@ -27,7 +29,7 @@ class Curve:
 
     Args:
         values: The statistics, a row per target and a column per record; no NaN.
-        members: Who was in, in the same form; there are members and others.
+        members: Whether each record was in, in the same form; there are members and others.
     """
 
     def __init__(self, values: np.ndarray, members: np.ndarray) -> None:
@@ -35,7 +37,7 @@ class Curve:
         self.inside, self.outside = np.sort(values[members]), np.sort(values[~members])
 
     def area(self) -> float:
-        """Return the area under the curve: pairs of a member and another in the right order; ties count half."""
+        """Return the area under the curve: the share of (member, other) pairs in the right order; ties count half."""
         twice = 0
         for start in range(0, self.inside.size, BLOCK):
             block = self.inside[start : start + BLOCK]
@@ -55,66 +57,66 @@ class Curve:
         return Thresholds(value, share, (self.inside.size - in_to + share * (in_to - in_from)) / self.inside.size)
 
     def products(self, at: Thresholds) -> tuple[Products, Products, Products]:
-        """Return the influences of members, times themselves; those of others; and those of members times others.
+        """Return the squared influences of members, those of others, and the products of both.
 
-        The influence of a point on the share beyond a threshold is how much it raises this share; on the area, how much
-        it raises it by its rank among the points of the other kind. Ranks are told apart at some of the values only,
-        which takes less than a thousandth from the variance of the area.
+        The influence of a point is the amount by which it raises the share beyond a threshold, or the area, the latter
+        by its rank among the points of the other kind. Ranks are binned at `KNOTS` values, which takes less than a
+        thousandth from the variance of the area.
 
         Args:
-            at: For which thresholds; the area comes after them.
+            at: The thresholds; the area comes after them.
         """
-        knots = np.unique(np.concatenate([at.value, _some(self.inside), _some(self.outside)]))
+        knots = np.unique(np.concatenate([at.value, _spaced(self.inside), _spaced(self.outside)]))
         inside, outside = (np.diff(_edges(points, knots)) for points in (self.inside, self.outside))
         below_in, below_out = ((np.cumsum(counts) - counts / 2) / counts.sum() for counts in (inside, outside))
         beyond = _beyond(knots, at)
         of_members = _influences(np.column_stack([beyond, below_out]), inside)
         of_others = _influences(np.column_stack([beyond, 1 - below_in]), outside)
-        clusters = [_summed(counts, of_members, of_others) for counts in self._histograms(knots)]
+        clusters = [_sum_products(counts, of_members, of_others) for counts in self._histograms(knots)]
         points = (inside @ of_members**2, outside @ of_others**2, np.zeros(of_members.shape[1]))
         first, second, mixed = (Products(*three) for three in zip(*clusters, points, strict=True))
         return first, second, mixed
 
     def _histograms(self, knots: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return how many points of each target, and of each record, are where: others first, then members."""
+        """Return the number of points in each bin, by target and by record: others first, then members."""
         targets, records = self._values.shape
         size = 2 * knots.size + 1
         by_target = np.empty((targets, 2 * size))
         by_record = np.zeros(records * 2 * size, np.min_scalar_type(targets))
-        first, places = np.arange(records) * (2 * size), np.empty(records, np.int64)
+        first, bins = np.arange(records) * (2 * size), np.empty(records, np.int64)
         for row, (values, members) in enumerate(zip(self._values, self._members, strict=True)):
             order = np.argsort(values)
-            places[order] = np.repeat(np.arange(size), np.diff(_edges(values[order], knots)))
-            places[members] += size
-            by_record[first + places] += 1  # a target has one point of each record
-            by_target[row] = np.bincount(places, minlength=2 * size)
+            bins[order] = np.repeat(np.arange(size), np.diff(_edges(values[order], knots)))
+            bins[members] += size
+            by_record[first + bins] += 1  # a target has one point of each record
+            by_target[row] = np.bincount(bins, minlength=2 * size)
         return by_target.reshape(targets, 2, size), by_record.reshape(records, 2, size)
 
 
-def _some(points: np.ndarray) -> np.ndarray:
-    """Return at most so many of the sorted points, evenly; all if they are few."""
+def _spaced(points: np.ndarray) -> np.ndarray:
+    """Return at most `KNOTS` of the sorted points, evenly spaced."""
     return points[np.unique(np.linspace(0, points.size - 1, KNOTS).round().astype(np.int64))]
 
 
 def _edges(points: np.ndarray, knots: np.ndarray) -> np.ndarray:
-    """Return where sorted points are cut: below the first knot, at it, between it and the second, and so on."""
+    """Return the edges of bins of sorted points: below the first knot, at it, between it and the second, and so on."""
     cuts = np.column_stack([np.searchsorted(points, knots, side) for side in ("left", "right")])
     return np.concatenate([[0], cuts.ravel(), [points.size]])
 
 
 def _beyond(knots: np.ndarray, at: Thresholds) -> np.ndarray:
-    """Return the share of the points at each place (row) that is beyond each threshold (column)."""
+    """Return the share of the points in each bin (row) that is beyond each threshold (column)."""
     own = 2 * np.searchsorted(knots, at.value) + 1
-    place = np.arange(2 * knots.size + 1)[:, None]
-    return np.where(place == own, at.share, place > own)
+    bin_ = np.arange(2 * knots.size + 1)[:, None]
+    return np.where(bin_ == own, at.share, bin_ > own)
 
 
 def _influences(shares: np.ndarray, counts: np.ndarray) -> np.ndarray:
-    """Return by how much a point at each place raises the mean of the shares."""
+    """Return the amount by which a point in each bin raises the mean of the shares."""
     return np.asarray((shares - counts @ shares / counts.sum()) / counts.sum())
 
 
-def _summed(counts: np.ndarray, of_members: np.ndarray, of_others: np.ndarray) -> np.ndarray:
+def _sum_products(counts: np.ndarray, of_members: np.ndarray, of_others: np.ndarray) -> np.ndarray:
     """Return the products of influences, summed over clusters."""
     total = np.zeros((3, of_members.shape[1]))
     for start in range(0, len(counts), RECORDS):

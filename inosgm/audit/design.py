@@ -1,4 +1,4 @@
-"""What all shadow models of an audit have in common: the pool of records, its owners, and a plan for half of them."""
+"""The common design of all shadow models of an audit: the pool of records, its owners, and a plan for half of it."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -23,11 +23,11 @@ from inosgm.training.gradient_mechanism import GradientMechanism
 from inosgm.training.trainer import Trainer
 
 UNBOUNDED, SILENT = 1e30, 1e-30
-"""Sensitivity and noise of a model without privacy: no gradient is as long, and no parameter shows the noise."""
+"""Sensitivity and noise of a model without privacy: above any gradient norm, and below any rounding error."""
 
 
 class _ShadowMechanism(GradientMechanism):
-    """The mechanism of a shadow model: how many records of an owner take part is random, the plan is not."""
+    """The mechanism of a shadow model: the number of records of an owner is random, while the plan is fixed."""
 
     sizes_vary = True
 
@@ -39,7 +39,7 @@ class ShadowTrainer(Trainer):
 
 
 class NullLedger:
-    """A ledger that charges nobody: what comes out of an audit is not released."""
+    """A ledger that charges nobody, because nothing of an audit is released."""
 
     def charge(self, cost: Cost, /) -> None:
         """Do nothing."""
@@ -51,9 +51,9 @@ class Design:
 
     Attributes:
         config: The method under audit.
-        seed: Decides who is a member of which shadow model, and everything else that is random.
+        seed: Decides the members of each shadow model, and everything else that is random.
         private: Whether shadow models are trained with the plan, or without any clipping and noise, for comparison.
-        canaries: So many records of every owner have a wrong class, so that they stand out; only they are attacked.
+        canaries: The number of records of every owner with a wrong class; if not 0, only they are attacked.
         pool: The records, each of which may be a member, and their owners.
         owners: The owner of each record, as a position in the plan.
         plan: The plan that every shadow model follows, made for half of every owner's records.
@@ -71,17 +71,17 @@ class Design:
     def of(
         cls, config: TrainingConfig, source: Source, *, seed: int = 0, private: bool = True, canaries: int = 0
     ) -> Self:
-        """Choose the pool and plan.
+        """Return the design for a configuration: its pool and its plan.
 
         Args:
             config: The method under audit, with any data and owners; its seed decides which they are.
-            source: What it reads from files.
+            source: The files that it reads.
             seed: The seed of the audit.
             private: False for shadow models without privacy.
-            canaries: How many records of every owner get a wrong class.
+            canaries: The number of records of every owner that get a wrong class.
 
         Raises:
-            ValueError: for what does not fit together, with the path of the key.
+            ValueError: for settings that do not fit together, with the path of the key.
         """
         chosen = parts.prepared(config, source)
         halves = -(-chosen.owners.sizes // 2)
@@ -105,11 +105,11 @@ class Design:
 
     @property
     def description(self) -> dict[str, Any]:
-        """What makes the audit the audit that it is, for the spec of a job."""
+        """The identity of the audit, for the spec of a job."""
         return {**described(self.config), "audit": self._audit}
 
     def members(self, shadow: int) -> np.ndarray:
-        """Return who a shadow model is trained on, a truth value per record of the pool."""
+        """Return the members of a shadow model, a truth value per record of the pool."""
         return draws.members(self.seed, shadow, self.owners.size)
 
     def key(self, shadow: int) -> int:
@@ -117,11 +117,11 @@ class Design:
         return draws.noise_key(self.config, self._audit, shadow)
 
     def learner(self, shadow: int) -> parts.Learner:
-        """Return the model of a shadow, with its first parameters, its loss, optimizer and schedule."""
+        """Return a shadow model with its initial parameters, loss, optimizer and schedule."""
         return parts.learner_of(self._seeded(shadow), self.pool.dataset)
 
     def trainer(self, shadow: int, learner: parts.Learner) -> Trainer:
-        """Return what trains a shadow model, on the members in the order of the pool."""
+        """Return the trainer of a shadow model, for its members in the order of the pool."""
         labels = labels_at(self.plan.labels, self.owners[self.members(shadow)])
         return trainer_of(
             self._seeded(shadow),
@@ -134,7 +134,7 @@ class Design:
         )
 
     def mechanism(self) -> Trainer:
-        """Return a trainer of all records of the pool, for audits of the mechanism: every owner has coins to toss."""
+        """Return a trainer of all records of the pool, for audits of the mechanism."""
         labels = labels_at(self.plan.labels, self.owners)
         return trainer_of(self.config, self.learner(0), self.plan, labels, kind=ShadowTrainer, ledger=NullLedger())
 
@@ -144,7 +144,7 @@ class Design:
         return data.x[chosen], data.y[chosen]
 
     def ensemble(self, shadows: Sequence[int]) -> Ensemble:
-        """Return what trains some shadow models together."""
+        """Return an ensemble that trains several shadow models together."""
         return Ensemble(
             self.config,
             self.pool,
@@ -155,15 +155,15 @@ class Design:
         )
 
     def scores(self, learner: parts.Learner) -> np.ndarray:
-        """Return how sure a model is of every record of the pool, float32. NOT PRIVATE."""
+        """Return the confidence of a model in every record of the pool, float32. NOT PRIVATE."""
         like = next(learner.model.parameters())
         return confidences(learner.model, learner.loss, (self.pool.dataset.x, self.pool.dataset.y), like)
 
     def check(self) -> None:
-        """Raise for what cannot be trained or scored, as far as a first shadow model tells; on the CPU.
+        """Raise if the first shadow model cannot be trained or scored; tested on the CPU.
 
         Raises:
-            ValueError: for what is wrong with it; what the model and the loss raise is left as it is.
+            ValueError: saying what is wrong; exceptions of the model and the loss are passed on.
         """
         here = replace(self, config=self.config.changed({"training.device": "cpu"}))
         learner = here.learner(0)
@@ -186,7 +186,7 @@ def _by_label(owners: Owners, name: str) -> dict[str | int, float]:
 
 
 def _without_privacy(config: TrainingConfig, owners: Owners) -> Plan:
-    """Return a plan that protects nobody: one rate for all, no gradient is clipped, no noise is seen."""
+    """Return a plan without privacy: one rate for all, no clipping, and noise below rounding."""
     return Plan(
         sample_rates=np.full(len(owners.labels), min(1.0, config.plan.expected_batch / owners.n_records)),
         sensitivities=np.full(len(owners.labels), UNBOUNDED),

@@ -1,12 +1,11 @@
-"""Do attacks tell more about the members of one owner than about those of another? Student's t-test, by target."""
+"""Student's t-test, for each target, of whether attacks reveal more about members of one owner than of another."""
 
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
 import numpy as np
-from scipy.stats import ttest_ind
+from scipy.stats import ttest_ind_from_stats
 
 from inosgm.audit.attacks import Attack
 from inosgm.audit.pool import Shadows
@@ -51,24 +50,34 @@ def differences(shadows: Shadows, attack: Attack, targets: Sequence[int] | None 
     Returns:
         One for each pair, in the order of the labels.
     """
-    places, statistics = shadows.places(targets), attack.statistics(shadows, targets)
-    numbers = np.array(shadows.numbers)[places]
-    known = shadows.members[places] & np.isfinite(statistics)
-    values = np.where(known, statistics.astype(np.float64), np.nan)
-    columns = {place: np.flatnonzero(shadows.owners == place) for place in np.unique(shadows.owners)}
-    found = []
-    for first, second in combinations(columns, 2):
-        with warnings.catch_warnings():  # that a target has too few members, or equal ones: the test is NaN there
-            warnings.simplefilter("ignore", RuntimeWarning)
-            test = ttest_ind(values[:, columns[first]], values[:, columns[second]], axis=1, nan_policy="omit")
-        certain = np.isinf(test.statistic)  # all statistics of each owner are equal: their variance is not known
-        difference = Difference(
-            first=shadows.labels[first],
-            second=shadows.labels[second],
-            targets=numbers,
-            t=np.where(certain, np.nan, test.statistic),
-            p=np.where(certain, np.nan, test.pvalue),
-            degrees=known[:, [*columns[first], *columns[second]]].sum(axis=1) - 2.0,
+    rows, statistics = shadows.rows_of(targets), attack.statistics(shadows, targets)
+    known = shadows.members[rows] & np.isfinite(statistics)
+    owners = np.unique(shadows.owners)
+    moments = {owner: _moments(statistics, known, np.flatnonzero(shadows.owners == owner)) for owner in owners}
+    pairs = []
+    for first, second in combinations(owners, 2):
+        (means, deviations, counts), (other_means, other_deviations, other_counts) = moments[first], moments[second]
+        degrees = counts + other_counts - 2
+        testable = (counts > 0) & (other_counts > 0) & (degrees > 0) & (deviations + other_deviations > 0)
+        with np.errstate(divide="ignore", invalid="ignore"):  # where a test is not possible, the result is NaN
+            t, p = ttest_ind_from_stats(means, deviations, counts, other_means, other_deviations, other_counts)
+        pairs.append(
+            Difference(
+                first=shadows.labels[first],
+                second=shadows.labels[second],
+                targets=np.array(shadows.numbers)[rows],
+                t=np.where(testable, t, np.nan),
+                p=np.where(testable, p, np.nan),
+                degrees=degrees,
+            )
         )
-        found.append(difference)
-    return tuple(found)
+    return tuple(pairs)
+
+
+def _moments(statistics: np.ndarray, known: np.ndarray, records: np.ndarray) -> np.ndarray:
+    """Return mean, standard deviation and count of an owner's members, a column per target."""
+    rows = []
+    for values, members in zip(statistics, known, strict=True):
+        own = values[records][members[records]].astype(np.float64)
+        rows.append((own.mean() if own.size else 0.0, own.std(ddof=1) if own.size > 1 else 0.0, own.size))
+    return np.array(rows).T

@@ -1,4 +1,4 @@
-"""What is random in an audit: functions of its seed and the number of a shadow model, never of who computes them."""
+"""The random choices of an audit: functions of its seed and the number of a shadow model, the same on every worker."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -10,10 +10,10 @@ from inosgm.experiments.config import TrainingConfig
 
 
 def members(seed: int, shadow: int, records: int) -> np.ndarray:
-    """Draw who a shadow model is trained on: every record of the pool tosses a fair coin of its own.
+    """Draw the members of a shadow model: every record of the pool is one with probability 1/2, independently.
 
-    Coins and not exact halves: with a fixed number of members, a record that is out has another in its place, and
-    what an attack then shows about it is no lower bound on the epsilon of adding or removing a record.
+    Exact halves would not do: with a fixed number of members, a record that is out is replaced by another, and an
+    attack then gives no lower bound on the epsilon of adding or removing a record.
 
     >>> members(0, shadow=3, records=8)
     array([False,  True, False, False, False, False,  True,  True])
@@ -22,12 +22,12 @@ def members(seed: int, shadow: int, records: int) -> np.ndarray:
 
 
 def canaries(seed: int, owners: np.ndarray, count: int) -> np.ndarray:
-    """Draw the records that are made to stand out: so many of every owner, or all where it has fewer.
+    """Draw the canaries: `count` records of every owner, or all if it has fewer.
 
     Args:
         seed: The seed of the audit.
-        owners: The owner of each record, a whole number.
-        count: How many of each.
+        owners: The owner of each record, an integer.
+        count: The number of records of each owner.
 
     Returns:
         Their positions, ascending.
@@ -40,7 +40,7 @@ def canaries(seed: int, owners: np.ndarray, count: int) -> np.ndarray:
 
 
 def mislabelled(seed: int, classes: np.ndarray, number: int, positions: np.ndarray) -> np.ndarray:
-    """Return the classes of records with those at some positions replaced, each by another one of so many."""
+    """Return the classes of records with those at some positions replaced by another of `number` classes."""
     shift = Draw.MISLABELLED.generator(seed).integers(1, number, positions.size)
     changed = classes.copy()
     changed[positions] = (changed[positions] + shift) % number
@@ -48,16 +48,16 @@ def mislabelled(seed: int, classes: np.ndarray, number: int, positions: np.ndarr
 
 
 def model_seed(seed: int, shadow: int) -> int:
-    """Return the seed of the first parameters of a shadow model, and of a random order."""
+    """Return the seed of the initial parameters of a shadow model, and of a random order."""
     return seed_of(Draw.SHADOW_MODEL.sequence(seed, shadow))
 
 
 def noise_key(config: TrainingConfig, audit: Mapping[str, Any], shadow: int) -> int:
-    """Return the key of a shadow model's coins and noise. No secret: whoever audits knows the records anyway.
+    """Return the key of a shadow model's coins and noise. It is no secret: an auditor knows the records anyway.
 
     Args:
         config: The method under audit.
-        audit: What else makes the audit the audit that it is; other audits have other noise.
+        audit: The other settings of the audit; other audits have other noise.
         shadow: The number of the shadow model.
     """
     return Purpose.SHADOW_KEY.key(repr((sorted(audit.items()), shadow, sorted(config.identity().items()))))

@@ -1,4 +1,4 @@
-"""What an audit has found: attacks and lower bounds beside what was promised, owner by owner."""
+"""The findings of an audit: attacks and lower bounds beside the promises, owner by owner."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,18 +19,18 @@ from inosgm.owners import Label
 
 Successes = tuple[tuple[Label | None, Success], ...]
 
-COMPARED = 10
-"""Up to so many owners are compared in pairs."""
+MOST_COMPARED = 10
+"""Largest number of owners that are compared in pairs: 45 pairs fit a table."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
-    """What was promised to an owner, and what an audit knows about it.
+    """The promise to an owner, and the bounds of an audit.
 
     Attributes:
         claim: The promise.
-        bounds: Lower bounds on epsilon at the claim's delta, by where they come from.
-        mechanism: What the mechanism itself was seen to do, if it was looked at.
+        bounds: Lower bounds on epsilon at the claim's delta, by their source.
+        mechanism: The audit of the mechanism itself, if there is one.
     """
 
     claim: Claim
@@ -39,13 +39,13 @@ class Verdict:
 
     @property
     def contradicted(self) -> tuple[str, ...]:
-        """Which bounds contradict the promise."""
+        """The names of the bounds that contradict the promise."""
         return tuple(name for name, bound in self.bounds.items() if bound.contradicts)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Findings:
-    """What attacks achieve and which bounds follow; `Audit` documents the arguments."""
+    """The success of attacks, and the bounds that follow; `Audit` documents the arguments."""
 
     shadows: Shadows
     claims: tuple[Claim, ...]
@@ -58,19 +58,19 @@ class Findings:
 
     def __post_init__(self) -> None:
         _require_attacks(self.attacks)
-        self.shadows.places(self.targets)
+        self.shadows.rows_of(self.targets)
         if tuple(claim.owner for claim in self.claims) != self.shadows.labels:
             raise ValueError(f"claims must be about the owners {_validate.some(self.shadows.labels)}, in their order")
 
     @property
     def about(self) -> str:
-        """Say how many shadow models are in it, and whether it is about canaries."""
+        """The number of shadow models, and of canaries, as text."""
         models = f"{self.shadows.count} of {self.shadows.asked} shadow models"
         standing_out = {0: "", 1: ", the canary of every owner"}
         return models + standing_out.get(self.canaries, f", the {self.canaries} canaries of every owner")
 
     def successes(self, attack: str | None = None) -> Successes:
-        """Return how well an attack, else the first, does on the records of each owner and, last, of everyone: None."""
+        """Return the success of an attack (default: the first) for each owner and, last, for everyone: None."""
         name = self.attacks[0] if attack is None else attack
         _require_attacks((name,))
         if name not in self._found:
@@ -79,10 +79,10 @@ class Findings:
 
     @cached_property
     def verdicts(self) -> tuple[Verdict, ...]:
-        """What is known about every owner's epsilon."""
+        """The promise and the bounds of every owner."""
         error = (1 - self.confidence) / (2 if self.mechanisms else 1)
         from_shadows = {row.owner: row for row in bounds_of(self.shadows, self.claims, 1 - error)}
-        from_mechanism = {found.owner: found for found in self.mechanisms}
+        from_mechanism = {audit.owner: audit for audit in self.mechanisms}
         verdicts = []
         for claim in self.claims:
             bounds = _strongest(from_mechanism.get(claim.owner))
@@ -93,18 +93,18 @@ class Findings:
 
     @cached_property
     def differences(self) -> tuple[Difference, ...]:
-        """How the members of two owners differ under the first attack, for all pairs; none if there are many owners."""
-        if np.unique(self.shadows.owners).size > COMPARED:
+        """The differences between members of two owners under the first attack, for all pairs; none for many owners."""
+        if np.unique(self.shadows.owners).size > MOST_COMPARED:
             return ()
         return differences(self.shadows, ATTACKS[self.attacks[0]], self.targets)
 
     @property
     def contradictions(self) -> list[str]:
-        """Which promises do not hold, a line for each bound that says so."""
-        return [_contradiction(one.claim, name, one.bounds[name]) for one in self.verdicts for name in one.contradicted]
+        """The promises that do not hold, a line for each bound that contradicts one."""
+        return [_contradiction(row.claim, name, row.bounds[name]) for row in self.verdicts for name in row.contradicted]
 
     def sure(self) -> tuple[float, float]:
-        """Return for which shares of members and of others the true class gets more than half of the probability."""
+        """Return the shares of members and of others whose true class gets more than half of the probability."""
         right, member = self.shadows.scores > 0, self.shadows.members
         return float(right[member].mean()), float(right[~member].mean())
 
@@ -115,15 +115,15 @@ def _require_attacks(names: Sequence[str]) -> None:
 
 
 def _contradiction(claim: Claim, name: str, bound: Bound) -> str:
-    """Say what does not hold; a plan may claim a larger epsilon than its rate, noise and sensitivity have."""
+    """Return what does not hold; a plan may claim a larger epsilon than its rate, noise and sensitivity have."""
     if bound.epsilon > claim.spent:
-        found = f"epsilon is at least {bound.epsilon:.4g} (bound: {name}), and {claim.spent:.4g} was promised"
+        reason = f"epsilon is at least {bound.epsilon:.4g} (bound: {name}), and {claim.spent:.4g} was promised"
     else:
-        found = f"more is seen than rate, noise and sensitivity of the plan allow (bound: {name}; {bound.evidence})"
-    return f"owner {claim.owner}: {found}"
+        reason = f"more is seen than rate, noise and sensitivity of the plan allow (bound: {name}; {bound.evidence})"
+    return f"owner {claim.owner}: {reason}"
 
 
-def _strongest(found: MechanismAudit | None) -> dict[str, Bound]:
-    """Return what the canary says that says most, if any says anything."""
-    bounds = [] if found is None else [row.bound for row in found.rows if row.bound is not None]
+def _strongest(audit: MechanismAudit | None) -> dict[str, Bound]:
+    """Return the strongest bound of all canaries, if there is one."""
+    bounds = [] if audit is None else [row.bound for row in audit.rows if row.bound is not None]
     return {"mechanism": max(bounds, key=lambda bound: (bound.contradicts, bound.epsilon))} if bounds else {}

@@ -1,4 +1,4 @@
-"""What a record's scores are like when it is in and when it is out: Gaussians, fitted with or without the target."""
+"""Gaussians fitted to the scores of a record when it is in and when it is out, with or without the target."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -8,13 +8,13 @@ import numpy as np
 from inosgm.audit.pool import Shadows
 
 CHUNK = 1 << 19
-"""So many scores are looked at at once."""
+"""Number of scores that are processed at once, so that temporary arrays take a few megabytes."""
 
 RESOLUTION = 2.0**-23
-"""Scores are made of float32 logits: a standard deviation below this share of 1 + |mean| is not known."""
+"""Smallest standard deviation relative to 1 + |mean|: scores are made of float32 logits, which resolve no less."""
 
 CANCELLED = 1e-6
-"""If leaving one score out leaves less than this share of the squares, they are summed again without it."""
+"""If leaving out one score leaves less than this share of the squares, they cancel, and are summed again."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,24 +26,24 @@ class Moments:
     squares: np.ndarray
 
     def variance(self, otherwise: np.ndarray) -> np.ndarray:
-        """Return the variance with n - 1 in the denominator; of fewer than two scores, what is given for the target."""
+        """Return the variance with n - 1 in the denominator; for fewer than two scores, the given one of the target."""
         known = self.count > 1
         own = self.squares / np.where(known, self.count - 1, 1)
         return self.floored(np.where(known, own, otherwise[:, None]))
 
     def floored(self, variance: np.ndarray) -> np.ndarray:
-        """Return variances that are no smaller than rounding makes them."""
+        """Return variances that are not below the resolution of the scores."""
         return np.asarray(np.maximum(variance, (RESOLUTION * (1 + np.abs(self.mean))) ** 2))
 
 
 class Columns:
-    """The scores of some records: what the targets say, and what the shadow models say that each is attacked with.
+    """The scores of some records by the targets, and by the shadow models with which each target is attacked.
 
     Scores that are not finite (a model that diverged) are left out of all fits.
 
     Args:
         shadows: The shadow models.
-        records: Which records.
+        records: The records.
         targets: The positions of the targets among the shadow models; each is left out when it is attacked itself.
         outside: The scores of another model instead, one per record of the pool; nothing is left out.
     """
@@ -57,7 +57,7 @@ class Columns:
         self.scores = np.where(np.isfinite(own), own, np.nan)
 
     def moments(self, member: bool) -> Moments:
-        """Return what scores are like where a record was in, or where it was out, for each target without its own."""
+        """Return the moments of scores of records that were in, or out, for each target without its own."""
         group = self._finite & (self._members == member)
         count = group.sum(axis=0)
         mean = (self._scores * group).sum(axis=0) / np.maximum(count, 1)
@@ -73,7 +73,7 @@ class Columns:
         return others
 
     def _sum_again(self, moments: Moments, group: np.ndarray, where: np.ndarray) -> None:
-        """Replace moments that are differences of nearly equal numbers: there is about one such target per record."""
+        """Recompute moments that are differences of nearly equal numbers: about one target per record has them."""
         assert self._targets is not None
         rows, records = np.nonzero(where)
         kept = group[:, records]
@@ -85,7 +85,7 @@ class Columns:
 
 
 def slices(shadows: Shadows) -> Iterator[slice]:
-    """Cut the records into stretches whose scores fit into memory several times."""
+    """Yield slices of records with at most `CHUNK` scores."""
     size = max(1, CHUNK // max(shadows.count, 1))
     return (slice(start, start + size) for start in range(0, shadows.records, size))
 

@@ -1,4 +1,4 @@
-"""An audit of the mechanism itself: the worst canaries, released many times, and what they say about every promise."""
+"""An audit of the mechanism itself: it releases the worst canaries many times, and bounds the epsilon of an owner."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,33 +9,33 @@ import numpy as np
 from inosgm._internal import validate as _validate
 from inosgm.accounting.units import REPLACE_ONE
 from inosgm.audit.bounds import Bound, Counts, best_level, bound_by_counts, refuted_scale
-from inosgm.audit.canaries import Canary, Found, MadeUp, canaries_of
+from inosgm.audit.canaries import Canary, DataCanary, SyntheticCanary, canaries_of
 from inosgm.audit.claims import Claim, claims_of
-from inosgm.audit.replaced import AmongItsLikes, FoundReplaced, Replaced
+from inosgm.audit.replaced import AmongCopies, ReplacedCanary, ReplacedDataCanary
 from inosgm.mechanism.inspection import Inspection
 from inosgm.mechanism.noise import streams
 from inosgm.owners import Label
 
 HELD_OUT = 0.1
-"""The part of all runs by which the threshold of a test is chosen; only the others are counted."""
+"""The share of all runs that choose the threshold of a test; only the others are counted."""
 
 LEAST_MOVE = 1e-9
-"""A canary that moves the sum by less, relative to the sensitivity, is not run: that much is rounding."""
+"""A canary that moves the sum by less, relative to the sensitivity, is not run: such changes are rounding errors."""
 
 FEW_STEPS = 32
-"""Up to so many steps, sums are computed at each."""
+"""Largest number of steps for which sums are compared at every step; of more steps, some are drawn."""
 
 _SHARES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99, 0.995, 0.999)
 
 
 @dataclass(frozen=True, kw_only=True)
 class CanaryBound:
-    """What one canary says.
+    """The result of one canary.
 
     Attributes:
-        canary: What it is.
-        moves: By how much the exact sum of the first step moves when the canary is added, or replaced by its opposite.
-        bound: What its releases say; None if it moves nothing, so that nothing can be seen.
+        canary: Its name.
+        moves: The change of the exact sum of the first step when the canary is added, or replaced by its opposite.
+        bound: The bound from its releases; None if it moves nothing.
     """
 
     canary: str
@@ -45,17 +45,16 @@ class CanaryBound:
 
 @dataclass(frozen=True, kw_only=True)
 class MechanismAudit:
-    """What canaries of an owner say about what the mechanism promises it. NOT PRIVATE if made with data.
+    """The results of all canaries of an owner. NOT PRIVATE if made with data.
 
     All rows hold at once, with the stated confidence.
 
     Attributes:
-        claim: What the plan claims.
+        claim: The claim of the plan.
         promised: The sensitivity of the owner by the plan.
-        runs: How many times the whole plan was run in either world: with each canary left out, or its opposite in its
-            place, and with it put in.
-        confidence: Of everything here at once.
-        rows: What every canary says.
+        runs: The number of runs of the whole plan in each world: without a canary, or with its opposite, and with it.
+        confidence: The joint confidence of all rows.
+        rows: The result of every canary.
     """
 
     claim: Claim
@@ -66,17 +65,17 @@ class MechanismAudit:
 
     @property
     def owner(self) -> Label:
-        """Whose promise it is about."""
+        """The label of the owner."""
         return self.claim.owner
 
     @property
     def epsilon(self) -> float:
-        """At least so much is spent at the claim's delta, if the mechanism leaks like the claimed one, scaled."""
+        """A lower bound on the epsilon at the claim's delta, if the mechanism leaks like the claimed one, scaled."""
         return max((row.bound.epsilon for row in self.rows if row.bound), default=0.0)
 
     @property
     def sensitivity(self) -> float:
-        """The sensitivity, with the noise of the plan, that explains what was seen: at least so much."""
+        """The smallest sensitivity, with the noise of the plan, that explains the releases."""
         return self.promised * max((row.bound.scale or 0.0 for row in self.rows if row.bound), default=0.0)
 
     @property
@@ -85,20 +84,20 @@ class MechanismAudit:
         return any(row.bound.contradicts for row in self.rows if row.bound)
 
     def table(self) -> str:
-        """Return a table for people."""
+        """Return the results as a text table."""
         from inosgm._internal.text import columns
 
         claim, rows = self.claim, []
         of_replaced = " of a record that is replaced" if claim.unit == REPLACE_ONE else ""
         for row in self.rows:
-            found = row.bound
+            bound = row.bound
             cells = (
                 ["-", "-", "-"]
-                if found is None
+                if bound is None
                 else [
-                    f"{self.promised * (found.scale or 0.0):.4g}",
-                    f"{found.epsilon:.4g}",
-                    "refuted" if found.contradicts else "not refuted",
+                    f"{self.promised * (bound.scale or 0.0):.4g}",
+                    f"{bound.epsilon:.4g}",
+                    "refuted" if bound.contradicts else "not refuted",
                 ]
             )
             rows.append([row.canary, f"{row.moves:.4g}", *cells])
@@ -122,34 +121,34 @@ def audit_mechanism(
     seed: int = 0,
     progress: Callable[[int, int], None] | None = None,
 ) -> MechanismAudit:
-    """Attack a mechanism with the worst canaries of an owner, and bound the epsilon that the owner spends from below.
+    """Attack a mechanism with the worst canaries of an owner, and return lower bounds on the owner's epsilon.
 
     The canary's coins come from the mechanism's own sampler, the sums from its own clipping, order, tail and
-    weights, the noise from its own noise, over all steps of the plan; contributions and scores are made up. What others
-    toss does not matter to a guarantee, so the batch around the canary is always complete, which is the worst case.
-    The test is the likelihood ratio of all steps under the claim. A tenth of the runs chooses its threshold. Nothing is
-    released, charged or counted as a step.
+    weights, the noise from its own noise, over all steps of the plan; contributions and scores are synthetic. The
+    guarantee holds whatever the coins of others are, so the batch around the canary is always complete, which is the
+    worst case. The test is the likelihood ratio of all steps under the claim. A tenth of the runs chooses its
+    threshold. Nothing is released, charged or counted as a step.
 
-    A plan without replacement promises something about a record that is replaced, and is attacked in that unit: the
-    canary is in the data of one world, its opposite in those of the other, and sums differ by up to twice the
-    sensitivity in whatever batches draw it. Coins of one batch depend on each other there, so each run draws batches of
-    its own, which takes longer.
+    A plan for batches without replacement protects a record that is replaced, and is attacked in that unit: the canary
+    is in the data of one world, its opposite in those of the other, and sums differ by up to twice the sensitivity in
+    every batch that draws it. Coins of one batch depend on each other there, so each run draws its own batches, which
+    takes longer.
 
     **Guarantee.** A mechanism that keeps its promise is contradicted with probability 1 - confidence at most, all
-    canaries together. That nothing is contradicted proves nothing. NOT PRIVATE with data.
+    canaries together. If nothing is contradicted, nothing is proven. NOT PRIVATE with data.
 
     Args:
-        mechanism: Any mechanism, a `Trainer` too. Its public `plan` is taken for the promise.
-        owner: Whose promise; a label of the plan that has records. An owner with very few records takes long.
-        runs: How many times each canary is left out, and put in.
-        data: Real records: the worst pair of batches that a search finds among them is attacked, too.
-        delta: Where to look at epsilon; the plan's delta, or 1e-5, if not given.
-        confidence: Of all bounds at once.
+        mechanism: Any mechanism or `Trainer`. Its public `plan` is the promise.
+        owner: A label of the plan that has records. An owner with very few records takes long.
+        runs: The number of runs with each canary, and as many without it.
+        data: Real records: the worst pair of batches that a search finds among them is attacked as well.
+        delta: The delta of epsilon; the plan's delta, or 1e-5, if not given.
+        confidence: The joint confidence of all bounds.
         seed: Everything random is a function of it.
-        progress: Told how many steps are done, and how many there are.
+        progress: Called with the number of steps done, and of all steps.
 
     Raises:
-        ValueError: for an owner without records, and for numbers that cannot be.
+        ValueError: for an owner without records, and for numbers out of range.
 
     >>> from inosgm import INOSGM, Plan
     >>> class Total(INOSGM):
@@ -168,45 +167,45 @@ def audit_mechanism(
     plan = inspection.promise
     if owner not in plan.labels:
         raise ValueError(f"owner must be a label of the plan ({_validate.some(plan.labels)}), got {owner!r}")
-    place = plan.labels.index(owner)
-    if not (inspection.owners == place).any():
+    index = plan.labels.index(owner)
+    if not (inspection.owners == index).any():
         raise ValueError(f"owner must have a record, whose coins can be tossed: {owner!r} has none")
-    if not plan.sample_rates[place]:
+    if not plan.sample_rates[index]:
         raise ValueError(f"owner must take part: the plan never draws records of {owner!r}")
-    claim = claims_of(plan, delta)[place]
-    canaries = _canaries(inspection, place, claim)
+    claim = claims_of(plan, delta)[index]
+    canaries = _canaries(inspection, index, claim)
     if data is not None:
-        kind = FoundReplaced if claim.unit == REPLACE_ONE else Found
-        canaries.append(kind(inspection, data, place, seed))
+        kind = ReplacedDataCanary if claim.unit == REPLACE_ONE else DataCanary
+        canaries.append(kind(inspection, data, index, seed))
     probed = _probed(claim.steps, seed)
-    seen = [canary for canary in canaries if canary.most(probed) > LEAST_MOVE * plan.sensitivities[place]]
-    statistics = _statistics(inspection, seen, place, claim, runs, seed, probed, progress)
-    mixed = np.random.default_rng(seed).permutation(runs)  # held-out runs must be like the others, whatever is broken
+    seen = [canary for canary in canaries if canary.most(probed) > LEAST_MOVE * plan.sensitivities[index]]
+    statistics = _statistics(inspection, seen, index, claim, runs, seed, probed, progress)
+    mixed = np.random.default_rng(seed).permutation(runs)  # so that held-out runs are like the others
     bounds = {
-        canary: _bound(found[0, mixed], found[1, mixed], claim, error / len(seen))
-        for canary, found in zip(seen, statistics, strict=True)
+        canary: _bound(ratios[0, mixed], ratios[1, mixed], claim, error / len(seen))
+        for canary, ratios in zip(seen, statistics, strict=True)
     }
     return MechanismAudit(
         claim=claim,
-        promised=float(plan.sensitivities[place]),
+        promised=float(plan.sensitivities[index]),
         runs=runs,
         confidence=confidence,
         rows=tuple(CanaryBound(canary=c.name, moves=c.moves, bound=bounds.get(c)) for c in canaries),
     )
 
 
-def _canaries(mechanism: Inspection, place: int, claim: Claim) -> list[Canary]:
-    """Return the made-up canaries in the unit of a claim."""
+def _canaries(mechanism: Inspection, index: int, claim: Claim) -> list[Canary]:
+    """Return the synthetic canaries in the unit of a claim."""
     if claim.unit != REPLACE_ONE:
-        return [*canaries_of(MadeUp, mechanism, place)]
-    top, *others = canaries_of(Replaced, mechanism, place)
-    return [top, *([AmongItsLikes(top)] if claim.sample_rate < 1 else []), *others]
+        return [*canaries_of(SyntheticCanary, mechanism, index)]
+    top, *others = canaries_of(ReplacedCanary, mechanism, index)
+    return [top, *([AmongCopies(top)] if claim.sample_rate < 1 else []), *others]
 
 
 def _statistics(
     mechanism: Inspection,
     canaries: list[Canary],
-    place: int,
+    index: int,
     claim: Claim,
     runs: int,
     seed: int,
@@ -214,15 +213,15 @@ def _statistics(
     progress: Callable[[int, int], None] | None,
 ) -> np.ndarray:
     """Return the log-likelihood ratios of all runs, by canary, world (left out or replaced, put in) and run."""
-    found = np.zeros((len(canaries), 2, runs))
+    ratios = np.zeros((len(canaries), 2, runs))
     scale = mechanism.promise.noise_scale
-    own = np.flatnonzero(mechanism.owners == place)
+    own = np.flatnonzero(mechanism.owners == index)
     every = _same_at_every_step(canaries, probed)
     for step in range(claim.steps):
         coins, noise = streams(seed, step)
         drawn = _coins_of_worlds(mechanism, own, runs, coins, claim)
         sums = every or [canary.worlds(step) for canary in canaries]
-        for row, (out, *inside) in zip(found, sums, strict=True):
+        for row, (out, *inside) in zip(ratios, sums, strict=True):
             down, up = ((total - out) / scale for total in inside)
             for world, total, coin in zip(row, inside, drawn, strict=True):
                 released = (mechanism.add_noise(np.where(coin, total, out), noise) - out) / scale
@@ -231,11 +230,11 @@ def _statistics(
                     world -= _log_ratio(released, down, claim.sample_rate)
         if progress is not None:
             progress(step + 1, claim.steps)
-    return found
+    return ratios
 
 
 def _probed(steps: int, seed: int) -> list[int]:
-    """Return the steps at which sums are compared: all of a few, else the ends and some that nobody foresees."""
+    """Return the steps at which sums are compared: all of a few, otherwise the ends and some random ones."""
     if steps <= FEW_STEPS:
         return list(range(steps))
     drawn = np.random.default_rng([seed, steps]).choice(steps, FEW_STEPS // 2, replace=False)
@@ -243,7 +242,7 @@ def _probed(steps: int, seed: int) -> list[int]:
 
 
 def _same_at_every_step(canaries: list[Canary], probed: list[int]) -> list[tuple[float, float, float]] | None:
-    """Return the sums if they are the same at all steps that are compared; else None."""
+    """Return the sums if they are the same at all compared steps, otherwise None."""
     first, *others = ([canary.worlds(step) for canary in canaries] for step in probed)
     return first if all(sums == first for sums in others) else None
 
@@ -251,9 +250,9 @@ def _same_at_every_step(canaries: list[Canary], probed: list[int]) -> list[tuple
 def _coins_of_worlds(
     mechanism: Inspection, own: np.ndarray, runs: int, generator: np.random.Generator, claim: Claim
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Say of all runs in both worlds whether the batch has drawn the canary. No coin is used twice.
+    """Return, for all runs in both worlds, whether the batch has drawn the canary. No coin is used twice.
 
-    Where a canary is added there is nothing to draw in the world without it, whatever the coins say.
+    If a canary is added, the world without it has nothing to draw, whatever the coins are.
     """
     if claim.unit != REPLACE_ONE or claim.sample_rate == 1:
         drawn = _coins(mechanism, own, runs, generator)
@@ -263,7 +262,7 @@ def _coins_of_worlds(
 
 
 def _coins(mechanism: Inspection, own: np.ndarray, runs: int, generator: np.random.Generator) -> np.ndarray:
-    """Toss the coins of an owner's records until every run has one."""
+    """Return one coin for every run, from as many draws of the sampler as that takes."""
     tossed = []
     for _ in range(-(-runs // own.size)):
         drawn = np.zeros(mechanism.owners.size, dtype=bool)
@@ -273,24 +272,24 @@ def _coins(mechanism: Inspection, own: np.ndarray, runs: int, generator: np.rand
 
 
 def _log_ratio(released: np.ndarray, moved: float, rate: float) -> np.ndarray:
-    """Return log(1 - q + q exp(mu x - mu^2 / 2)): how much likelier a release is if the record may be in."""
+    """Return log(1 - q + q exp(mu x - mu^2 / 2)), the log-likelihood ratio of a release with and without the record."""
     exponent = moved * released - moved**2 / 2
     if rate == 1:
         return np.asarray(exponent)
-    return np.asarray(np.log(1 - rate + rate * np.exp(np.minimum(exponent, 700.0))))
+    return np.asarray(np.log(1 - rate + rate * np.exp(np.minimum(exponent, 700.0))))  # exp(710) overflows
 
 
 def _bound(without: np.ndarray, with_record: np.ndarray, claim: Claim, error: float) -> Bound:
-    """Choose a threshold by the first runs, which come in no order, and bound by the counts of the others."""
+    """Return the bound from the counts of later runs, with a threshold chosen by the first ones; runs are shuffled."""
     first = int(HELD_OUT * without.size)
     threshold = _threshold(without[:first], with_record[:first], claim, without.size - first, error)
     return bound_by_counts(_counts(without[first:], with_record[first:], threshold), claim, 1 - error)
 
 
 def _threshold(without: np.ndarray, with_record: np.ndarray, claim: Claim, runs: int, error: float) -> float:
-    """Return the threshold whose false positives are as frequent as is best if the claim is true.
+    """Return the threshold with the best rate of false positives if the claim is true.
 
-    If the claim does not look true, return the threshold that refutes most.
+    If the claim does not seem true, return the threshold that refutes most.
     """
 
     def refuted(threshold: float) -> float:

@@ -1,4 +1,4 @@
-"""A lower bound on epsilon from a single run: how often can membership be guessed rightly?"""
+"""A lower bound on epsilon from a single run: by the number of correct guesses about membership."""
 
 import math
 
@@ -10,13 +10,13 @@ from inosgm.audit.bounds import Bound
 from inosgm.audit.claims import Claim
 
 SHARES = (1 / 4, 1 / 16)
-"""Which parts of all records are guessed about, the surest ones; each is a try, among which the error is divided."""
+"""Shares of all records that are guessed about, the most certain ones first; the error is divided between them."""
 
-FEWEST = 48
-"""With fewer guesses than that nothing comes out, so it is not tried."""
+FEWEST_GUESSES = 48
+"""Smallest number of guesses: fewer give no bound above 0 with the usual confidence."""
 
 MOST_EPSILON = 40.0
-"""Bounds are looked for up to it."""
+"""Largest bound that is searched; a larger one would need more guesses than there are records."""
 
 
 def one_run_bound(
@@ -27,10 +27,10 @@ def one_run_bound(
     *,
     canaries: np.ndarray | None = None,
 ) -> Bound:
-    """Bound epsilon from below by guesses about many records of one run (Steinke, Nasr and Jagielski 2023).
+    """Return a lower bound on epsilon by guesses about many records of one run (Steinke, Nasr and Jagielski 2023).
 
-    Half of the guesses say "in", of the records with the largest statistics, and half say "out", of those with the
-    smallest; about the others nothing is said. Several independent runs, a row each, count as one run of all of them.
+    Half of the guesses are "in", for the records with the largest statistics, and half "out", for those with the
+    smallest; there is no guess about the others. Several independent runs, a row each, count as one run of all.
 
     **Guarantee.** With the stated confidence the bound is at most the epsilon of the owner's records, one added or
     removed, at the claim's delta, if each record was in by its own fair coin, and statistics are functions of what the
@@ -38,9 +38,9 @@ def one_run_bound(
 
     Args:
         statistics: One number per record; the larger, the more likely a member. NaN is never guessed about.
-        members: Which records were in, in the same form.
-        claim: What is claimed about the owner whose records they are.
-        confidence: Of the bound; the tries with different numbers of guesses are paid for.
+        members: Whether each record was in, in the same form.
+        claim: The claim about the owner of the records.
+        confidence: The confidence of the bound, over all numbers of guesses together.
         canaries: Positions of the records to guess about, chosen without looking at members or statistics; all if not
             given.
 
@@ -56,13 +56,13 @@ def one_run_bound(
     values, truth = statistics.ravel(), members.ravel()
     known = np.flatnonzero(~np.isnan(values))
     ranked = known[np.argsort(values[known], kind="stable")]
-    halves = [half for share in SHARES if (half := int(share * values.size / 2)) >= FEWEST // 2]
+    halves = [half for share in SHARES if (half := int(share * values.size / 2)) >= FEWEST_GUESSES // 2]
     best, evidence = 0.0, f"too few records to guess: {ranked.size}"
     for half in (half for half in halves if 2 * half <= ranked.size):
         right = int(truth[ranked[ranked.size - half :]].sum() + (~truth[ranked[:half]]).sum())
-        found = guessed_epsilon(values.size, 2 * half, right, claim.delta, error / len(halves))
-        if found >= best:
-            best, evidence = found, f"{right} of {2 * half} guesses right, about {values.size} records"
+        refuted = guessed_epsilon(values.size, 2 * half, right, claim.delta, error / len(halves))
+        if refuted >= best:
+            best, evidence = refuted, f"{right} of {2 * half} guesses right, about {values.size} records"
     return Bound(
         epsilon=best,
         delta=claim.delta,
@@ -76,7 +76,7 @@ def one_run_bound(
 
 
 def guessed_epsilon(records: int, guesses: int, right: int, delta: float, error: float) -> float:
-    """Return the greatest epsilon that right guesses refute, 0 if they refute none.
+    """Return the largest epsilon that the number of correct guesses refutes, or 0 if there is none.
 
     >>> round(guessed_epsilon(100, 100, 100, 0.0, 0.05), 2)
     3.49
@@ -84,7 +84,7 @@ def guessed_epsilon(records: int, guesses: int, right: int, delta: float, error:
     if chance_of_guesses(records, guesses, right, 0.0, delta) > error:
         return 0.0
     low, high = 0.0, MOST_EPSILON
-    while high - low > 1e-4:
+    while high - low > 1e-4:  # finer than any bound is shown
         middle = (low + high) / 2
         refuted = chance_of_guesses(records, guesses, right, middle, delta) <= error
         low, high = (middle, high) if refuted else (low, middle)
@@ -92,14 +92,14 @@ def guessed_epsilon(records: int, guesses: int, right: int, delta: float, error:
 
 
 def chance_of_guesses(records: int, guesses: int, right: int, epsilon: float, delta: float) -> float:
-    """Return the greatest probability that (epsilon, delta) allows of so many right guesses, from above.
+    """Return an upper bound on the probability of so many correct guesses under (epsilon, delta).
 
     P(B >= v) + 2 m delta max_i P(v > B >= v - i) / i, B binomial with r trials of probability e^epsilon /
     (1 + e^epsilon): the theorem of Steinke et al. for m records, r guesses of which v are right, and delta above 0.
     """
     probability = 1 / (1 + math.exp(-epsilon))
     beyond = float(special.betainc(right, guesses - right + 1, probability)) if right else 1.0
-    # the mean of the masses below v grows towards the mode of B and falls soon after it
+    # the mean of the masses below v grows towards the mode of B and falls soon after it: 12 standard deviations suffice
     spread = math.sqrt(guesses * probability * (1 - probability))
     reach = np.arange(1, int(min(right, max(right - guesses * probability, 0) + 12 * spread + 12)) + 1)
     if not reach.size or not delta:

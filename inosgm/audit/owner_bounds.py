@@ -1,4 +1,4 @@
-"""What shadow models say about every owner's promise: claimed, spent, and bounds from below."""
+"""Lower bounds on the epsilon of every owner from shadow models, beside what is claimed."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,23 +13,23 @@ from inosgm.audit.one_run import one_run_bound
 from inosgm.audit.pool import Shadows
 from inosgm.owners import Label
 
-ENOUGH = 8
-"""With so many shadow models, half of them say what is usual for a record; with fewer, scores are taken as they are."""
+FEWEST_CALIBRATED = 8
+"""Smallest number of shadow models of which half calibrate the scores of a record; fewer are used as they are."""
 
 PAYABLE = 0.2
-"""So many records are guessed about in all attacked runs, times delta: each costs a chance of delta, and with more
-records that costs more than they tell."""
+"""Largest product of delta and the number of guesses in all attacked runs: each guess costs delta, and more guesses
+cost more than they add."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class OwnerBounds:
-    """What is claimed about an owner's records, and what shadow models refute of it. NOT PRIVATE.
+    """The claim about an owner's records, and bounds from shadow models. NOT PRIVATE.
 
     Attributes:
-        claim: What is claimed.
-        records: How many records of the owner are in the pool.
-        one_run: By guesses about many records at once.
-        many_runs: By one record in many runs.
+        claim: The claim.
+        records: The number of records of the owner in the pool.
+        one_run: The bound by guesses about many records at once.
+        many_runs: The bound by one record in many runs.
     """
 
     claim: Claim
@@ -39,7 +39,7 @@ class OwnerBounds:
 
     @property
     def owner(self) -> Label:
-        """Whose promise it is about."""
+        """The label of the owner."""
         return self.claim.owner
 
     @property
@@ -49,19 +49,19 @@ class OwnerBounds:
 
 
 def bounds_of(shadows: Shadows, claims: Sequence[Claim], confidence: float = 0.95) -> tuple[OwnerBounds, ...]:
-    """Bound the epsilon of every owner that has records in the pool from below. NOT PRIVATE.
+    """Return lower bounds on the epsilon of every owner that has records in the pool. NOT PRIVATE.
 
-    The models with even numbers are looked at first: they say how the scores of a record are with and without it, and
-    which record is best told apart. Those with odd numbers are attacked with that, as many as there are for one record;
-    guesses about all records go to as many models as their delta pays for, which makes them one run of all of them.
+    The models with even numbers calibrate: they give the distribution of a record's scores with and without it, and the
+    record that is identified best. The models with odd numbers are attacked: all of them for one record; for guesses
+    about all records, as many as `PAYABLE` allows, which count as one run.
 
     **Guarantee.** With the stated confidence no true claim is contradicted, all bounds of all owners together: the
-    error is divided by their number. It rests on the fair coin that every record tosses in every shadow model.
+    error is divided by their number. It holds because every record is in every shadow model with probability 1/2.
 
     Args:
-        shadows: What models say about all records of the pool.
-        claims: What is claimed, as `claims_of` the plan of the shadow models says.
-        confidence: Of everything at once.
+        shadows: The scores of all records of the pool.
+        claims: The claims of the plan of the shadow models, from `claims_of`.
+        confidence: The joint confidence of all bounds.
 
     Raises:
         ValueError: for an owner without a claim.
@@ -69,18 +69,18 @@ def bounds_of(shadows: Shadows, claims: Sequence[Claim], confidence: float = 0.9
     error = 1 - _validate.number("confidence", confidence, above=0, most=1)
     about = {claim.owner: claim for claim in claims}
     sizes = np.bincount(shadows.owners, minlength=len(shadows.labels))
-    present = [(place, label) for place, label in enumerate(shadows.labels) if sizes[place]]
+    present = [(index, label) for index, label in enumerate(shadows.labels) if sizes[index]]
     missing = [label for _, label in present if label not in about]
     if missing:
         raise ValueError(f"claims must be about every owner of the pool, there is none about {missing[0]!r}")
     each = 1 - error / max(2 * len(present), 1)
-    found = []
-    for place, label in present:
-        columns = np.flatnonzero(shadows.owners == place)
+    rows = []
+    for index, label in present:
+        columns = np.flatnonzero(shadows.owners == index)
         scores, members = shadows.scores[:, columns], shadows.members[:, columns]
         statistics, inside = _statistics(scores, members)
         targets = max(1, int(PAYABLE / about[label].delta / columns.size))
-        found.append(
+        rows.append(
             OwnerBounds(
                 claim=about[label],
                 records=columns.size,
@@ -88,16 +88,16 @@ def bounds_of(shadows: Shadows, claims: Sequence[Claim], confidence: float = 0.9
                 many_runs=many_run_bound(scores, members, about[label], each),
             )
         )
-    return tuple(found)
+    return tuple(rows)
 
 
 def _statistics(scores: np.ndarray, members: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return statistics of the runs that are attacked, and who was in them.
+    """Return statistics of the attacked runs, and their members.
 
-    Log-likelihood ratios of Gaussians: their means are those of a record in the other runs, with and without it, their
-    variance is that within records, of all of them. A record that was in, or out, in fewer than 2 of them gets none.
+    The statistics are log-likelihood ratios of Gaussians. Their means are those of a record in the other runs, with and
+    without it; their variance is pooled within records. A record that was in, or out, in fewer than 2 runs gets none.
     """
-    if len(scores) < ENOUGH:
+    if len(scores) < FEWEST_CALIBRATED:
         return np.where(np.isfinite(scores), scores, np.nan), members
     usual, inside = scores[::2].astype(np.float64), members[::2]
     finite = np.isfinite(usual)

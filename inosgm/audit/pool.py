@@ -1,4 +1,4 @@
-"""What attacks look at: the scores of all records of the pool by every shadow model, and who was in."""
+"""The input of attacks: scores of all records of the pool by every shadow model, and the members of each."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,12 +11,12 @@ class Shadows:
     """Scores of shadow models. NOT PRIVATE: they are as secret as the records.
 
     Attributes:
-        scores: One row per shadow model, one column per record of the pool, float32; the larger, the surer the model.
-        members: Who each model was trained on, in the same form.
+        scores: One row per shadow model, one column per record of the pool, float32; larger for a more confident model.
+        members: The records that each model was trained on, in the same form.
         owners: The owner of each record, as a position in `labels`.
-        labels: What the owners are called.
-        asked: How many shadow models the audit wants; there may be fewer.
-        numbers: Which of them these are, ascending; the first ones if not given.
+        labels: The labels of the owners.
+        asked: The number of shadow models that the audit wants; there may be fewer.
+        numbers: The numbers of these models, ascending; the first ones if not given.
 
     Raises:
         ValueError: for scores, members and owners that do not fit together.
@@ -47,13 +47,13 @@ class Shadows:
         if self.owners.size and not 0 <= self.owners.min() <= self.owners.max() < len(self.labels):
             raise ValueError(f"owners must be positions in the {len(self.labels)} labels")
 
-    def places(self, targets: Sequence[int] | None) -> np.ndarray:
-        """Return the rows of some shadow models by their numbers, all rows if none are named.
+    def rows_of(self, targets: Sequence[int] | None) -> np.ndarray:
+        """Return the rows of shadow models by their numbers, or all rows if no numbers are given.
 
         Raises:
-            ValueError: for numbers of shadow models that are not there, or are named twice.
+            ValueError: for numbers of shadow models that do not exist, or are given twice.
         """
-        known = {number: place for place, number in enumerate(self.numbers or ())}
+        known = {number: row for row, number in enumerate(self.numbers or ())}
         if targets is None:
             return np.arange(self.count)
         missing = [target for target in targets if target not in known]
@@ -65,10 +65,10 @@ class Shadows:
 
     @property
     def count(self) -> int:
-        """How many shadow models there are."""
+        """The number of shadow models."""
         return len(self.scores)
 
     @property
     def records(self) -> int:
-        """How many records the pool has."""
+        """The number of records in the pool."""
         return self.owners.size

@@ -5,24 +5,24 @@ from typing import Any
 
 import numpy as np
 
-from inosgm.audit.canaries import EVALUATIONS, LONG, MOST, Canary, Found, _Table, flat
+from inosgm.audit.canaries import EVALUATIONS, LARGEST_DIRECTED, LONG, Canary, DataCanary, SyntheticTable, flat
 from inosgm.mechanism.inspection import ORDER_SECRET, Inspection
 
 
-class Replaced(Canary):
-    """A made-up record in one world, and in the other its opposite: ranked first, and pulling the other way.
+class ReplacedCanary(Canary):
+    """A synthetic record in one world, and its opposite in the other: ranked first, in the opposite direction.
 
-    A batch that has not drawn it holds, in its place, a record that moves nothing. One record removed and one added
-    move a sum by 2 C at most; contributions are turned so that all changes between the two worlds add up.
+    A batch that has not drawn it holds a record that moves nothing instead. One record removed and one added move a sum
+    by 2 C at most; contributions are directed so that all changes between the two worlds add up.
 
     Args:
-        name: What it is called.
-        mechanism: Whose sums are attacked.
+        name: Its name in tables.
+        mechanism: The attacked mechanism.
         table: The records of the first world.
         empty: Whether the record of the first world contributes nothing itself.
     """
 
-    def __init__(self, name: str, mechanism: Inspection, table: _Table, *, empty: bool = False) -> None:
+    def __init__(self, name: str, mechanism: Inspection, table: SyntheticTable, *, empty: bool = False) -> None:
         self.name, self._mechanism = name, mechanism
         self._tables = _opposite(mechanism, table), table
         size, added = table.owners.size, table.added
@@ -30,7 +30,7 @@ class Replaced(Canary):
         lengths = np.append(lengths, lengths[added])
         lengths[added] *= not empty
         signs = np.append(np.ones(size), -1.0)
-        if size <= MOST:  # the opposite has a direction of its own, the last
+        if size <= LARGEST_DIRECTED:  # the opposite has a direction of its own, the last
             one = np.diag(lengths)[:size]
             other = one.copy()
             other[added] = np.append(np.zeros(size), lengths[-1])
@@ -59,14 +59,14 @@ class Replaced(Canary):
         return total(0, self._tables[0].others), total(0, everyone), total(1, everyone)
 
 
-class AmongItsLikes(Canary):
-    """A canary whose place, where a batch has not drawn it, is taken by another record like its opposite.
+class AmongCopies(Canary):
+    """A canary that is replaced by a copy of its opposite in a batch that has not drawn it.
 
-    Then a batch tells only whether it has drawn the record of one world: the pair of a sampled Gaussian with twice the
-    sensitivity, which is the worst for great losses.
+    A batch then reveals only whether it has drawn the record of one world: the pair of a sampled Gaussian with twice
+    the sensitivity, which is the worst pair for large privacy losses.
     """
 
-    def __init__(self, canary: Replaced) -> None:
+    def __init__(self, canary: ReplacedCanary) -> None:
         self.name, self.moves, self._canary = f"{canary.name}, others alike", canary.moves, canary
 
     def worlds(self, step: int) -> tuple[float, float, float]:
@@ -75,13 +75,13 @@ class AmongItsLikes(Canary):
         return down, down, up
 
 
-class FoundReplaced(Found):
-    """The worst record that a search finds, and of the owner's other records the one that differs most from it."""
+class ReplacedDataCanary(DataCanary):
+    """The worst record that a search finds, and the record of the same owner that differs most from it."""
 
-    def __init__(self, mechanism: Inspection, data: Any, place: int, seed: int) -> None:
-        super().__init__(mechanism, data, place, seed)
+    def __init__(self, mechanism: Inspection, data: Any, owner_index: int, seed: int) -> None:
+        super().__init__(mechanism, data, owner_index, seed)
         (self._added,) = np.setdiff1d(self._rows, self._others)
-        own = np.setdiff1d(np.flatnonzero(mechanism.owners == place), [self._added])
+        own = np.setdiff1d(np.flatnonzero(mechanism.owners == owner_index), [self._added])
         some = np.random.default_rng(seed).permutation(own)[: EVALUATIONS // 5].tolist()
         self._instead = max(some, key=self._distance, default=None)
         _, down, up = self.worlds(0)
@@ -98,7 +98,7 @@ class FoundReplaced(Found):
         return float(np.linalg.norm(up - down))
 
     def _totals_with(self, instead: int | None, step: int) -> list[np.ndarray]:
-        """Return the sums without the two records, with the one that is there instead, and with the found one."""
+        """Return the sums without both records, with the replacement, and with the added record."""
         two = [self._added] if instead is None else [self._added, instead]
         others = np.setdiff1d(self._rows, two)
         batches = others, np.union1d(others, two[1:]), np.union1d(others, two[:1])
@@ -106,8 +106,8 @@ class FoundReplaced(Found):
         return [flat(total) for total in sums]
 
 
-def _opposite(mechanism: Inspection, table: _Table) -> _Table:
-    """Return the records with another score for the one that is replaced, so that it ranks as high as it can."""
+def _opposite(mechanism: Inspection, table: SyntheticTable) -> SyntheticTable:
+    """Return the records with the score of the replaced one changed so that it ranks as high as possible."""
     order, ids = mechanism.order.at(0, ORDER_SECRET), np.arange(table.owners.size)
     cost = mechanism.plan.step_cost[table.owners]
     tables = []

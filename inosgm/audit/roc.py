@@ -1,4 +1,4 @@
-"""What an attack achieves: the ROC curve of its statistics, with confidence intervals, by owner and for everyone."""
+"""The success of an attack: the ROC curve of its statistics, with confidence intervals, by owner and for everyone."""
 
 import math
 from collections.abc import Sequence
@@ -30,16 +30,16 @@ class Rate(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Success:
-    """How well statistics tell members from others. NOT PRIVATE.
+    """The success of statistics at separating members from others. NOT PRIVATE.
 
-    One threshold serves all targets and records. Points with equal statistics are on the same side of a threshold, or
-    are told apart by a coin: the curve is the polygon through all thresholds, and `auc` is the area below it (ties
-    count half). Points without a statistic are tied below all others.
+    One threshold applies to all targets and records. Points with equal statistics are on the same side of a threshold,
+    or are separated by a random choice: the curve is the polygon through all thresholds, and `auc` is the area below it
+    (ties count half). Points without a statistic are tied below all others.
 
-    Intervals are for one number each, not for all at once. They say how much the number would vary with other target
-    models and other records of the same kind: the variance is robust to points sharing a target and to points sharing
-    a record. With a single target, intervals are for this model. Everything is NaN, within [0, 1], if there are no
-    members, no others or no statistics.
+    Each interval holds for one number, not for all at once. It covers the variation over target models and over records
+    of the same kind: the variance is robust to points that share a target and to points that share a record. With a
+    single target, intervals are for this model. Everything is NaN, within [0, 1], if there are no members, no others or
+    no statistics.
 
     Attributes:
         auc: The probability that a member has a larger statistic than another record.
@@ -49,12 +49,12 @@ class Success:
         tpr: The true positive rate at each.
         tpr_low: The lower ends of their confidence intervals.
         tpr_high: The upper ends.
-        confidence: How often each interval holds its number.
-        members: How many points are of members.
-        others: How many are not.
-        targets: How many models were attacked.
-        records: How many records there are.
-        unknown: How many points have no statistic.
+        confidence: The probability that an interval contains its number.
+        members: The number of points of members.
+        others: The number of points of others.
+        targets: The number of attacked models.
+        records: The number of records.
+        unknown: The number of points without a statistic.
     """
 
     auc: float
@@ -74,24 +74,24 @@ class Success:
     @property
     def at(self) -> dict[float, Rate]:
         """The true positive rates at false positive rates of 0.1 %, 1 % and 10 %."""
-        places = np.searchsorted(self.fpr, np.array(LOOKED_AT) * (1 - 1e-9))
+        places = np.searchsorted(self.fpr, np.array(LOOKED_AT) * (1 - 1e-9))  # 1e-9: rounding of powers of 10
         columns = (values[places].tolist() for values in (self.tpr, self.tpr_low, self.tpr_high))
         return dict(zip(LOOKED_AT, map(Rate, *columns), strict=True))
 
 
 def success(statistics: np.ndarray, members: np.ndarray, *, confidence: float = 0.95) -> Success:
-    """Say how well statistics tell members from others.
+    """Return how well statistics separate members from others.
 
     Args:
         statistics: A row per target model and a column per record; NaN where there is none.
-        members: Who was in, in the same form, true or false.
-        confidence: How often each interval shall hold its number.
+        members: Whether each record was in, in the same form.
+        confidence: The confidence of each interval.
 
     Raises:
         ValueError: for arrays that do not fit together, and for a confidence that is not between 0 and 1.
 
-    >>> found = success(np.array([[3.0, 1.0, 2.0, 0.0]]), np.array([[True, True, False, False]]))
-    >>> found.auc, found.at[0.1]
+    >>> result = success(np.array([[3.0, 1.0, 2.0, 0.0]]), np.array([[True, True, False, False]]))
+    >>> result.auc, result.at[0.1]
     (0.75, Rate(tpr=0.5, low=0.0, high=1.0))
     """
     level = _validate.number("confidence", confidence, above=0)
@@ -107,11 +107,11 @@ def success(statistics: np.ndarray, members: np.ndarray, *, confidence: float = 
     missing = np.isnan(statistics)
     inside = int(np.count_nonzero(members))
     clusters = Clusters(targets=statistics.shape[0], records=statistics.shape[1], confidence=level)
-    found = _NOTHING
+    intervals = _NOTHING
     if 0 < inside < members.size and not missing.all():
-        found = _intervals(Curve(np.where(missing, -np.inf, statistics), members), clusters)
+        intervals = _intervals(Curve(np.where(missing, -np.inf, statistics), members), clusters)
     return Success(
-        **found,
+        **intervals,
         fpr=GRID,
         confidence=level,
         members=inside,
@@ -125,23 +125,23 @@ def success(statistics: np.ndarray, members: np.ndarray, *, confidence: float = 
 def successes(
     shadows: Shadows, attack: Attack, targets: Sequence[int] | None = None, *, confidence: float = 0.95
 ) -> tuple[tuple[Label | None, Success], ...]:
-    """Say what an attack on shadow models achieves for each owner that has records, and for everyone.
+    """Return the success of an attack on shadow models for each owner that has records, and for everyone.
 
     Args:
         shadows: The shadow models.
         attack: The attack.
-        targets: Which of them are attacked, each with all others; every one in turn if not given.
-        confidence: How often each interval shall hold its number.
+        targets: The attacked models, each with all others; every one in turn if not given.
+        confidence: The confidence of each interval.
 
     Returns:
         Pairs of an owner's label and the success, in the order of the labels; the last is that of everyone: None.
     """
-    statistics, members = attack.statistics(shadows, targets), shadows.members[shadows.places(targets)]
-    found: list[tuple[Label | None, Success]] = []
-    for place in np.unique(shadows.owners):
-        own = shadows.owners == place
-        found.append((shadows.labels[place], success(statistics[:, own], members[:, own], confidence=confidence)))
-    return (*found, (None, success(statistics, members, confidence=confidence)))
+    statistics, members = attack.statistics(shadows, targets), shadows.members[shadows.rows_of(targets)]
+    by_owner: list[tuple[Label | None, Success]] = []
+    for owner in np.unique(shadows.owners):
+        own = shadows.owners == owner
+        by_owner.append((shadows.labels[owner], success(statistics[:, own], members[:, own], confidence=confidence)))
+    return (*by_owner, (None, success(statistics, members, confidence=confidence)))
 
 
 _NOTHING: dict[str, Any] = {
@@ -168,9 +168,9 @@ def _rates(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return the true positive rates at false positive rates below 1, with their confidence intervals.
 
-    A rate is uncertain because the members beyond a threshold are a sample, and because the others are, which puts the
-    threshold in the wrong place. Each has an exact interval (Clopper and Pearson; order statistics) with effective
-    numbers of points. They are put together by their squares, less what they surely have in common (Zou, Donner 2008).
+    A rate is uncertain because the members beyond a threshold are a sample, and because the others are, which moves the
+    threshold. Each has an exact interval (Clopper and Pearson; order statistics) with effective numbers of points.
+    Their squares are added, less the common part that is certain (Zou, Donner 2008).
     """
     rates, (tpr_variance, fpr_variance) = GRID[:-1], map(clusters.variance, products[:2])
     inside = clusters.effective(at.tpr, tpr_variance, curve.inside.size)
@@ -179,12 +179,12 @@ def _rates(
     common = clusters.correlation(clusters.covariance(products[2]), tpr_variance * fpr_variance, events)
     moved = [np.where(share > 0, curve.thresholds(share).tpr, 0) for share in clusters.beyond(rates, outside)]
     below, above = (
-        _together(end - at.tpr, other - at.tpr, common)
+        _combine_errors(end - at.tpr, other - at.tpr, common)
         for end, other in zip(clusters.interval(at.tpr, inside), moved, strict=True)
     )
     return at.tpr, np.maximum(at.tpr - below, 0), np.minimum(at.tpr + above, 1)
 
 
-def _together(one: np.ndarray, other: np.ndarray, common: np.ndarray) -> np.ndarray:
-    """Return how far two errors reach together, of which one is taken from the other."""
+def _combine_errors(one: np.ndarray, other: np.ndarray, common: np.ndarray) -> np.ndarray:
+    """Return the combined size of two errors, one of which is subtracted from the other."""
     return np.asarray(np.sqrt(np.maximum(one**2 + other**2 - 2 * common * one * other, 0)))

@@ -1,4 +1,4 @@
-"""Training shadow models as jobs: a block of them at a time where they can be stacked, else one by one."""
+"""Jobs that train shadow models: a block of them at a time if they can be stacked, otherwise one by one."""
 
 import io
 from time import monotonic
@@ -8,7 +8,7 @@ import torch
 
 from inosgm.audit.design import Design
 from inosgm.experiments.attempts import PAUSE, AttemptRun, threads
-from inosgm.experiments.code import code_version, require_code
+from inosgm.experiments.code import code_version
 from inosgm.jobs import Attempt, JobSpec, Result, Stopped
 from inosgm.ledger.cost import Cost
 
@@ -21,8 +21,8 @@ class ShadowTask:
     A job is charged to nobody, since nothing of an audit is released. NOT PRIVATE: scores are as secret as records.
 
     Args:
-        design: What the shadow models have in common.
-        block: How many models a job trains.
+        design: The common design of the shadow models.
+        block: The number of models that a job trains.
     """
 
     def __init__(self, design: Design, block: int) -> None:
@@ -43,13 +43,13 @@ class ShadowTask:
         return None
 
     def run(self, spec: JobSpec, attempt: Attempt) -> Result:
-        """Train the shadow models of a block, or go on with it, and score the pool with each.
+        """Train the shadow models of a block, or resume, and score the pool with each.
 
         Raises:
-            Stopped: if it was asked to, with a checkpoint to go on from.
+            Stopped: on request, after writing a checkpoint.
             RuntimeError: where code or design are not those of the spec.
         """
-        require_code(spec, self.design.config)
+        spec.require_code(code_version(self.design.config))
         if self.spec(spec.index, data_fingerprint=spec.data_fingerprint).id != spec.id:
             raise RuntimeError("this job belongs to another audit than the worker was given")
         with threads():

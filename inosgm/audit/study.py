@@ -1,4 +1,4 @@
-"""An audit as durable jobs: shadow models that are trained once, and scores that are read as often as one likes."""
+"""An audit as durable jobs: shadow models are trained once, and their scores can be read any number of times."""
 
 import io
 import json
@@ -24,24 +24,24 @@ from inosgm.jobs.study import StoredStudy, StoreLike
 from inosgm.planning.plan import Plan
 
 BLOCK = 32
-"""How many shadow models are trained as one where that is possible."""
+"""Number of shadow models that are trained as one stack: enough to spread the overhead of Python over them."""
 
 OWNERS = "owners.npy"
-"""Where a store says who owns which record."""
+"""The document of a store with the owner of each record."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Stored:
-    """What a store holds of an audit. NOT PRIVATE.
+    """The part of an audit that is in a store. NOT PRIVATE.
 
     Attributes:
         config: The method under audit.
         seed: The seed of the audit.
         private: Whether shadow models were trained with privacy.
-        canaries: How many records of every owner were made to stand out; if any, only they are in `shadows`.
+        canaries: The number of canaries of every owner; if not 0, only they are in `shadows`.
         plan: The plan that each follows.
-        code_version: Stands for the code that trained them.
-        shadows: What attacks look at; those models that are done.
+        code_version: The version of the code that trained them.
+        shadows: The scores of those models that are done.
     """
 
     config: TrainingConfig
@@ -58,17 +58,17 @@ class ShadowStudy(StoredStudy):
 
     Args:
         config: The method under audit. Its seed decides records and owners; its `run`, `key` and `ledger` are not used.
-        shadows: How many; those that are there already count. Where models can be stacked, whole blocks are trained.
-        store: Where they are kept: a path, a URI that fsspec knows, or a Store.
-        seed: Decides who is a member of which shadow model, and everything else that is random.
+        shadows: Their number, including stored ones. If models can be stacked, whole blocks are trained.
+        store: Keeps them: a path, a URI that fsspec knows, or a Store.
+        seed: Decides the members of each shadow model, and everything else that is random.
         private: False for shadow models without clipping and noise, for comparison.
-        canaries: Give so many records of every owner a wrong class, drawn with the seed, and attack only these.
+        canaries: The number of records of every owner that get a wrong class; only these are attacked.
 
     Raises:
         ValueError: for a configuration that cannot be trained, and for a store of something else.
 
     Attributes:
-        design: What they have in common.
+        design: Their common design.
     """
 
     purpose = AUDIT
@@ -99,7 +99,7 @@ class ShadowStudy(StoredStudy):
         self.require_same()
 
     def left(self) -> int:
-        """Return how many of the shadow models that are asked for are not trained yet."""
+        """Return the number of requested shadow models that are not trained yet."""
         block = self.task.block
         return sum(min(block, self.asked - spec.index * block) for spec in self.unfinished())
 
@@ -110,18 +110,18 @@ class ShadowStudy(StoredStudy):
         return self.run_jobs(executor, attempts=attempts, progress=progress)
 
     def begin(self) -> None:
-        """Make the store this audit's, and write down who owns which record."""
+        """Claim the store for this audit, and write the owner of each record."""
         super().begin()
         stream = io.BytesIO()
         np.save(stream, self.design.owners)
         self.store.put(OWNERS, stream.getvalue())
 
     def identity(self) -> dict[str, Any]:
-        """Return what the store says about the audit."""
+        """Return the identity of the audit, as the store holds it."""
         return {"spec": json.loads(self.specs[0].to_json()), "plan": json.loads(self.design.plan.to_json())}
 
     def difference(self, known: Mapping[str, Any]) -> str:
-        """Say what is different about the audit that the store belongs to."""
+        """Return how the audit of the store differs from this one."""
         if known == self.identity():
             return ""
         here, there = self.specs[0], JobSpec.from_json(json.dumps(known["spec"]))
@@ -133,16 +133,15 @@ class ShadowStudy(StoredStudy):
 
 
 def stored(store: Store, asked: int | None = None) -> Stored:
-    """Read what a store holds of an audit; neither the data nor the code that trained it is needed.
+    """Read an audit from a store; neither the data nor the code that trained it is needed.
 
     Args:
-        store: Where it is.
-        asked: How many shadow models are wanted, of which at most so many are read; all that were ever asked for if
-            not given.
+        store: The store.
+        asked: The largest number of shadow models to read; all that were ever requested if not given.
 
     Raises:
         FileNotFoundError: for a store of something else.
-        StoreDamaged: for a result that is not what was written.
+        StoreDamaged: for a result that was changed after it was written.
     """
     known = store.claimed(AUDIT)
     first = JobSpec.from_json(json.dumps(known["spec"]))

@@ -1,4 +1,4 @@
-"""Attacks on a sum of weighted records: made-up batches, and batches of real records."""
+"""Attacks on a sum of weighted records: synthetic batches, and batches of real records."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -15,8 +15,8 @@ from inosgm.mechanism.inspection import Inspection
 State = TypeVar("State")
 
 
-class Attack(Protocol[State]):
-    """A space of pairs of batches: where to start, how to move, and how bad a pair is."""
+class PairSearch(Protocol[State]):
+    """A space of pairs of neighbouring batches with random starts, moves, and the ratio to maximise."""
 
     def start(self, generator: np.random.Generator) -> State:
         """Return a random pair to start from."""
@@ -35,25 +35,28 @@ class Attack(Protocol[State]):
         ...
 
 
-def climb(attack: Attack[State], budget: int, generator: np.random.Generator) -> tuple[float, dict[str, Any]]:
-    """Climb from many starts: a fifth of the budget for the starts, the rest for the best of them."""
+def climb(attack: PairSearch[State], budget: int, generator: np.random.Generator) -> tuple[float, dict[str, Any]]:
+    """Return the worst ratio of a hill climb, and its evidence.
+
+    A fifth of the budget is for random starts; the rest climbs from the best eight.
+    """
     starts = [attack.start(generator) for _ in range(max(1, budget // 5))]
     ranked = sorted(((attack.ratio(state), i, state) for i, state in enumerate(starts)), key=lambda item: item[:2])
     climbers = [(ratio, state) for ratio, _, state in ranked[-8:]]
     for used in range(budget - len(starts)):
-        place = used % len(climbers)
-        ratio, state = climbers[place]
+        index = used % len(climbers)
+        ratio, state = climbers[index]
         moved = attack.move(state, generator)
         moved_ratio = attack.ratio(moved)
         if moved_ratio >= ratio:
-            climbers[place] = (moved_ratio, moved)
+            climbers[index] = (moved_ratio, moved)
     ratio, state = max(climbers, key=lambda item: item[0])
     return ratio, attack.evidence(state)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Batch:
-    """Scores and sensitivities of a batch, and which record is the added one."""
+class SyntheticBatch:
+    """Scores and sensitivities of a synthetic batch, and the position of the added record."""
 
     scores: np.ndarray
     sensitivities: np.ndarray
@@ -63,23 +66,23 @@ class Batch:
     case: str
 
 
-RowSum = Callable[[np.ndarray, Batch, np.ndarray], Array]
-_MOST = 1 << 16
-"""No batch is chosen to have more records than about so many."""
+RowSum = Callable[[np.ndarray, SyntheticBatch, np.ndarray], Array]
+_LARGEST_BATCH = 1 << 16
+"""Approximate largest number of records in a batch of data: a sum of more takes long."""
 
 _SIZES = np.array([1, 2, 3, 5, 9, 17, 18, 24, 33, 48, 65, 97, 130])
 
 
-class MadeUp:
-    """Made-up batches against a sum of rows; `totals` are total sensitivities around which to look.
+class SyntheticPairs:
+    """Synthetic batches against a sum of rows; `totals` are total sensitivities around which to search.
 
-    Where records pay for themselves, `paid` says what each does, and must bound what it moves.
+    With individual accounting, `paid` returns the cost of each record, which must bound the change of the sum.
     """
 
     def __init__(self, total: RowSum, totals: list[float], stretch: float = 1.0, paid: RowSum | None = None) -> None:
         self._sum, self._totals, self._stretch, self._paid = total, totals, stretch, paid
 
-    def start(self, generator: np.random.Generator) -> Batch:
+    def start(self, generator: np.random.Generator) -> SyntheticBatch:
         """Return a random pair to start from."""
         n = int(generator.choice(_SIZES)) + 1
         added = int(generator.choice([0, n - 1, int(generator.integers(n))]))
@@ -93,7 +96,7 @@ class MadeUp:
         sensitivities *= generator.choice(self._totals) * generator.uniform(0.5, 3) / sensitivities.sum()
         dtype = np.float32 if generator.random() < 0.25 else np.float64
         name = f"{tied}, {spread}, added record ranked {rank}, {np.dtype(dtype).name}"
-        batch = Batch(
+        batch = SyntheticBatch(
             scores=scores,
             sensitivities=sensitivities,
             owners=generator.integers(0, 3, n).astype(float),
@@ -103,7 +106,7 @@ class MadeUp:
         )
         return _rounded(batch)
 
-    def move(self, state: Batch, generator: np.random.Generator) -> Batch:
+    def move(self, state: SyntheticBatch, generator: np.random.Generator) -> SyntheticBatch:
         """Return a neighbour of a pair in the space of attacks."""
         n = state.scores.size
         scores, sensitivities = state.scores.copy(), state.sensitivities.copy()
@@ -126,7 +129,7 @@ class MadeUp:
                 added = int(i)
             case 7:
                 sensitivities[added] *= generator.choice([0.1, 0.5, 2.0])
-            case _:  # a record more, or one less
+            case _:  # add or remove a record
                 rows = (
                     np.delete(np.arange(n), i)
                     if n > 2 and i != added and generator.random() < 0.5
@@ -137,11 +140,11 @@ class MadeUp:
                     added = added + (rows.size - n) * int(i <= added)
         return _rounded(replace(state, scores=scores, sensitivities=sensitivities, owners=owners, added=added))
 
-    def ratio(self, state: Batch) -> float:
+    def ratio(self, state: SyntheticBatch) -> float:
         """Return the change of the sum, relative to the claimed sensitivity."""
         return self._change(state, self._worst_vectors(state))
 
-    def evidence(self, state: Batch) -> dict[str, Any]:
+    def evidence(self, state: SyntheticBatch) -> dict[str, Any]:
         """Return the pair as a report shows it."""
         contributions = self._worst_vectors(state)
         everyone, others = _rows(state)
@@ -153,8 +156,8 @@ class MadeUp:
         batches = {"with_record": batch(everyone), "without_record": batch(others)}
         return {"case": state.case, "added": state.added, **batches}
 
-    def _worst_vectors(self, state: Batch) -> Array:
-        """Aim every vector along one line so that all changes of weight add up.
+    def _worst_vectors(self, state: SyntheticBatch) -> Array:
+        """Return vectors along one line, directed so that all changes of weight add up.
 
         With orthogonal vectors as long as allowed, the sum shows the weight of each record; the signs of the
         changes are the directions that add up.
@@ -162,10 +165,10 @@ class MadeUp:
         everyone, others = _rows(state)
         basis: Array = np.diag(self._stretch * state.sensitivities).astype(state.dtype)
         change = _float64(self._sum(basis.copy(), state, everyone)) - _float64(self._sum(basis[others], state, others))
-        signs = np.where(change < 0, -1.0, 1.0)  # those that do not move add up to a sum in which small ones may drown
+        signs = np.where(change < 0, -1.0, 1.0)  # records that do not move add up, so that rounding errors show
         return (signs * self._stretch * state.sensitivities).astype(state.dtype)[:, None]
 
-    def _change(self, state: Batch, contributions: np.ndarray) -> float:
+    def _change(self, state: SyntheticBatch, contributions: np.ndarray) -> float:
         everyone, others = _rows(state)
         change = _float64(self._sum(contributions.copy(), state, everyone)) - _float64(
             self._sum(contributions[others], state, others)
@@ -175,13 +178,13 @@ class MadeUp:
         return np.inf if np.isnan(ratio) else ratio
 
 
-def _rows(state: Batch) -> tuple[np.ndarray, np.ndarray]:
+def _rows(state: SyntheticBatch) -> tuple[np.ndarray, np.ndarray]:
     everyone = np.arange(state.scores.size)
     return everyone, np.delete(everyone, state.added)
 
 
-def _rounded(state: Batch) -> Batch:
-    """Use numbers that the attacked dtype can hold, within the stated range of sensitivities."""
+def _rounded(state: SyntheticBatch) -> SyntheticBatch:
+    """Return the batch with numbers that the attacked dtype can hold, and a ratio of sensitivities up to 1e6."""
     sensitivities = state.sensitivities
     if sensitivities.max() > 1e6 * sensitivities.min():
         sensitivities = np.maximum(sensitivities, sensitivities.max() / 1e6)
@@ -224,7 +227,7 @@ def _sensitivities(generator: np.random.Generator, n: int) -> tuple[np.ndarray, 
             return generator.uniform(0.2, 2, n), str(kind)
 
 
-class OnData:
+class DataPairs:
     """Batches of real records through a mechanism's own contributions and scores."""
 
     def __init__(self, mechanism: Inspection, data: Any) -> None:
@@ -233,12 +236,12 @@ class OnData:
             raise ValueError(f"data must hold one record per owner entry: got {self._size} for {mechanism.owners.size}")
         sensitivities = mechanism.plan.sensitivities[mechanism.owners]
         self._records = mechanism.filter()
-        self._filling = min(mechanism.tail.length / float(sensitivities.mean()), _MOST)
+        self._filling = min(mechanism.tail.length / float(sensitivities.mean()), _LARGEST_BATCH)
 
     def start(self, generator: np.random.Generator) -> tuple[np.ndarray, int]:
         """Return a random pair to start from."""
         n = min(int(generator.choice(_SIZES)), self._size)
-        if self._filling and generator.random() < 0.5:  # else a long tail would hold every batch whole
+        if self._filling and generator.random() < 0.5:  # because a long tail would contain every small batch
             n = min(int(self._filling * generator.uniform(0.8, 1.6)) + 2, self._size)
         rows = np.sort(generator.choice(self._size, size=n, replace=False))
         return rows, int(generator.choice(rows))
@@ -265,7 +268,7 @@ class OnData:
         sums = map(tree_leaves, self._mechanism.sums(self._data, batches, filters=[self._records] * 2))
         if self._records is None:
             bound = self._mechanism.plan.sensitivities[self._mechanism.owners[added]]
-        else:  # it pays by what it gives, and must not move more than that
+        else:  # the cost of a record is its contribution, which must bound the change
             bound = self._records.asked(added)
         moved = float(np.sqrt(sum(np.sum((_float64(a) - _float64(b)) ** 2) for a, b in zip(*sums, strict=True))))
         ratio = moved / bound if bound else (np.inf if moved else 0.0)
@@ -277,8 +280,8 @@ class OnData:
         larger, smaller = (
             {"positions": part, "records": gather(self._data, part)} for part in (rows, rows[rows != added])
         )
-        place = int(np.searchsorted(rows, added))
-        return {"case": "records of the data", "added": place, "with_record": larger, "without_record": smaller}
+        position = int(np.searchsorted(rows, added))
+        return {"case": "records of the data", "added": position, "with_record": larger, "without_record": smaller}
 
 
 def _float64(array: Array) -> np.ndarray:

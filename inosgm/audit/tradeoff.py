@@ -1,4 +1,4 @@
-"""How well anybody can tell whether a record is in, if what is claimed holds: the greatest power at each level."""
+"""The largest power of any test of whether a record is in, at each level, if the claim holds."""
 
 import math
 from collections.abc import Callable
@@ -10,13 +10,13 @@ from scipy import fft, special
 from inosgm.accounting.discrete import Change, Step, discretise, ends
 
 Power = Callable[[np.ndarray], np.ndarray]
-"""The greatest true-positive rate for each false-positive rate, never too small; both non-decreasing."""
+"""The largest true-positive rate for each false-positive rate, never too small; both non-decreasing."""
 
 LOST = 1e-8
-"""The probability beyond each end of a window of composed losses; powers come out that much too large at most."""
+"""The probability beyond each end of a window of composed losses; powers are too large by this at most."""
 
-_MOST_POINTS = 1 << 18
-_INFLATION = 1e-4  # what rounding to the grid may add to the variance of a loss, relatively
+_MOST_POINTS = 1 << 18  # of a grid of losses: an FFT of a few milliseconds
+_INFLATION = 1e-4  # largest relative increase of the variance of a loss by rounding to the grid
 
 
 def sampled_gaussian_power(
@@ -24,8 +24,8 @@ def sampled_gaussian_power(
 ) -> Power:
     """Return the power of the best test of "the record is in" against steps of a sampled Gaussian mechanism.
 
-    If the record is "replaced", in batches of a fixed size, it is that of "it is this one" against "it is the other".
-    The multiplier is relative to how far the change moves a sum.
+    If the record is "replaced", in batches of a fixed size, the test is of one record against the other.
+    The multiplier is relative to the distance that the change moves a sum.
 
     **Guarantee.** No test of what the steps release, of any size, has more power. It is exact without sampling and for
     a single step with a record removed; other steps are taken from privacy loss distributions that are rounded
@@ -46,7 +46,7 @@ def gaussian_power(mu: float) -> Power:
 
 
 def plain_power(epsilon: float, delta: float) -> Power:
-    """Return the greatest power that (epsilon, delta) allows, whatever the mechanism."""
+    """Return the largest power under (epsilon, delta), whatever the mechanism."""
     growth = math.exp(epsilon)
     return lambda level: np.clip(np.minimum(growth * level + delta, 1 - (1 - delta - level) / growth), 0.0, 1.0)
 
@@ -86,7 +86,7 @@ def _grid(rate: float, multiplier: float, steps: int, change: Change) -> tuple[S
 
 
 def _window(mass: np.ndarray, losses: np.ndarray, steps: int) -> tuple[float, float]:
-    """Return two losses beyond which the composed loss has a probability of at most LOST each, by Chernoff's bound."""
+    """Return two losses beyond which the composed loss lies with probability at most LOST each, by Chernoff's bound."""
     with np.errstate(divide="ignore"):
         logs = np.log(mass)
     mean = float(mass @ losses / mass.sum())

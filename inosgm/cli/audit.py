@@ -76,7 +76,7 @@ def audit(
     NOT PRIVATE: the output and the files are as secret as the records. The same command resumes an audit that was
     stopped; if all shadow models are there, it only attacks again.
     """
-    from inosgm.audit.auditing import attacked, require_runs
+    from inosgm.audit.auditing import attack_study, require_runs
     from inosgm.audit.study import ShadowStudy
 
     executor = executor_of(processes, address, num_cpus=num_cpus, num_gpus=num_gpus, max_concurrent=max_concurrent)
@@ -96,7 +96,7 @@ def audit(
     try:
         if outcome.done:
             with interruptible(lambda _: "finished shadow models are kept; the same command attacks again"):
-                result = attacked(
+                result = attack_study(
                     study,
                     attacks=attacks,
                     targets=None if target is None else (target,),

@@ -51,7 +51,7 @@ def report(
 def show(contents: "Contents", path: Path, *, quiet: bool, as_json: bool) -> None:
     """Print the headline and the table of a page, and its path."""
     from inosgm._internal.text import visible
-    from inosgm.audit._secret import WARNING
+    from inosgm.audit.secret_files import WARNING
     from inosgm.reports.narrative import headline
 
     if as_json:

@@ -135,9 +135,8 @@ class _Watch:
             self._unwatch(selector)
             if not _ended(self._worker):  # or else it was killed, and the Ray that it had started ended with it
                 self._dead = ready
-                os.kill(
-                    self._worker, signal.SIGKILL
-                )  # Ray would end it as well, but only after a minute if the GCS is gone
+                # Ray would end it as well, but only after a minute if the GCS is gone.
+                os.kill(self._worker, signal.SIGKILL)
         return True
 
     def _take(self, selector: selectors.BaseSelector) -> bool:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from inosgm.experiments.sweeps import sweep as sweep
     from inosgm.experiments.task import TrainingTask as TrainingTask
     from inosgm.experiments.training import Evaluated as Evaluated
-    from inosgm.experiments.training import Result as Result
+    from inosgm.experiments.training import TrainedRun as TrainedRun
     from inosgm.experiments.training import evaluate as evaluate
     from inosgm.experiments.training import revise as revise
     from inosgm.experiments.training import train as train
@@ -41,7 +41,7 @@ _NAMES_OF = {
     "summary": ["Summary"],
     "sweeps": ["SweepStudy", "sweep"],
     "task": ["TrainingTask"],
-    "training": ["Evaluated", "Result", "evaluate", "revise", "train"],
+    "training": ["Evaluated", "TrainedRun", "evaluate", "revise", "train"],
 }
 
 __all__ = [name for names in _NAMES_OF.values() for name in names]

@@ -17,16 +17,16 @@ from inosgm.training.checkpoints import Checkpoint
 from inosgm.training.run import Run
 
 KEPT = ("plan-*.json", "log.jsonl")
-"""What a later attempt needs beside a checkpoint."""
+"""Files that a later attempt needs beside a checkpoint."""
 
 PAUSE = 10.0
 """Seconds between checkpoints, at least, where nobody has said how often: a job of seconds is faster done again."""
 
 
 class AttemptRun(Run):
-    """A run in a folder of its own that goes on from what any attempt at the job has saved.
+    """A run in its own folder that resumes from the furthest checkpoint of any attempt at the job.
 
-    What it saves goes to the store, not into the folder, which may be gone when somebody goes on with the job.
+    Its checkpoints go to the store, not into the folder, which may be gone when the job is resumed.
 
     Args:
         directory: An empty folder.

@@ -26,7 +26,7 @@ TRIED_RECORDS = 8
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Training:
-    """What a configuration describes, ready to be trained.
+    """A model, its data, owners and plans, as a configuration describes them, ready to be trained.
 
     Attributes:
         config: Where it comes from.
@@ -34,8 +34,8 @@ class Training:
         owners: The owners of the training records.
         groups: One label per held-out record: its owner, or its class where it has none.
         trainer: The trainer, with its plan, model and optimizer.
-        begun_at: The step that training goes on from; 0 for a run that has not begun.
-        follows: The plan that it goes on with.
+        begun_at: The step that training resumes from; 0 for a run that has not begun.
+        follows: The plan that it resumes with.
     """
 
     config: TrainingConfig

@@ -1,4 +1,4 @@
-"""Which code a result is a function of."""
+"""The version of the code that a result is a function of."""
 
 from functools import lru_cache
 
@@ -8,7 +8,6 @@ import torch
 import inosgm
 from inosgm._internal.source_digest import digest_of
 from inosgm.experiments.config import TrainingConfig
-from inosgm.jobs import JobSpec
 
 
 def code_version(config: TrainingConfig) -> str:
@@ -21,19 +20,6 @@ def code_version(config: TrainingConfig) -> str:
     sections = (config.model, config.loss, config.optimizer, config.schedule)
     paths = {section.name for section in sections if section is not None and ":" in section.name}
     return f"{inosgm.__version__}+{_digest(tuple(sorted(path.partition(':')[0].partition('.')[0] for path in paths)))}"
-
-
-def require_code(spec: JobSpec, config: TrainingConfig) -> None:
-    """Raise where the code is not that of a job.
-
-    Raises:
-        RuntimeError: saying what to do.
-    """
-    if (here := code_version(config)) != spec.code_version:
-        raise RuntimeError(
-            f"this worker has other code than the command that made the job, {here} and not {spec.code_version}: "
-            "install the same versions, and the same modules of your own, wherever jobs run"
-        )
 
 
 @lru_cache

@@ -23,7 +23,7 @@ from inosgm.ledger.ledger import Ledger
 from inosgm.methods.registry import METHODS, USUAL
 
 SAME = ("data", "owners", "seed", "ledger")
-"""What all configurations of a comparison have in common."""
+"""Keys that all configurations of a comparison have in common."""
 
 
 class ComparisonStudy(TrainingStudy):
@@ -71,7 +71,7 @@ class ComparisonStudy(TrainingStudy):
 
     @property
     def runs(self) -> int:
-        """How many runs there will be, those that tune included."""
+        """The number of runs in total, those that tune included."""
         tuning = sum(map(len, self._points.values())) * self._tune_seeds
         return tuning + len(self.configs) * self._seeds
 
@@ -109,8 +109,8 @@ class ComparisonStudy(TrainingStudy):
         Args:
             executor: Who works.
             attempts: How many attempts of a run may fail.
-            progress: Show how far it has got.
-            tell: Is told what is done next.
+            progress: Show how many runs are done.
+            tell: A function that is called with a line about the runs that come next.
         """
         with SerialExecutor() if executor is None else executor as kept:
             if self._tune:
@@ -178,9 +178,9 @@ def compare(
     attempts: int = 5,
     progress: bool = True,
 ) -> Comparison:
-    """Train several methods on the same data, with the same owners, budgets and seeds, and say what each is worth.
+    """Train several methods on the same data, with the same owners, budgets and seeds, and compare them.
 
-    The same call goes on with what is left; with more `seeds`, only those are added.
+    The same call resumes; with more `seeds`, only those are added.
 
     **Guarantee.** Each run is charged once, before it begins, and keeps the budgets by itself: all runs together spend
     what `ComparisonStudy.report` says. With a `ledger:` in the configuration all runs together keep those of the
@@ -199,8 +199,8 @@ def compare(
         store: Where runs are kept: a path, a URI that fsspec knows, or a Store; nowhere if not given. It belongs to one
             comparison.
         executor: Who works: this process if not given, or `ProcessExecutor`, or `ray_jobs.RayExecutor`.
-        attempts: How many attempts of a run may fail before it is given up.
-        progress: Show how far it has got.
+        attempts: How many attempts of a run may fail before it fails permanently.
+        progress: Show how many runs are done.
 
     Returns:
         What the methods came to.
@@ -209,7 +209,7 @@ def compare(
         ValueError: for configurations that cannot be compared or trained, naming the keys; for a store of something
             else.
         BudgetExceeded: if the ledger cannot pay for all runs.
-        Interrupted: after Ctrl-C, when everything that was running has saved how far it had got.
+        Interrupted: after Ctrl-C, when all running jobs have written a checkpoint.
     """
     options: dict[str, Any] = {"seeds": seeds, "tune": tune, "tune_seeds": tune_seeds, "metric": metric}
     work: dict[str, Any] = {"attempts": attempts, "progress": progress}

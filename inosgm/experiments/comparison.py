@@ -1,10 +1,10 @@
-"""What methods came to on the same data, with the same owners and seeds: read from the store of a comparison alone."""
+"""Results of methods on the same data, with the same owners and seeds, read from the store of a comparison alone."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from statistics import fmean, stdev
+from statistics import fmean
 from typing import Any, Self
 
 from inosgm._internal import validate as _validate
@@ -14,9 +14,10 @@ from inosgm.accounting.units import ADD_REMOVE, UNITS
 from inosgm.experiments.config import TrainingConfig
 from inosgm.experiments.expense import BROKEN, Expense, expenses
 from inosgm.experiments.grid import Point, grid_of, points_of
-from inosgm.experiments.standings import Metric, Standing, standing
+from inosgm.experiments.standings import Metric, Standing, shown_mean, standing
 from inosgm.experiments.summary import Summary, most_expensive, runs_of
 from inosgm.jobs import JobSpec, Store
+from inosgm.jobs.purpose import holds
 from inosgm.ledger.affordable import count_equal
 from inosgm.ledger.cost import Cost
 from inosgm.owners import Label, Owners
@@ -27,12 +28,12 @@ COMPARISON = "comparison.json"
 """The document in a store that says what is compared."""
 
 WIDE = 6
-"""How many methods stand side by side."""
+"""Most methods in one table of owners: more columns do not fit into a terminal."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class MethodRuns:
-    """What the runs of one method came to.
+    """The results of one method's runs.
 
     Attributes:
         name: What the method is called.
@@ -45,7 +46,7 @@ class MethodRuns:
         asked: How many runs there will be.
         tuning: What the points that were tried came to, in the order of the grid; empty without tuning. Its seeds are
             others than those of the runs.
-        failed: Why a run was given up, in a line, by index of the seed.
+        failed: Why a run failed permanently, in a line, by index of the seed.
     """
 
     name: str
@@ -69,12 +70,12 @@ class MethodRuns:
 
     @property
     def evaluations(self) -> tuple[Evaluation, ...]:
-        """What the model of each run was worth at its end."""
+        """The evaluation of each run after its last step."""
         return tuple(curve.last for curve in self.curves)
 
     @property
     def unit(self) -> str:
-        """What its epsilons are about, of `inosgm.accounting.units`."""
+        """The unit of its epsilons, one of `inosgm.accounting.units`."""
         return ADD_REMOVE if self.accountant is None else ACCOUNTANTS[self.accountant].unit
 
     @property
@@ -109,10 +110,10 @@ class MethodRuns:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Comparison:
-    """What methods are worth, run for run.
+    """The results of several methods, run for run.
 
     Attributes:
-        methods: What the runs of each came to, by name.
+        methods: The results of each, by name.
         tune: The values that were tried for every method, by path of key; empty without tuning.
         tune_seeds: With how many seeds.
         metric: What they were chosen by.
@@ -153,7 +154,7 @@ class Comparison:
 
     @cached_property
     def together(self) -> tuple[Expense, ...]:
-        """What all runs that were charged cost every owner, composed, by unit; nothing while no run is done."""
+        """The composed cost of all charged runs for every owner, by unit; empty while no run is done."""
         done = [method for method in self.methods.values() if method.curves]
         if not done:
             return ()
@@ -163,7 +164,7 @@ class Comparison:
 
     @property
     def owners(self) -> list[Label]:
-        """Who has held-out records, or the groups that they are looked at by; empty while no run is done."""
+        """Owners with held-out records, or other groups that these are evaluated by; empty while no run is done."""
         found = [curve.owners for method in self.methods.values() for curve in method.curves]
         return list(found[0]) if found else []
 
@@ -268,11 +269,7 @@ class Comparison:
 
 def holds_comparison(store: Store) -> bool:
     """Say whether a store holds a comparison of methods."""
-    try:
-        store.claimed(COMPARISON)
-    except FileNotFoundError:
-        return False
-    return True
+    return holds(store, COMPARISON)
 
 
 def best_of(tuning: tuple[Standing, ...], metric: Metric) -> Point:
@@ -327,10 +324,3 @@ class _Reader:
         return Standing(
             point=point, evaluations=found.evaluations, stopped={}, failed=found.failed, left=[*found.left, *missing]
         )
-
-
-def shown_mean(values: Sequence[float]) -> str:
-    """Show a mean, with the standard deviation where there is one."""
-    if not values:
-        return "-"
-    return f"{fmean(values):.3f}" + (f" ± {stdev(values):.3f}" if len(values) > 1 else "")

@@ -1,4 +1,4 @@
-"""What a run directory says about the configuration that it was begun with."""
+"""The configuration that a run directory was begun with."""
 
 import os
 from dataclasses import dataclass

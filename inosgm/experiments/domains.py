@@ -1,4 +1,4 @@
-"""What values a key of a configuration may take in a search, and how they are drawn."""
+"""The values that a key of a configuration may take in a search, and how they are drawn."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -13,7 +13,7 @@ from inosgm._internal.keys import Draw
 from inosgm.experiments.grid import values_from
 
 DIGITS = 4
-"""How many significant digits a number that is drawn has: few enough to be typed into a grid later."""
+"""Significant digits of a number that is drawn: few enough to be typed into a grid later."""
 
 
 class Domain(Protocol):
@@ -27,64 +27,61 @@ class Domain(Protocol):
 
 
 @dataclass(frozen=True)
-class Uniform:
-    """Numbers between two, all alike.
+class _Range:
+    """The numbers between two ends.
 
     Raises:
         ValueError: if `low` is not below `high`, or one is not finite.
-
-    >>> Uniform(0.2, 0.8).draw(np.random.default_rng(0))
-    0.5822
     """
 
     low: float
     high: float
 
     def __post_init__(self) -> None:
-        _check_range(self)
+        for name in ("low", "high"):
+            object.__setattr__(self, name, self._end(name, getattr(self, name)))
+        if self.low >= self.high:
+            raise ValueError(f"low must be below high, got {self.low!r} and {self.high!r}")
 
-    def draw(self, generator: np.random.Generator) -> float:
-        """Draw a number."""
-        return rounded(generator.uniform(self.low, self.high), self.low, self.high)
+    def _end(self, name: str, value: Any) -> float:
+        """Return an end of the range as a number, or raise."""
+        return _validate.number(name, value)
 
     def ends(self) -> Sequence[float]:
         """Return both ends."""
         return self.low, self.high
 
 
-@dataclass(frozen=True)
-class LogUniform:
-    """Numbers between two that are > 0, all orders of magnitude alike.
+class Uniform(_Range):
+    """Numbers in a range, drawn uniformly.
 
-    Raises:
-        ValueError: if `low` is not > 0 and below `high`, or one is not finite.
+    >>> Uniform(0.2, 0.8).draw(np.random.default_rng(0))
+    0.5822
+    """
+
+    def draw(self, generator: np.random.Generator) -> float:
+        """Draw a number."""
+        return rounded(generator.uniform(self.low, self.high), self.low, self.high)
+
+
+class LogUniform(_Range):
+    """Numbers > 0 in a range, whose logarithm is drawn uniformly.
 
     >>> LogUniform(0.01, 10).draw(np.random.default_rng(0))
     0.8145
     """
 
-    low: float
-    high: float
-
-    def __post_init__(self) -> None:
-        _check_range(self, above=0.0)
+    def _end(self, name: str, value: Any) -> float:
+        return _validate.number(name, value, above=0)
 
     def draw(self, generator: np.random.Generator) -> float:
         """Draw a number."""
         drawn = math.exp(generator.uniform(math.log(self.low), math.log(self.high)))
         return rounded(drawn, self.low, self.high)
 
-    def ends(self) -> Sequence[float]:
-        """Return both ends."""
-        return self.low, self.high
 
-
-@dataclass(frozen=True)
-class Integers:
-    """Whole numbers from one to another, both included.
-
-    Raises:
-        ValueError: if they are not whole, or `low` is not below `high`.
+class Integers(_Range):
+    """Whole numbers in a range, both ends included, drawn uniformly.
 
     >>> Integers(16, 64).draw(np.random.default_rng(0))
     57
@@ -93,24 +90,19 @@ class Integers:
     low: int
     high: int
 
-    def __post_init__(self) -> None:
-        for name in ("low", "high"):
-            if isinstance(getattr(self, name), bool) or not isinstance(getattr(self, name), int):
-                raise ValueError(f"{name} must be a whole number, got {getattr(self, name)!r}")
-        _require_order(self.low, self.high)
+    def _end(self, name: str, value: Any) -> int:
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise ValueError(f"{name} must be a whole number, got {value!r}")
+        return value
 
     def draw(self, generator: np.random.Generator) -> int:
         """Draw a whole number."""
         return int(generator.integers(self.low, self.high, endpoint=True))
 
-    def ends(self) -> Sequence[int]:
-        """Return both ends."""
-        return self.low, self.high
-
 
 @dataclass(frozen=True)
 class Choice:
-    """Some values, all alike.
+    """Some values, drawn uniformly.
 
     Raises:
         ValueError: for fewer than two.
@@ -159,19 +151,6 @@ def domain_from(text: str) -> Domain:
         forms = "uniform:0.1..0.9, log:0.01..10, integer:16..64 or choice:SGD,Adam"
         raise ValueError(f"must be of the form {forms}, got {text!r}")
     return RANGES[kind](_yaml.read(low), _yaml.read(high))
-
-
-def _check_range(domain: Uniform | LogUniform, above: float = -math.inf) -> None:
-    """Make the ends of a range numbers."""
-    for name in ("low", "high"):
-        object.__setattr__(domain, name, _validate.number(name, getattr(domain, name), above=above))
-    _require_order(domain.low, domain.high)
-
-
-def _require_order(low: float, high: float) -> None:
-    """Raise if there is nothing between two numbers."""
-    if low >= high:
-        raise ValueError(f"low must be below high, got {low!r} and {high!r}")
 
 
 def samples_of(search: Mapping[str, Domain], samples: int, seed: int) -> list[dict[str, Any]]:

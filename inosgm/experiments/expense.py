@@ -1,4 +1,4 @@
-"""What many runs cost every owner, all together, before any of them begins."""
+"""The cost of many runs for every owner, composed, before any of them begins."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ tables, which may be 0.1 % above them."""
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Expense:
-    """What runs of one unit of privacy cost every owner.
+    """The cost of runs in one unit of privacy for every owner.
 
     Attributes:
         labels: The owners.
@@ -41,7 +41,7 @@ class Expense:
 
     @property
     def heads(self) -> tuple[str, str]:
-        """What the columns of one run and of all runs are called."""
+        """The headings of the columns of one run and of all runs."""
         unit = "" if self.unit == ADD_REMOVE else f" ({self.unit})"
         return f"one run{unit}", f"all {self.runs} runs{unit}"
 

@@ -34,7 +34,7 @@ class Point:
 
     @property
     def name(self) -> str:
-        """What it is called in tables: its values, as they are typed."""
+        """Its name in tables: its values, as they are typed."""
         return " ".join(f"{path}={shown(value)}" for path, value in self.values.items()) or "as it is"
 
 

@@ -31,7 +31,7 @@ TEACHER = "teacher"
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class TeacherInputs:
-    """What the teachers of one student share: the data, the records of each, and the number of queries."""
+    """Inputs that the teachers of one student share: the data, the records of each, and the number of queries."""
 
     config: TrainingConfig
     chosen: Prepared
@@ -68,7 +68,7 @@ class IpateTask:
         """Let a teacher learn from its records, and vote on the queries.
 
         Raises:
-            Stopped: if it was asked to, with a checkpoint to go on from.
+            Stopped: if it was asked to, with a checkpoint to resume from.
         """
         inputs = self._inputs(spec)
         config, dataset, mine = inputs.config, inputs.chosen.dataset, inputs.records[spec.index]
@@ -95,7 +95,7 @@ class IpateTask:
             watch: Is given the learning curve after every evaluation.
 
         Raises:
-            Stopped: if it was asked to, with a checkpoint to go on from.
+            Stopped: if it was asked to, with a checkpoint to resume from.
         """
         chosen = parts.prepared(config, self._source)
         teachers = self._of(config, chosen.owners)

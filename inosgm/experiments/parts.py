@@ -141,7 +141,7 @@ def ledger_of(config: TrainingConfig, owners: Owners | None) -> Ledger | None:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Learner:
-    """What learns: a model, what is made small, and what makes a step."""
+    """A model, its loss, its optimizer and its schedule."""
 
     model: nn.Module
     loss: nn.Module

@@ -1,4 +1,4 @@
-"""One configuration, many seeds: runs as durable jobs, and what they come to."""
+"""One configuration with many seeds: runs as durable jobs, and their summary."""
 
 import io
 from dataclasses import dataclass
@@ -17,14 +17,14 @@ class Seeds:
 
     Attributes:
         store: Where they are.
-        outcome: What has become of them.
+        outcome: Which runs are done, failed or left.
     """
 
     store: Store
     outcome: Outcome
 
     def summary(self) -> Summary:
-        """Return what the runs that are done came to."""
+        """Return a summary of the runs that are done."""
         return Summary.of(self.store)
 
     def write(self) -> Summary:
@@ -68,7 +68,7 @@ def train_seeds(
     attempts: int = 5,
     progress: bool = True,
 ) -> Seeds:
-    """Train a configuration with many seeds, as jobs that survive whatever happens; the same call goes on with them.
+    """Train a configuration with many seeds, as durable jobs; the same call resumes.
 
     **Guarantee.** Each run is charged once, before it begins, and keeps the budgets by itself; with a `ledger:` in the
     configuration all runs together keep those of the ledger, and none begins unless it can pay for all when this is
@@ -80,15 +80,15 @@ def train_seeds(
         seeds: How many runs; ask for more later, and only those are made.
         store: Where they are kept: a path, a URI that fsspec knows, or a Store. It belongs to one configuration.
         executor: Who works: this process if not given, or `ProcessExecutor`, or `ray_jobs.RayExecutor`.
-        attempts: How many attempts of a run may fail before it is given up.
-        progress: Show how far it has got.
+        attempts: How many attempts of a run may fail before it fails permanently.
+        progress: Show how many runs are done.
 
     Returns:
-        What has become of the runs.
+        The runs, and which of them are done, failed or left.
 
     Raises:
         ValueError: for a configuration that cannot be trained, and for a store of another configuration, data or code.
         BudgetExceeded: if the ledger cannot pay for all runs.
-        Interrupted: after Ctrl-C, when everything that was running has saved how far it had got.
+        Interrupted: after Ctrl-C, when all running jobs have written a checkpoint.
     """
     return SeedStudy(config, seeds, store=store).run(executor, attempts=attempts, progress=progress)

@@ -1,4 +1,4 @@
-"""All that configurations read from files, read once: where a command is started, not where its jobs run."""
+"""The files that configurations name, read once where a command is started, not where its jobs run."""
 
 import io
 from collections.abc import Iterator, Mapping
@@ -13,7 +13,7 @@ from inosgm.experiments.config import FileOwners, TrainingConfig
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Source:
-    """What some configurations read from files; with it their runs need no files. It survives pickling.
+    """The content of the files that some configurations name, so that their runs need no files. It can be pickled.
 
     Attributes:
         datasets: The data sets, by name.

@@ -1,4 +1,4 @@
-"""What the points of a sweep came to, read from its store alone."""
+"""Results of the points of a sweep, read from its store alone."""
 
 import io
 import json
@@ -24,7 +24,7 @@ STOPPED, TABLE = "stopped-{}.json", "sweep.parquet"
 
 
 class Metric(StrEnum):
-    """What points are compared by, on the held-out records; more is better."""
+    """A number by which points are compared on the held-out records; more is better."""
 
     balanced_accuracy = "balanced_accuracy"
     accuracy = "accuracy"
@@ -41,13 +41,13 @@ class Metric(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Standing:
-    """What a point came to.
+    """The results of a point.
 
     Attributes:
         point: The point.
         evaluations: The evaluation at the end of each run that is done, by index of the seed.
         stopped: The step at which a run was stopped early and what it was worth then, by index of the seed.
-        failed: Why a run was given up, in a line, by index of the seed.
+        failed: Why a run failed permanently, in a line, by index of the seed.
         left: The indices of the seeds that are still to be run.
     """
 
@@ -81,10 +81,10 @@ class Standing:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Sweep:
-    """What a sweep came to.
+    """The results of a sweep.
 
     Attributes:
-        standings: What each point came to, in no order.
+        standings: The results of each point, in no order.
     """
 
     standings: tuple[Standing, ...]
@@ -176,7 +176,7 @@ class Sweep:
 
 
 def standings(store: Store) -> Sweep:
-    """Return what the points of a sweep came to so far, from its store alone.
+    """Return the results of a sweep so far, from its store alone.
 
     Raises:
         ValueError: for a store that holds no sweep.
@@ -205,7 +205,7 @@ def standings(store: Store) -> Sweep:
 
 
 def standing(store: Store, point: Point, jobs: Mapping[int, tuple[str, JobState]]) -> Standing:
-    """Return what a point came to."""
+    """Return the results of a point."""
     evaluations, stopped, failed, left = {}, {}, {}, []
     for index, (job, state) in sorted(jobs.items()):
         note = None if state.done else stopped_early(store, job)
@@ -229,9 +229,15 @@ def stopped_early(store: Store, job: str) -> list[dict[str, Any]] | None:
     return reports
 
 
+def shown_mean(values: Sequence[float]) -> str:
+    """Show a mean, with the standard deviation where there is one."""
+    if not values:
+        return "-"
+    return f"{fmean(values):.3f}" + (f" ± {stdev(values):.3f}" if len(values) > 1 else "")
+
+
 def _shown(standing: Standing, metric: Metric) -> str:
-    """Show a mean, with the standard deviation where there is one; for a run that was stopped, what it was worth."""
-    mean, deviation = standing.mean(metric), standing.deviation(metric)
-    if mean is None:
-        return next((f"({one[metric.value]:.3f})" for one in standing.stopped.values()), "-")
-    return f"{mean:.3f}" + ("" if deviation is None else f" ± {deviation:.3f}")
+    """Show the mean of a point; for a run that was stopped early, its last value in parentheses."""
+    stopped = [f"({one[metric.value]:.3f})" for one in standing.stopped.values()]
+    values = standing.values(metric)
+    return stopped[0] if stopped and not values else shown_mean(values)

@@ -91,7 +91,7 @@ class TrainingStudy(StoredStudy):
 
     @property
     def runs(self) -> int:
-        """How many runs there will be."""
+        """The number of runs in total."""
         return len(self._costs)
 
     def left(self) -> int:

@@ -1,4 +1,4 @@
-"""What runs that differ in their seed came to: mean, spread and confidence band, by owner and step."""
+"""Mean, spread and confidence band of runs that differ in their seed, by owner and step."""
 
 import json
 import os
@@ -18,15 +18,15 @@ from inosgm.training.curve import LearningCurve
 from inosgm.training.metrics import Evaluation
 
 METRICS = ("accuracy", "recall", "loss")
-"""What is averaged; the recall of everyone is the balanced accuracy."""
+"""Metrics that are averaged; the recall of everyone is the balanced accuracy."""
 
 CONFIDENCE = 0.95
-"""How often a band holds the mean of all seeds, for values that are about normal."""
+"""Probability that a band holds the mean of all seeds, for values that are about normal."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Summary:
-    """What some runs that differ in their seed came to on the same held-out records.
+    """A summary of runs that differ in their seed, on the same held-out records.
 
     The arrays have the axes metric (as in METRICS), step, owner; the last owner is everyone. NaN is where there is no
     number: a deviation needs two runs, an accuracy needs predictions, a mean loss needs finite losses.

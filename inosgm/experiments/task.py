@@ -7,7 +7,7 @@ from typing import Any
 from inosgm.experiments import parts, plans
 from inosgm.experiments.attempts import PAUSE, AttemptRun, threads
 from inosgm.experiments.building import Training, assemble, require_diagnosable
-from inosgm.experiments.code import code_version, require_code
+from inosgm.experiments.code import code_version
 from inosgm.experiments.config import TrainingConfig
 from inosgm.experiments.directory import with_absolute_paths
 from inosgm.experiments.ipate import TEACHER, IpateTask
@@ -104,7 +104,7 @@ class TrainingTask:
             self._training(config).check()
 
     def run(self, spec: JobSpec, attempt: Attempt, *, watch: Callable[[LearningCurve], None] | None = None) -> Result:
-        """Train, or go on with it, and say what came out.
+        """Train, or resume training, and return the result.
 
         Args:
             spec: What to train.
@@ -113,11 +113,11 @@ class TrainingTask:
                 attempt computes what was seen again.
 
         Raises:
-            Stopped: if it was asked to, with a checkpoint to go on from.
+            Stopped: if it was asked to, with a checkpoint to resume from.
             RuntimeError: where the code is not that of the spec.
         """
         config = config_of(spec)
-        require_code(spec, config)
+        spec.require_code(code_version(config))
         if spec.kind == TEACHER:
             return self._ipate.teach(spec, attempt)
         if config.plan.by_votes:

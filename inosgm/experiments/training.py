@@ -28,7 +28,7 @@ from inosgm.training.trainer import turn_model
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Evaluated:
-    """What a model of a run is worth to every owner.
+    """The evaluation of a model of a run, for every owner.
 
     Attributes:
         plan: The plan that the run follows.
@@ -67,7 +67,7 @@ class Evaluated:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Result(Evaluated):
+class TrainedRun(Evaluated):
     """A run that has been trained.
 
     Attributes:
@@ -79,8 +79,8 @@ class Result(Evaluated):
     training: Training
 
 
-def train(run: TrainingConfig | Training, *, steps: int | None = None, progress: bool = False) -> Result:
-    """Train what a configuration describes, or go on with it where its run directory says.
+def train(run: TrainingConfig | Training, *, steps: int | None = None, progress: bool = False) -> TrainedRun:
+    """Train what a configuration describes, or resume it from its run directory.
 
     The run directory then holds the configuration (`config.yaml`), the plan, checkpoints, the log, the ledger, and at
     the end `curve.json` and the weights, `model.pt`. Without one everything stays in memory.
@@ -130,7 +130,7 @@ def fit(
     watch: Callable[[LearningCurve], None] | None = None,
     stop: Callable[[], bool] | None = None,
     progress: bool = False,
-) -> Result:
+) -> TrainedRun:
     """Train as a configuration says, wherever the run is kept, and evaluate the model."""
     trainer, settings = training.trainer, training.config.training
     curve = trainer.fit(
@@ -146,7 +146,7 @@ def fit(
         stop=stop,
         progress=progress,
     )
-    return Result(
+    return TrainedRun(
         plan=trainer.plan,
         step=trainer.released,
         steps_done=trainer.steps_done,
@@ -184,7 +184,7 @@ def revise(
     *,
     back: bool = False,
 ) -> Training:
-    """Give owners of a run new budgets: it goes on with a new plan, after a step back if somebody has spent more.
+    """Give owners of a run new budgets: it resumes with a new plan, from an earlier step if an owner has spent more.
 
     Args:
         config: A configuration with a run directory.
@@ -194,7 +194,7 @@ def revise(
         back: Go back, and delete what came later, if an owner has spent more than it now grants.
 
     Returns:
-        The run, whose plan is the new one; `train` goes on with it.
+        The run, whose plan is the new one; `train` resumes it.
 
     Raises:
         ValueError: for owners that the run does not have, or a run that has not begun.

@@ -67,6 +67,18 @@ class JobSpec:
         """A seed of 63 bits, for whatever wants a number."""
         return keys.seed_of(self.seed_sequence)
 
+    def require_code(self, here: str) -> None:
+        """Raise unless the code of this process, whose version is given, is that of the job.
+
+        Raises:
+            RuntimeError: saying what to do.
+        """
+        if here != self.code_version:
+            raise RuntimeError(
+                f"this worker has other code than the command that made the job, {here} and not {self.code_version}: "
+                "install the same versions, and the same modules of your own, wherever jobs run"
+            )
+
     def to_json(self) -> str:
         """Return it as JSON, always with the same text."""
         values = {

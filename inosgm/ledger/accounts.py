@@ -79,7 +79,7 @@ class Accounts:
                 "accountant of its unit (or none), and keep another ledger for the other unit"
             )
         self.accountant = accountant
-        self._epsilon_of = lru_cache(maxsize=2**16)(accountant.epsilon_of)
+        self._epsilon_of = lru_cache(maxsize=2**16)(accountant.epsilon_of)  # owners with equal histories ask once
 
     def apply(self, row: Row) -> None:
         """Enter one row of the journal."""
@@ -117,11 +117,11 @@ class Accounts:
         self.granted = np.concatenate([self.granted, missing])
         self.delta = np.concatenate([self.delta, missing])
         self.granted[where], self.delta[where] = row["epsilon"], row["delta"]
-        self._classes = None
+        self._classes = None  # owners and deltas may have changed, by which classes are formed
 
     def _apply_charge(self, row: Row) -> None:
         digest, spans = row["cost"], tuple((start, stop) for start, stop in row["spans"])
-        if row["table"] is not None:
+        if row["table"] is not None:  # only the first charge of a cost carries its table
             self.tables[digest] = table = CostTable.from_row(row["table"])
             self._classes = self.classes({digest: table})
         names = ("job", "fingerprint", "note", "time", "cost")

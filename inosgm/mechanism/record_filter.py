@@ -16,7 +16,7 @@ class Filter(Uncopied):
     """What every record may still spend. PRIVATE: it follows the data, and must not leave the run but in checkpoints.
 
     **Guarantee.** The squares of (length / noise scale) that were settled for a record never add up to more than its
-    allowance. What a record may contribute depends on the record and on released values, not on other records.
+    budget. What a record may contribute depends on the record and on released values, not on other records.
 
     Args:
         squared_norm_budget: What each record may spend in all, in squares of norm over noise scale.

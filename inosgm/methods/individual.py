@@ -1,4 +1,4 @@
-"""Individual accounting: every record pays for itself, by the norm of what it gives, until its allowance is used up.
+"""Individual accounting: every record pays for itself, by the norm of what it gives, until its budget is used up.
 
 The plan is made here; `inosgm.mechanism.record_filter` keeps count of what records have spent.
 """
@@ -26,14 +26,14 @@ def plan_individual(
     accountant: Accountant | None = None,
     past: Sequence[Segment] = (),
 ) -> Plan:
-    """Plan full batches in which every record pays by the norm of what it gives, out of an allowance of its owner's.
+    """Plan full batches in which every record pays by the norm of what it gives, out of a budget for squared norms.
 
-    A record that contributes a vector of norm l to a step spends (l / noise_scale)^2. Once its allowance is used up it
+    A record that contributes a vector of norm l to a step spends (l / noise_scale)^2. Once its budget is used up, it
     has left: the last contribution is cut to what it can still afford. Records with short gradients so stay longer
     than those with long ones, and the noise may be less than what full norms at all steps would need.
 
     **Guarantee.** After any number of steps every owner has spent at most what it grants, at its delta, for one of its
-    records added or removed. The allowance is charged whole, before the first step: it pays for whatever a record may
+    records added or removed. The budget is charged whole, before the first step: it pays for whatever a record may
     do. With RDP() it is that of a Renyi filter (Feldman and Zrnic 2021), with PLD() that of a Gaussian one (Smith and
     Thakurta 2022; Koskela, Tobaben and Honkela 2023); docs/guides/individual_accounting.md has the proof. What single
     records have spent, and how many are left, is private and nowhere reported.
@@ -50,7 +50,7 @@ def plan_individual(
         past: What was done to the owners' records before, which counts: ledger.past(owners) knows.
 
     Returns:
-        The plan, with the allowances in it.
+        The plan, with the budgets in it.
 
     Raises:
         ValueError: naming the argument that cannot be, or the owner whose budget does not fit and what to change.

@@ -77,7 +77,7 @@ def _promised(line: roc.RocLine) -> bool:
 
 def verdicts_of(audited: Audited) -> TextTable:
     """Return a table of claims and lower bounds; of many owners, the contradicted ones and the largest bounds."""
-    from inosgm.audit._tables import BOUNDS
+    from inosgm.audit.tables import BOUNDS
 
     ranked = sorted(
         audited.audit.verdicts, key=lambda verdict: (not verdict.contradicted, -audited.bounds[verdict.claim.owner])

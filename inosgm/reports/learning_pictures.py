@@ -138,7 +138,7 @@ def _binned(x: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     x, values = x[known], values[known]
     if x.size <= MAX_POINTS:
         return x, values
-    parts = np.array_split(np.argsort(x, kind="stable"), 40)
+    parts = np.array_split(np.argsort(x, kind="stable"), 40)  # 40 bins of equal size: ten owners or more in each
     means = [interval(values[neighbours, 0]) for neighbours in parts]
     return np.array([x[neighbours].mean() for neighbours in parts]), np.array(
         [[mean.value, mean.low, mean.high] for mean in means]
@@ -166,6 +166,7 @@ def worst(study: TrainedStudy, name: str) -> Picture:
         for row, (method, results) in enumerate(values[what].items()):
             style, mean = styles[method], interval(results)
             axes.scatter(results, np.full(results.size, row), s=12, color=style.colour, alpha=0.35, linewidths=0)
+            # Recalls and losses are not negative, but a t interval over few seeds may reach below 0.
             axes.hlines(row, max(mean.low, 0), mean.high, color=style.colour, linewidth=2.2, alpha=0.8)
             axes.scatter([mean.value], [row], marker=style.marker, s=46, color=style.colour, zorder=3)
         axes.set_yticks(range(len(styles)), [cut(method) for method in styles])

@@ -16,7 +16,7 @@ from markupsafe import Markup
 from inosgm import __version__
 from inosgm._internal.text import visible
 from inosgm._internal.yaml import write
-from inosgm.audit._secret import WARNING
+from inosgm.audit.secret_files import WARNING
 from inosgm.experiments.config import TrainingConfig
 from inosgm.reports import answer_pictures, audit_pictures, glossary, learning_pictures, plan_pictures
 from inosgm.reports import narrative as words
@@ -101,8 +101,8 @@ class Page:
         folder = resources.files("inosgm.reports") / "templates"
         made = Environment(
             loader=PackageLoader("inosgm.reports"),
-            autoescape=True,
-            undefined=StrictUndefined,
+            autoescape=True,  # labels of owners may hold anything
+            undefined=StrictUndefined,  # a typing error in the template raises instead of leaving a gap
             trim_blocks=True,
             lstrip_blocks=True,
         )

@@ -36,6 +36,7 @@ def budgets(study: TrainedStudy, audits: Sequence[Audited], name: str) -> Pictur
         axes.barh(rows, granted[shown], height=0.62, color=BAR, edgecolor="none")
         axes.scatter(granted[shown], rows, marker="|", s=150, color=INK, linewidths=1.8, zorder=3)
         for index, (method, style) in enumerate(styles.items()):
+            # Markers of methods are spread over a bar of height 0.62, so that equal values stay visible.
             off = 0.36 * (index - (len(styles) - 1) / 2) / max(len(styles) - 1, 1)
             spent = study.methods[method].spent[shown]
             axes.scatter(spent, rows + off, marker=style.marker, s=20, color=style.colour, zorder=4)
@@ -45,7 +46,7 @@ def budgets(study: TrainedStudy, audits: Sequence[Audited], name: str) -> Pictur
         axes.set(ylim=(shown.size - 0.4, -0.6), xlabel="ε")
         axes.set_xlim(left=0)
         axes.grid(visible=False, axis="y")
-        if granted[shown].min() * 50 < granted[shown].max():
+        if granted[shown].min() * 50 < granted[shown].max():  # the smallest bar would be a pixel or two
             logarithmic(axes, "x")
             axes.set_xlim(left=granted[shown].min() / 3)
 
@@ -100,7 +101,7 @@ def pull(study: TrainedStudy, name: str) -> Picture | None:
     weights = {}
     for method, trained in study.methods.items():
         if trained.config.plan.method not in PLANNERS:
-            continue  # what its batches hold changes from step to step
+            continue  # the composition of its batches changes from step to step
         weight = trained.plan.sample_rates * trained.plan.sizes * trained.plan.sensitivities
         weights[method] = weight / weight.sum()
     if study.focus.name not in weights:
@@ -210,6 +211,7 @@ def tail(study: TrainedStudy, name: str) -> Picture | None:
 def _weights(trained: Trained, made: Tail) -> tuple[np.ndarray, np.ndarray]:
     """Return positions in the ordered batch, the most important first, and the weights w there."""
     total = float(trained.plan.sample_rates * trained.plan.sizes @ trained.plan.sensitivities)
+    # The slope of W over a two-thousandth of the batch stands for w, which has jumps for hard tails.
     at = np.linspace(0, 1, 201)
     middle = np.clip((1 - at) * total, 0, None)
     step = total / 2000

@@ -98,7 +98,7 @@ class _Found:
             self.trained.append(_run(path, self.private))
         elif _is_store(location):
             store = Store(location)
-            store.sweep()
+            store.sweep()  # delete secrets that killed processes have left
             self._store(store, location)
         elif path.is_dir():
             return False

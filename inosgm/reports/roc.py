@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, BinaryIO
 import numpy as np
 from matplotlib.axes import Axes
 
-from inosgm.audit._secret import WARNING, write_secret
+from inosgm.audit.secret_files import WARNING, write_secret
 from inosgm.owners import Label
 from inosgm.reports.pictures import BLUE, GREEN, GREY, ORANGE, PURPLE, Panel, Style, draw_panels, logarithmic
 

@@ -26,10 +26,6 @@ MERGED_SUMS = 32
 """Number of sums that one job merges: few jobs at 1,000 fragments, and each holds little in memory."""
 
 
-class OtherCode(RuntimeError):
-    """A worker runs other code than the command that made its job."""
-
-
 class RoundTask:
     """The sum of one round of a statistic: one job for every fragment of a table, and jobs that merge their sums.
 
@@ -77,15 +73,10 @@ class RoundTask:
         """Sum a fragment, or merge sums.
 
         Raises:
-            OtherCode: if the code of this worker is not that of the spec.
-            RuntimeError: for a job of another round.
+            RuntimeError: for a job of another round, or of other code.
             Unreadable: for a file that this worker cannot read.
         """
-        if (here := code_of(self._statistic)) != spec.code_version:
-            raise OtherCode(
-                f"this worker has other code than the command that made the job, {here} and not {spec.code_version}: "
-                "install the same versions, and the same modules of your own, wherever jobs run"
-            )
+        spec.require_code(code_of(self._statistic))
         if any(spec.configuration[name] != value for name, value in self._about.items()):
             raise RuntimeError("this job belongs to another round than the worker was given")
         if spec.kind == MERGE:

@@ -87,6 +87,7 @@ class Variance(Mean):
         first, square = float(means[0]), (float(means[1]) + 1) / 2
         scale = self.bounds.half**2
         slope = 2 * min(abs(first), 1.0)  # of the square of the mean, which noise may take beyond the bounds
+        # The square of a noisy mean is too large by error^2, which is added back; a variance lies in [0, half^2].
         return scale * min(max(square - first**2 + error**2, 0.0), 1.0), scale * error * math.hypot(0.5, slope)
 
 

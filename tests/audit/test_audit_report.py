@@ -10,7 +10,7 @@ import pytest
 from scipy.stats import norm
 
 from inosgm.accounting.gaussian import gaussian_epsilon
-from inosgm.audit import _mechanisms
+from inosgm.audit import mechanism_store
 from inosgm.audit.attacks import ATTACKS
 from inosgm.audit.claims import Claim
 from inosgm.audit.mechanism_audit import MechanismAudit
@@ -254,7 +254,7 @@ def test_errors_of_all_bounds_add_up_to_one_minus_the_confidence():
 def test_stored_audits_of_a_mechanism_survive_the_last_bits_of_another_processor(tmp_path):
     store, (claim,) = Store(tmp_path / "store"), claims("strict")
     audit = MechanismAudit(claim=claim, promised=1.0, runs=100, confidence=0.95, rows=())
-    _mechanisms.keep(store, [audit], 0.95)
-    assert _mechanisms.kept(store, [replace(claim, spent=claim.spent * (1 + 1e-12))]) == ((audit,), 0.95)
+    mechanism_store.keep(store, [audit], 0.95)
+    assert mechanism_store.kept(store, [replace(claim, spent=claim.spent * (1 + 1e-12))]) == ((audit,), 0.95)
     for change in ({"spent": claim.spent * 1.001}, {"steps": 2}, {"owner": 7}, {"unit": "replace-one"}):
-        assert _mechanisms.kept(store, [replace(claim, **change)]) == ((), None)
+        assert mechanism_store.kept(store, [replace(claim, **change)]) == ((), None)

@@ -19,7 +19,7 @@ from inosgm.audit.bounds import (
     refuted_scale,
 )
 from inosgm.audit.claims import Claim, claims_of
-from inosgm.audit.many_runs import chosen_test, many_run_bound
+from inosgm.audit.many_runs import choose_test, many_run_bound
 from inosgm.audit.one_run import chance_of_guesses, guessed_epsilon, one_run_bound
 from inosgm.audit.owner_bounds import bounds_of
 from inosgm.audit.pool import Shadows
@@ -273,7 +273,7 @@ class TestManyRuns:
     def test_the_choice_is_that_of_brute_force(self):
         generator = np.random.default_rng(0)
         scores, members = gaussian_runs(generator, 60, np.array([0.0, 0.5, 2.0, 0.0]))
-        record, threshold = chosen_test(scores, members)
+        record, threshold = choose_test(scores, members)
 
         def merit(column, level):
             said, inside = scores[:, column] > level, members[:, column]

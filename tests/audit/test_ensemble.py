@@ -154,7 +154,7 @@ def test_records_without_a_finite_gradient_count_for_nothing(model, value):
 def test_how_many_run_at_once_does_not_matter(monkeypatch):
     design = designed(tail=LINEAR, model=MLP)
     together = trained(design, range(5))
-    monkeypatch.setattr(ensemble, "NUMBERS", 1)
+    monkeypatch.setattr(ensemble, "MOST_ACTIVATIONS", 1)
     alone = trained(design, range(5))
     for place in range(5):
         for name, expected in together._stack.state_of(place).items():

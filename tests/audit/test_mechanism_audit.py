@@ -22,7 +22,7 @@ from inosgm import (
     importance_weights,
 )
 from inosgm.audit import canaries, mechanism_audit
-from inosgm.audit.canaries import Found, MadeUp, canaries_of
+from inosgm.audit.canaries import DataCanary, SyntheticCanary, canaries_of
 from inosgm.audit.mechanism_audit import audit_mechanism
 from inosgm.mechanism.inspection import Inspection
 from inosgm.mechanism.noise import streams
@@ -145,7 +145,7 @@ class TestRealOnes:
     def test_canaries_reach_what_is_promised_in_every_order(self, order):
         mechanism = Rows(plan_of(sensitivities=(0.5, 1.0)), OWNERS, tail=TAIL, order=order)
         for place, promised in enumerate((0.5, 1.0)):
-            moves = {canary.name: canary.moves for canary in canaries_of(MadeUp, Inspection(mechanism), place)}
+            moves = {canary.name: canary.moves for canary in canaries_of(SyntheticCanary, Inspection(mechanism), place)}
             assert moves["top-ranked"] == pytest.approx(promised)
             # what the record itself would have in the tail, if it contributed: W(C) of C
             assert moves["displacement"] == pytest.approx(promised - float(TAIL.W(promised)))
@@ -183,7 +183,7 @@ class TestRealOnes:
         """Each of 30 audits with one canary errs with 5 % at most; more than 6 have a probability of 0.1 % at most."""
         mechanism = Rows(plan_of(rates=(rate, rate), steps=steps), OWNERS, tail=TAIL)
         claim = mechanism_audit.claims_of(mechanism.plan)[0]
-        top = canaries_of(MadeUp, Inspection(mechanism), 0)[:1]
+        top = canaries_of(SyntheticCanary, Inspection(mechanism), 0)[:1]
         ((without, with_record),) = mechanism_audit._statistics(
             Inspection(mechanism), top, 0, claim, 30 * 500, 5, [0], None
         )
@@ -246,7 +246,7 @@ class TestBrokenOnes:
             for kind in (Rows, ScoresOfTheBatch)
         )
         assert not honest.contradicts
-        assert [row.canary for row in broken.rows if row.bound and row.bound.contradicts] == [Found.name]
+        assert [row.canary for row in broken.rows if row.bound and row.bound.contradicts] == [DataCanary.name]
 
 
 class TestTrainers:
@@ -265,7 +265,7 @@ class TestTrainers:
         audit = audit_mechanism(trainer, 1, runs=2000, data=(x, y))
         assert not audit.contradicts
         assert 0.6 * audit.claim.spent < audit.epsilon < audit.claim.spent
-        assert audit.rows[-1].canary == Found.name
+        assert audit.rows[-1].canary == DataCanary.name
         assert 0 < audit.rows[-1].moves <= 1.001
         assert trainer.released == 0
         assert torch.equal(parts[0].weight, before)

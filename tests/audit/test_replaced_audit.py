@@ -11,7 +11,7 @@ from inosgm.accounting.gaussian import gaussian_delta
 from inosgm.audit import audit_mechanism, mechanism_audit
 from inosgm.audit.canaries import canaries_of
 from inosgm.audit.claims import claims_of
-from inosgm.audit.replaced import FoundReplaced, Replaced
+from inosgm.audit.replaced import ReplacedCanary, ReplacedDataCanary
 from inosgm.audit.tradeoff import sampled_gaussian_power
 from inosgm.mechanism.inspection import Inspection
 from inosgm.mechanism.sampling import FixedSizeSampler
@@ -61,17 +61,19 @@ def test_the_power_of_one_step_is_that_of_its_curve():
 def test_a_record_and_its_opposite_are_twice_the_sensitivity_apart(order):
     mechanism = Rows(plan_of(sensitivities=(0.5, 1.0)), OWNERS, tail=TAIL, order=order)
     for place, promised in enumerate((0.5, 1.0)):
-        moves = {canary.name: canary.moves for canary in canaries_of(Replaced, Inspection(mechanism), place)}
+        moves = {canary.name: canary.moves for canary in canaries_of(ReplacedCanary, Inspection(mechanism), place)}
         assert moves["top-ranked"] == pytest.approx(2 * promised)
         assert max(moves.values()) == pytest.approx(2 * promised)
     still = Rows(plan_of(), OWNERS, tail=NoTail(), order=order)
-    assert {round(canary.moves, 9) for canary in canaries_of(Replaced, Inspection(still), 0)} == {1.0, 2.0}
+    assert {round(canary.moves, 9) for canary in canaries_of(ReplacedCanary, Inspection(still), 0)} == {1.0, 2.0}
 
 
 def test_last_and_empty_against_first_and_opposite_moves_both():
     """The record displaces all others but for its own part of the tail, W(C), and its opposite counts in full."""
     (found,) = [
-        c for c in canaries_of(Replaced, Inspection(Rows(plan_of(), OWNERS, tail=TAIL)), 0) if c.name == "displacement"
+        c
+        for c in canaries_of(ReplacedCanary, Inspection(Rows(plan_of(), OWNERS, tail=TAIL)), 0)
+        if c.name == "displacement"
     ]
     assert found.moves == pytest.approx(2 - float(TAIL.W(1.0)))
 
@@ -199,7 +201,7 @@ def test_losses_are_attacked_with_records_that_have_the_least_and_the_greatest()
     )
     found = audit_mechanism(honest, 0, data=losses, **SURE)
     assert not found.contradicts
-    assert found.rows[-1].canary == FoundReplaced.name
+    assert found.rows[-1].canary == ReplacedDataCanary.name
     assert found.rows[-1].moves == pytest.approx(2)
     found = audit_mechanism(broken, 0, data=losses, **SURE)
     assert found.rows[-1].bound.contradicts

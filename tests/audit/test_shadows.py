@@ -196,9 +196,9 @@ def test_any_subset_of_finished_shadow_models_is_read(tmp_path):
     found = stored(study.store, 4).shadows
     assert (found.count, found.asked, study.left()) == (2, 4, 2)
     np.testing.assert_array_equal(found.members[1], draws.members(0, 3, found.records))
-    np.testing.assert_array_equal(found.places([3, 1]), [1, 0])
+    np.testing.assert_array_equal(found.rows_of([3, 1]), [1, 0])
     with pytest.raises(ValueError, match="2 shadow models are there, and 2 is not one of them"):
-        found.places([3, 2])
+        found.rows_of([3, 2])
 
 
 class Some(SerialExecutor):

@@ -1,4 +1,4 @@
-"""The batches of many models at once: rows of equal length, some of whose places are empty."""
+"""The batches of many models at once: rows of equal length, some of whose entries are empty."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,13 +11,13 @@ from inosgm.planning.plan import Plan
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Batches:
-    """One row per model; where no record is, there is record 0 of the pool, which counts for nothing.
+    """One row per model; an empty entry holds record 0 of the pool, with weight 0.
 
     Attributes:
         records: Positions in the pool.
-        ids: Positions among the members, ascending: what a trainer of the members alone calls a record.
+        ids: Positions among the members, ascending: the ids of records for a trainer of the members alone.
         owners: Positions in the plan.
-        there: Whether there is a record.
+        there: Whether the entry is a record.
     """
 
     records: np.ndarray
@@ -26,7 +26,7 @@ class Batches:
     there: np.ndarray
 
     def of(self, some: slice) -> "Batches":
-        """Return the batches of some models, with no more places than they need."""
+        """Return the batches of some models, cut to the longest of them."""
         places = max(1, int(self.there[some].any(axis=0).sum()))
         return Batches(**{name: np.ascontiguousarray(rows[some, :places]) for name, rows in vars(self).items()})
 

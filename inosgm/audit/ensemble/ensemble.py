@@ -21,24 +21,24 @@ from inosgm.training.batches import batch_of
 from inosgm.training.gradients.precision import without_autocast
 from inosgm.training.microbatches import stretch
 
-NUMBERS = 2**19
-"""How many numbers the layers of the networks that are run at once may hold: what stays in a processor's cache."""
+MOST_ACTIVATIONS = 2**19
+"""Largest number of activations of the networks that are run at once: they stay in a processor's cache."""
 
 
 class Ensemble:
     """Models of one configuration, each trained on its own members of a pool, all at once. NOT PRIVATE.
 
-    Each is what a `Trainer` makes of its members alone, with the same plan, key and seed, but for roundings: it has its
-    own coins and noise, and its own order, weights and clipping. `unstackable` says which configurations can be trained
-    like this. Nothing is charged, because no model is for release: what leaves it are scores, and checkpoints of a job.
+    Each equals, up to rounding, the model that a `Trainer` trains on its members with the same plan, key and seed: it
+    has its own coins, noise, order, weights and clipping. `unstackable` says why a configuration cannot be trained like
+    this. Nothing is charged, because no model is released: only scores and checkpoints leave the ensemble.
 
     Args:
-        config: What to train; its own seed and key are not used.
+        config: The configuration; its own seed and key are not used.
         pool: All records, and their owners.
-        plan: What every model follows.
+        plan: The plan of every model.
         members: For each model the positions of its members in the pool, ascending.
         keys: For each model the key of its coins and noise.
-        seeds: For each model what stands for the seed of the configuration.
+        seeds: For each model the seed that replaces the one of the configuration.
 
     Attributes:
         optimizer: Updates all models.
@@ -68,14 +68,14 @@ class Ensemble:
         data = pool.dataset.x, pool.dataset.y
         inputs, self._targets = batch_of(data, np.arange(pool.owners.n_records), self._parameters[0])
         self._inputs = inputs.flatten(1)
-        squares = self._inputs.double().square().sum(1)  # a record whose square leaves the precision is left out
+        squares = self._inputs.double().square().sum(1)  # a record whose square overflows gets weight 0
         self._squares = squares.where(squares <= torch.finfo(self._inputs.dtype).max, torch.inf)
         self._stretch = stretch(self._inputs)
-        self._at_once = max(1, int(NUMBERS / (self._stack.width * plan.expected_batch)))
+        self._at_once = max(1, int(MOST_ACTIVATIONS / (self._stack.width * plan.expected_batch)))
 
     @property
     def steps_done(self) -> int:
-        """How many steps were done."""
+        """The number of steps done."""
         return self._steps_done
 
     def step(self) -> None:
@@ -103,18 +103,18 @@ class Ensemble:
         self._steps_done += 1
 
     def scores(self) -> np.ndarray:
-        """Return how sure each model is of every record of the pool, float32: a row per model."""
+        """Return the confidence of each model in every record of the pool, float32: a row per model."""
         models, records = len(self._parameters[0]), len(self._targets)
-        found = np.empty((models, records), dtype=np.float32)
+        result = np.empty((models, records), dtype=np.float32)
         for model in range(models):
             for begin in range(0, records, AT_ONCE):
                 part = slice(begin, begin + AT_ONCE)
                 outputs = self._stack.outputs(slice(model, model + 1), self._inputs[None, part])[0].T
-                found[model, part] = scores(outputs, self._targets[part], self._stack.loss).numpy()
-        return found
+                result[model, part] = scores(outputs, self._targets[part], self._stack.loss).numpy()
+        return result
 
     def state_dict(self) -> dict[str, Any]:
-        """Return all that training goes on from, for torch.save."""
+        """Return the state from which training resumes, for torch.save."""
         return {
             "steps_done": self._steps_done,
             "models": self._stack.state_dict(),
@@ -123,7 +123,7 @@ class Ensemble:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from where another ensemble of the same models was."""
+        """Resume from the state of another ensemble of the same models."""
         self._stack.load_state_dict(state["models"])
         self.optimizer.load_state_dict(state["optimizer"])
         if self.schedule is not None:
@@ -138,12 +138,14 @@ class Ensemble:
             gradients = self._stack.gradients(some, inputs, self._squares[records], self._targets[records])
             norms = (gradients.norms() * self._stretch).numpy()
             bounds = self._plan.sensitivities[batches.owners]
-            rho = self._weighed(some, batches, gradients.losses.double().numpy(), np.where(there, bounds, 0.0))
+            rho = self._importance_weights(
+                some, batches, gradients.losses.double().numpy(), np.where(there, bounds, 0.0)
+            )
             factors = np.where(there, self._clipping.factors(norms, bounds, rho), 0.0)
             kept = torch.from_numpy(np.isfinite(norms))
             return gradients.weighted_sums(torch.from_numpy(factors).to(inputs.dtype), kept)
 
-    def _weighed(self, some: slice, batches: Batches, scores: np.ndarray, spans: np.ndarray) -> np.ndarray:
+    def _importance_weights(self, some: slice, batches: Batches, scores: np.ndarray, spans: np.ndarray) -> np.ndarray:
         """Return the importance weights of the batches of some models."""
         rho = np.ones_like(scores)
         if not self._tail.length:
@@ -160,7 +162,7 @@ class Ensemble:
         return rho
 
     def _add_noise(self, sums: list[Tensor], generators: Sequence[np.random.Generator]) -> None:
-        """Add to the sums of each model noise of its own."""
+        """Add the noise of each model to its sums."""
         sizes = [total[0].numel() for total in sums]
         noise = torch.empty(len(generators), sum(sizes), dtype=sums[0].dtype)
         rows = noise.numpy()

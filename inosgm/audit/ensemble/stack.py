@@ -14,17 +14,17 @@ from inosgm.training.gradients.per_record import TINY
 class Stack(nn.Module):
     """Networks of linear layers and elementwise activations, run side by side, each on a batch of its own.
 
-    Parameters are those of the networks in the same order, with an axis before theirs that counts networks; what is
-    elementwise, such as most optimizers, acts on each network as if it were alone. Inside, the records are the last
-    axis: sums over classes and neurons are then sums of long rows, which processors are good at.
+    Parameters are those of the networks in the same order, with a first axis for the networks; elementwise operations,
+    such as most optimizers, act on each network as if it were alone. Inside, the records are the last axis: sums over
+    classes and neurons are then sums of long rows, which are fast.
 
     Args:
-        models: Networks that `unstackable` finds nothing about.
+        models: Networks for which `unstackable` returns None.
         loss: A cross-entropy.
 
     Attributes:
         loss: The loss, of each record by itself.
-        width: How many numbers there are in all layers of a network, for one record.
+        width: The number of activations in all layers of a network, for one record.
     """
 
     def __init__(self, models: Sequence[nn.Module], loss: nn.Module) -> None:
@@ -35,11 +35,11 @@ class Stack(nn.Module):
         linear = [module for module in layers_of(models[0]) if isinstance(module, nn.Linear)]
         self.width = linear[0].in_features + sum(module.out_features for module in linear)
         self._layers: list[tuple[int, bool] | nn.Module] = []
-        place = 0
+        index = 0
         for module in layers_of(models[0]):
             if isinstance(module, nn.Linear):
-                self._layers.append((place, module.bias is not None))
-                place += 1 + (module.bias is not None)
+                self._layers.append((index, module.bias is not None))
+                index += 1 + (module.bias is not None)
             elif not isinstance(module, nn.Flatten):
                 self._layers.append(module)
         self.loss = copy.copy(loss)
@@ -50,10 +50,10 @@ class Stack(nn.Module):
         return {name: value[index].detach().clone() for name, value in zip(self._names, self.stacked, strict=True)}
 
     def outputs(self, some: slice, inputs: Tensor) -> Tensor:
-        """Return what some of the networks say: (network, class, record).
+        """Return the outputs of some networks: (network, class, record).
 
         Args:
-            some: Which networks.
+            some: The networks.
             inputs: (network, number of the record, record).
         """
         with torch.no_grad():
@@ -63,7 +63,7 @@ class Stack(nn.Module):
         """Return the gradients of the losses of some networks.
 
         Args:
-            some: Which networks.
+            some: The networks.
             inputs: (network, number of the record, record).
             squares: The squared length of each record, in float64.
             targets: The class of each record.
@@ -76,18 +76,18 @@ class Stack(nn.Module):
         return StackedGradients(losses.detach(), squares, [value.detach() for value in given], list(output_grads), uses)
 
     def _run(self, some: slice, inputs: Tensor) -> tuple[Tensor, list[Tensor], list[Tensor]]:
-        """Return the outputs, and what each linear layer was given and returned."""
+        """Return the outputs, and the inputs and outputs of each linear layer."""
         given, returned = [], []
         value = inputs.transpose(1, 2)
         for layer in self._layers:
             if isinstance(layer, nn.Module):
                 value = layer(value)
                 continue
-            place, biased = layer
-            weights = self.stacked[place].detach()[some]
+            index, biased = layer
+            weights = self.stacked[index].detach()[some]
             given.append(value)
             if biased:
-                value = torch.baddbmm(self.stacked[place + 1].detach()[some, :, None], weights, value)
+                value = torch.baddbmm(self.stacked[index + 1].detach()[some, :, None], weights, value)
             else:
                 value = torch.bmm(weights, value)
             if torch.is_grad_enabled() and not value.requires_grad:
@@ -113,15 +113,14 @@ class StackedGradients:
     def norms(self) -> Tensor:
         """Return the norm of each record's gradient over all parameters, in float64: (network, record).
 
-        That of an outer product is the product of the lengths. Squares that underflow count as the least number there
-        is.
+        The norm of an outer product is the product of the lengths. Squares that underflow count as `TINY`.
         """
         least = TINY * max(value.shape[1] for value in (*self._given, *self._output_grads))
         total = torch.zeros_like(self._squares)
-        for place, (given, output_grads, (_, biased)) in enumerate(
+        for index, (given, output_grads, (_, biased)) in enumerate(
             zip(self._given, self._output_grads, self._uses, strict=True)
         ):
-            square = self._squares if place == 0 else _squares(given)
+            square = self._squares if index == 0 else _squares(given)
             total += (_squares(output_grads) + least) * (square + least + biased)
         return total.sqrt_()
 
@@ -130,7 +129,7 @@ class StackedGradients:
 
         Args:
             weights: (network, record).
-            kept: False for records that must not be there at all: 0 * nan is nan.
+            kept: False for records that must be removed: 0 * nan is nan.
         """
         some_are_not = not bool(kept.all())
         sums = []
@@ -145,7 +144,7 @@ class StackedGradients:
 
 
 def layers_of(model: nn.Module) -> list[nn.Module]:
-    """List the layers of a network of layers one after the other, in their order."""
+    """Return the layers of a sequential network, in their order."""
     every: list[Any] = [module for _, module in model.named_modules(remove_duplicate=False)]
     return [module for module in every if type(module) is not nn.Sequential]
 

@@ -1,4 +1,4 @@
-"""Which shadow models can be trained as a stack."""
+"""The conditions under which shadow models can be trained as a stack."""
 
 from torch import nn, optim
 
@@ -20,7 +20,7 @@ ACTIVATIONS = (
     nn.SiLU,
     nn.Softplus,
 )
-"""What acts on each number by itself."""
+"""Elementwise activations, which act on stacked networks as on single ones."""
 
 OPTIMIZERS = (
     optim.SGD,
@@ -33,7 +33,7 @@ OPTIMIZERS = (
     optim.Adagrad,
     optim.RMSprop,
 )
-"""What updates each number by itself."""
+"""Elementwise optimizers, which update stacked networks as single ones."""
 
 
 def unstackable(config: TrainingConfig, dataset: Dataset) -> str | None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from inosgm._internal.files import write_durably
-from inosgm.audit.auditing import attacked
+from inosgm.audit.auditing import attack_study
 from inosgm.audit.report import FILES
 from inosgm.audit.study import ShadowStudy
 from inosgm.cli.demonstration.tumours import answers
@@ -134,4 +134,4 @@ def _audit(config: TrainingConfig, store: Store, executor: Executor, size: Size,
     study = ShadowStudy(config, size.shadows, store=store)
     if study.run(executor, progress=progress).failed:
         raise RuntimeError(f"shadow models failed permanently: `inosgm jobs status {store.uri} --tracebacks` says why")
-    attacked(study, runs=size.runs, progress=progress).write(store)
+    attack_study(study, runs=size.runs, progress=progress).write(store)

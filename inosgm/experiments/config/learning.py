@@ -1,4 +1,4 @@
-"""What is trained, with what, and how often it is looked at."""
+"""Model, loss, optimizer, schedule, and how often a model is evaluated."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self

@@ -1,4 +1,4 @@
-"""What is wrong with a configuration, in plain words: the path of the key, the rule, the value."""
+"""Problems of a configuration in plain words: the path of the key, the rule, the value."""
 
 from collections.abc import Iterator, Sequence
 from difflib import get_close_matches

@@ -1,4 +1,4 @@
-"""Which records, and whose they are."""
+"""The records, and their owners."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self

@@ -1,4 +1,4 @@
-"""What all parts of a configuration have in common."""
+"""The base of all sections of a configuration."""
 
 import math
 from collections.abc import Mapping

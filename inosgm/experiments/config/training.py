@@ -38,7 +38,7 @@ class TrainingConfig(Section):
         model: What is trained.
         loss: What is made small; cross-entropy if not given.
         plan: What the budgets buy.
-        tail: What part of an ordered batch is given up.
+        tail: The part of an ordered batch that is down-weighted.
         order: What counts as important.
         clipping: How a weighted gradient is bounded.
         optimizer: What makes a step of a released sum.

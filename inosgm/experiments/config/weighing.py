@@ -1,4 +1,4 @@
-"""Which tail is given up, and how gradients are bounded."""
+"""The tail that is down-weighted, and the bounds on gradients."""
 
 from typing import Annotated, Literal
 
@@ -18,7 +18,7 @@ from inosgm.planning.plan import Plan
 
 
 class NoTailConfig(Section):
-    """Nothing is given up: IDP-SGD, or DP-SGD if the plan is uniform."""
+    """Nothing is down-weighted: IDP-SGD, or DP-SGD if the plan is uniform."""
 
     kind: Literal["none"] = "none"
 

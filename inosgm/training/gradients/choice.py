@@ -207,7 +207,7 @@ class _Expected:
 
     def _close(self, actual: Tensor, expected: Tensor, typical: float = 0.0) -> bool:
         """Compare numbers, relative to the largest of them and to the typical size of the gradients."""
-        # 1e-6 is far above the rounding of float64 and below any wrong rule; in float32, a ReLU may switch at rounding
+        # 1e-6 is far above the rounding of float64; in float32, rounding may switch a ReLU on or off
         tolerance = (1e-6 if self.precise else 1e-2) * max(_largest(expected), 0.01 * typical)
         return _largest(actual.to(expected.dtype) - expected) <= tolerance
 

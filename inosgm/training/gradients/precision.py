@@ -12,7 +12,7 @@ WIDE = (torch.float32, torch.float64)
 """The types in which gradients are measured and summed."""
 
 FINE, COARSE = 2.0**-24, 2.0**-8
-"""Half a unit in the last place of float32 (2^-24), and an upper bound of that of bfloat16 (2^-9)."""
+"""Half a unit in the last place of float32 (2^-24), and of bfloat16 (2^-8)."""
 
 # half a unit in the last place of a factor, by torch's and oneDNN's names of a precision; TF32 and float16 keep 11 bits
 _UNITS = {

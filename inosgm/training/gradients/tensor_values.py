@@ -14,7 +14,7 @@ _version = attrgetter("_version")
 # bits are compared as integers: NaN equals itself, and 0 differs from -0
 _WHOLE = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
-# memcmp takes 1 microsecond for 30 KB, torch.equal ten times as long for every tensor
+# memcmp is many times faster than torch.equal, and runs around every pass of a training step
 _compare_memory = (ctypes.cdll.msvcrt if os.name == "nt" else ctypes.CDLL(None)).memcmp
 _compare_memory.argtypes = ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t
 

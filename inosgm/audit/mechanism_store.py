@@ -1,4 +1,4 @@
-"""What audits of the mechanism have found, as a document of a store, for whoever looks at the store later."""
+"""Results of audits of the mechanism as a document of a store, so that later commands reuse them."""
 
 import json
 import math
@@ -17,7 +17,7 @@ NAME = "mechanism.json"
 def keep(store: Store, audits: Sequence[MechanismAudit], confidence: float) -> None:
     """Write audits of the mechanism, and the confidence of the whole audit that they are a part of.
 
-    Audits of the same promises that had more runs, and are at least as sure, stay.
+    Stored audits of the same promises that have more runs, and at least the same confidence, are not replaced.
     """
     known, _ = kept(store, [one.claim for one in audits])
     more = known and min(one.runs for one in known) > max(one.runs for one in audits)
@@ -28,7 +28,7 @@ def keep(store: Store, audits: Sequence[MechanismAudit], confidence: float) -> N
 
 
 def kept(store: Store, claims: Sequence[Claim]) -> tuple[tuple[MechanismAudit, ...], float | None]:
-    """Return what `keep` has written about these promises; nothing if there is none, or if it is about others."""
+    """Return the audits that `keep` wrote about these promises, and their confidence; none if they are about others."""
     try:
         content = json.loads(store.get(NAME))
     except FileNotFoundError:
@@ -40,7 +40,7 @@ def kept(store: Store, claims: Sequence[Claim]) -> tuple[tuple[MechanismAudit, .
 
 
 def _same(one: Claim, other: Claim) -> bool:
-    """Say whether two claims are the same, whichever machine has computed them."""
+    """Return whether two claims are the same, whichever machine has computed them."""
     # Epsilons are made of FFTs and long sums, whose last bits depend on the processor. A millionth is far above such
     # errors and far below what separates two plans.
     return all(
