@@ -79,14 +79,19 @@ class Draw(Enum):
 COINS, NOISE, CHOICES, SHARED_BY_BATCH = (0,), (1,), (2,), (3,)
 
 
-def microbatch(number: int) -> tuple[int, int]:
-    """Return the child of (key, step) that seeds random numbers of the model, such as dropout, in one micro-batch."""
-    return 2, number
-
-
 def step_sequence(key: int | None, step: int, child: tuple[int, ...]) -> np.random.SeedSequence:
     """Return the seed sequence of one use of a key in a step; without a key, one from the operating system."""
     return np.random.SeedSequence() if key is None else np.random.SeedSequence(key, spawn_key=(step, *child))
+
+
+def batch_seed(key: int, step: int) -> int:
+    """Return the seed of random numbers of a model that all records of a logical batch share."""
+    return seed_of(step_sequence(key, step, SHARED_BY_BATCH))
+
+
+def microbatch_seed(key: int, step: int, number: int) -> int:
+    """Return the seed of random numbers of a model, such as dropout, in one micro-batch of a step."""
+    return seed_of(step_sequence(key, step, (*CHOICES, number)))
 
 
 def job_sequence(seed: int, index: int) -> np.random.SeedSequence:

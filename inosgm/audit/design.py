@@ -85,7 +85,10 @@ class Design:
         """
         chosen = parts.prepared(config, source)
         halves = -(-chosen.owners.sizes // 2)
-        budgets = {name: _by_label(chosen.owners, name) for name in ("epsilon", "delta")}
+        budgets = {
+            name: dict(zip(chosen.owners.labels, getattr(chosen.owners, name).tolist(), strict=True))
+            for name in ("epsilon", "delta")
+        }
         half = Owners(of_record=labels_at(chosen.owners.labels, np.repeat(np.arange(halves.size), halves)), **budgets)
         if private:
             plan = one_plan(config, planned(config, half, None), "an audit by shadow models")
@@ -179,10 +182,6 @@ class Design:
 
     def _seeded(self, shadow: int) -> TrainingConfig:
         return self.config.model_copy(update={"seed": draws.model_seed(self.seed, shadow)})
-
-
-def _by_label(owners: Owners, name: str) -> dict[str | int, float]:
-    return dict(zip(owners.labels, getattr(owners, name).tolist(), strict=True))
 
 
 def _without_privacy(config: TrainingConfig, owners: Owners) -> Plan:

@@ -6,7 +6,7 @@ import numpy as np
 from scipy import special
 
 from inosgm._internal import validate as _validate
-from inosgm.audit.bounds import Bound
+from inosgm.audit.bounds import MOST_EPSILON, Bound
 from inosgm.audit.claims import Claim
 
 SHARES = (1 / 4, 1 / 16)
@@ -14,9 +14,6 @@ SHARES = (1 / 4, 1 / 16)
 
 FEWEST_GUESSES = 48
 """Smallest number of guesses: fewer give no bound above 0 with the usual confidence."""
-
-MOST_EPSILON = 40.0
-"""Largest bound that is searched; a larger one would need more guesses than there are records."""
 
 
 def one_run_bound(

@@ -1,4 +1,4 @@
-"""What a mechanism needs of a batch of vectors: their norms, and a weighted sum."""
+"""Contributions: the norms and the weighted sum of a batch of vectors, which is all that a mechanism needs of them."""
 
 import math
 import operator

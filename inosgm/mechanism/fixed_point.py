@@ -10,7 +10,7 @@ BITS = 38
 """The largest sensitivity is below two to this many units."""
 
 BLOCK = 1 << 53 - BITS
-"""So many contributions add up in float64 without any rounding."""
+"""Largest number of contributions whose sum in float64 is exact: 2^38 units each, 53 bits."""
 
 _PART = 17
 """Bits behind the point of weighted contributions: with those before it, all that float64 has."""

@@ -1,6 +1,7 @@
-"""What an audit may look at: a read-only view of a mechanism."""
+"""A read-only view of a mechanism, through which audits look at it."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -78,7 +79,7 @@ class Inspection:
 
     @property
     def clipping(self) -> Clipping:
-        """How contributions are bounded."""
+        """The clipping, which bounds contributions."""
         return self._mechanism._clipping
 
     @property
@@ -124,12 +125,12 @@ class Inspection:
             filters: What records have spent before each batch if they pay for themselves; a copy of what they have
                 spent so far if not given. Each is asked for what the records of its batch contribute.
         """
-        owners, mechanism = self._mechanism._owners, self._mechanism
         filters = [self.filter() for _ in batches] if filters is None else filters
-        with mechanism._comparing():
+        drawn = (self._mechanism._batch(data, positions, step) for positions in batches)
+        with self._mechanism._comparing():
             return [
-                mechanism._sum(_batch(data, positions, owners, step, mechanism.measure, records))
-                for positions, records in zip(batches, filters, strict=True)
+                self._mechanism._sum(replace(batch, records=records, order_secret=ORDER_SECRET))
+                for batch, records in zip(drawn, filters, strict=True)
             ]
 
     def synthetic_sum(
@@ -156,18 +157,13 @@ class Inspection:
         def measure(_: Any, positions: np.ndarray | None, owners: np.ndarray, step: int) -> Measured:
             return self._mechanism._form_of_sums(rows[positions]), scores[positions]
 
-        return self._mechanism._sum(_batch(None, positions, owners, step, measure, records))
-
-
-def _batch(
-    data: Any, positions: np.ndarray, owners: np.ndarray, step: int, measure: Any, records: Filter | None
-) -> DrawnBatch:
-    return DrawnBatch(
-        data=data,
-        positions=positions,
-        owners=owners[positions],
-        step=step,
-        measure=measure,
-        records=records,
-        order_secret=ORDER_SECRET,
-    )
+        batch = DrawnBatch(
+            data=None,
+            positions=positions,
+            owners=owners[positions],
+            step=step,
+            measure=measure,
+            records=records,
+            order_secret=ORDER_SECRET,
+        )
+        return self._mechanism._sum(batch)

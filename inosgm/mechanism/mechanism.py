@@ -92,13 +92,13 @@ class INOSGM(Uncopied, ABC):
     Args:
         plan: The public numbers: rates, sensitivities, noise scale, steps.
         owners: Owners, or the label of each record's owner as the plan names it (0, 1, ... if it names none).
-        tail: What part of an ordered batch is given up; by default nothing, the plain sampled Gaussian.
+        tail: The part of an ordered batch that is down-weighted; by default none, the plain sampled Gaussian.
         order: What counts as important.
         clipping: How a weighted record is bounded: ScaleClipped() or ClipToShare().
         key: None takes coins and noise from the operating system. Every step then has one value: the mechanism releases
             only in the process that made it, it cannot be copied, and a ledger refuses to charge a step of it a second
             time. A whole number makes both a function of
-            (key, step): reproducible, and not private against whoever knows the key. Never use one key on two
+            (key, step): reproducible, and not private against anybody who knows the key. Never use one key on two
             data sets: the difference of the releases cancels the noise. With a ledger, a retry is charged once, and
             repeats bit for bit or is refused: the ledger remembers, by a digest under the key, the sum that the
             noise of each step was added to.
@@ -222,7 +222,7 @@ class INOSGM(Uncopied, ABC):
 
     @property
     def released(self) -> int:
-        """How many steps of the plan have been released."""
+        """The number of steps of the plan that have been released."""
         return self._count.released
 
     @final
@@ -442,10 +442,9 @@ def _paired(contributions: Contributions, scores: Array, bounds: Array, ids: Arr
         raise ValueError(
             "contributions and scores must pair up: one of each for every record of a batch"  # whose size is private
         )
-    (_, norms), (_, bounds), (_, owners) = (
-        _validate.floats(name, values, like=scores)
-        for name, values in (("norms", norms), ("sensitivities", bounds), ("owners", owners))
-    )
+    _, norms = _validate.floats("norms", norms, like=scores)
+    _, bounds = _validate.floats("sensitivities", bounds, like=scores)
+    _, owners = _validate.floats("owners", owners, like=scores)
     if not array_api_compat.is_numpy_array(scores):
         ids = xp.asarray(ids, device=array_api_compat.device(scores))
     return xp, norms, scores, bounds, ids, owners

@@ -12,7 +12,7 @@ from inosgm._internal.keys import order_seed
 from inosgm._internal.validate import Array
 
 FEW = 512
-"""So many keys are sorted stably at once."""
+"""Largest number of keys that one stable sort handles faster than sort-then-repair."""
 
 _MASK = (1 << 64) - 1
 

@@ -52,7 +52,7 @@ class OrderedSum:
 
     Args:
         plan: The plan that is followed, or the sensitivity of each owner: then nothing can be released.
-        tail: What part of the order is given up.
+        tail: The part of the order that is down-weighted.
         order: What counts as important.
         cells: Into how many sums records are sorted; each record adds to one of them.
         secret: With sample rates below 1, 16 bytes that all parts of one sum share and nobody else knows; drawn from
@@ -107,7 +107,7 @@ class OrderedSum:
 
     @property
     def counts(self) -> np.ndarray:
-        """How many records of each owner were added, those that coins keep out included. NOT PRIVATE."""
+        """The number of records of each owner that were added, those that were not sampled included. NOT PRIVATE."""
         with self._lock:
             return self._counts.copy()
 
@@ -185,7 +185,7 @@ class OrderedSum:
             raise ValueError(
                 "other must be part of the same sum: copy an empty one for every part, and fill the copies"
             )
-        with other._lock:  # and not the own one, too: two sums may be merged into each other at once
+        with other._lock:  # and not the own one as well: two sums may be merged into each other at once
             shape, whole, counts, kept = other._shape, other._whole.copy(), other._counts.copy(), other._kept.all()
             other._require_whole()
         if other._claim.sole:  # both have the same coins, so one claim on them

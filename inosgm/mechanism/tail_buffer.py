@@ -10,7 +10,7 @@ from inosgm.mechanism.orders import Order
 _NOBODY = np.empty(0, dtype=np.int64)
 
 _FEW = 1 << 16
-"""So many records wait, at least, before some of them are let go."""
+"""Smallest number of waiting records that is worth sorting to evict some of them."""
 
 _NEAR = 1 << 10
 """A cut is found to within so many records."""

@@ -1,4 +1,4 @@
-"""Tail importance functions: which part of an ordered batch is given up, and how softly."""
+"""Tail importance functions: which part of an ordered batch is down-weighted, and how softly."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence

@@ -35,7 +35,7 @@ def importance_weights(
     Args:
         scores: One number per record, numpy or torch, on any device that has float64. NaN ranks last.
         sensitivities: C, one number >= 0 per record, or one for all.
-        tail: What part of the order is given up.
+        tail: The part of the order that is down-weighted.
         order: What counts as important.
         ids: One distinct integer per record, to break ties: the smaller id is more important. Without ids the
             position in the batch decides, which is fine as long as batches list records in one fixed order.
@@ -110,7 +110,7 @@ def ordered_sum(
         contributions: One row per record (an array), or anything with `norms` and `weighted_sum`.
         scores: As for `importance_weights`, like the remaining arguments.
         sensitivities: C, one per record, or one for all.
-        tail: What part of the order is given up.
+        tail: The part of the order that is down-weighted.
         order: What counts as important.
         ids: One distinct integer per record.
         owners: One number per record, smaller for more private owners.

@@ -17,26 +17,26 @@ class Checkpoint:
     """All that training resumes from: numbers and text, no code. Coins and noise are a function of the run's key."""
 
     step: int
-    """How many steps of the run were done."""
+    """The number of steps of the run that were done."""
     revision: int
-    """How often the plan was revised."""
+    """The number of revisions of the plan, or of the stage."""
     first: int
     """The step of the run with which the plan of this revision began."""
     job: str
-    """What the ledger calls the noise of this revision."""
+    """The name of the noise of this revision in the ledger."""
     ledger: str
     """The head of the ledger, or nothing."""
     curve: str
     """The learning curve, as JSON."""
     settings: Mapping[str, str]
-    """What steps are made with besides plan and model, in words: a run that resumes with something else is refused."""
+    """Loss, optimizer, tail and the like in words: a run that resumes with something else is refused."""
     steering: str
-    """What chooses the shares of the next steps, as JSON, or nothing."""
+    """The state of the steering as JSON, or nothing."""
     model: Mapping[str, Any]
     optimizer: Mapping[str, Any]
     schedule: Mapping[str, Any] | None
     private: Mapping[str, Any] | None = field(default=None, repr=False)
-    """What must never leave the run, such as what each record has spent; not there when no step is left."""
+    """Values that must never leave the run: what each record has spent; None when no step is left."""
 
     def to_bytes(self) -> bytes:
         """Return the content of a checkpoint file."""

@@ -40,7 +40,7 @@ class GradientMechanism(INOSGM):
         owners: Owners, or the label of each record's owner.
         gradients: Runs the model.
         tail: What part of an ordered batch is down-weighted, or a function that makes it from the plan.
-        steering: What chooses the shares of the next step from the plan's menu, by released values.
+        steering: What `steer` will be given; the plan must pay for the losses that it needs.
         released: How many steps of the plan were released before, with the same key.
         spent: What each record has spent in these steps, where records pay for themselves.
         charge_steps: As for `INOSGM`; a twentieth of the plan if not given.
@@ -60,7 +60,8 @@ class GradientMechanism(INOSGM):
         charge_steps: int | None = None,
         **options: Any,
     ) -> None:
-        self.gradients, self._steering = gradients, _fitting_steering(plan, steering)
+        _require_fitting_steering(plan, steering)
+        self.gradients = gradients
         self._losses: GroupLosses | None = None
         self._heard = 0
         self._tail_for = None if isinstance(tail, Tail) or not callable(tail) else tail
@@ -87,12 +88,12 @@ class GradientMechanism(INOSGM):
 
     @property
     def job(self) -> str:
-        """What the ledger calls the noise of this mechanism."""
+        """The name of this mechanism's noise in the ledger."""
         return self._cost.job
 
     @property
     def spent_by_record(self) -> np.ndarray | None:
-        """What each record has spent, if records pay for themselves and steps are left. PRIVATE."""
+        """The budget that each record has spent, if records pay for themselves and steps are left. PRIVATE."""
         return None if self._filter is None or self.released == self.plan.steps else self._filter.spent
 
     def check(self, data: Any) -> None:
@@ -106,11 +107,8 @@ class GradientMechanism(INOSGM):
         )
         return batch, batch.scores
 
-    def steer(self, data: Any) -> None:
-        """Choose the shares of the next step if there is a steering, after a release of losses if one is due."""
-        steering = self._steering
-        if steering is None:
-            return
+    def steer(self, data: Any, steering: Steering) -> None:
+        """Let a steering choose the shares of the next step, after a release of losses if one is due."""
         self.require_here()  # what releases losses may be made below, in a process that has forked off
         self._check(data)
         step = self.released
@@ -186,14 +184,14 @@ def _twentieth(plan: Plan) -> int:
     return -(-plan.steps // 20)
 
 
-def _fitting_steering(plan: Plan, steering: Steering | None) -> Steering | None:
+def _require_fitting_steering(plan: Plan, steering: Steering | None) -> None:
     """Raise unless a plan has what its steering releases: a plan beside it that pays for the losses."""
     if steering is None:
         if plan.choices is not None:
             raise ValueError(
                 "steering must be given for a plan with choices: AdaptiveShares(plan, every=..., ...) for ASC"
             )
-        return None
+        return
     _validate.instance("steering", steering, Steering, "take AdaptiveShares or ChosenGroup")
     due, paid = (plan.steps - 1) // steering.every, plan.side_releases[0].steps if plan.side_releases else 0
     if due > paid:
@@ -201,4 +199,3 @@ def _fitting_steering(plan: Plan, steering: Steering | None) -> Steering | None:
             f"steering releases losses {due} times, once in {steering.every} steps, and the plan pays for {paid}: give "
             "both the same `every`"
         )
-    return steering

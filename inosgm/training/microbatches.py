@@ -1,7 +1,7 @@
 """A logical batch, measured in physical batches: norms and scores of all of it first, weighted sums after."""
 
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +15,6 @@ from inosgm.training.gradients.precision import product_unit
 from inosgm.training.gradients.randomness import random_state, same_state
 from inosgm.training.gradients.snapshot import Snapshot
 from inosgm.training.gradients.tally import Tally
-from inosgm.training.randomness import seeded
 from inosgm.training.scores import Score, scored
 
 
@@ -36,7 +35,7 @@ class Microbatch:
 
 
 HEADROOM = 128
-"""How many roundings a norm may be off by: norms are taken that much longer before clipping."""
+"""The error of a norm in roundings, at most: norms are lengthened by it before clipping."""
 
 
 def stretch(parameter: Tensor) -> float:
@@ -147,7 +146,10 @@ class LogicalBatch:
         )
         if len(self._parts) == 1:
             self._whole = gradients
-        measured = gradients.norms(), scored(self._score, gradients.outputs, targets, gradients.losses)
+        scores = gradients.losses
+        if self._score is not None:
+            scores = scored(self._score, gradients.outputs, targets, gradients.losses)
+        measured = gradients.norms(), scores
         self._snapshot.require_unwritten()
         return measured
 
@@ -174,3 +176,14 @@ def parts_of(positions: np.ndarray, most: int | None) -> list[np.ndarray]:
     """Cut a batch into stretches of at most so many records, of which an empty batch has none."""
     size = most or max(positions.size, 1)
     return [positions[start : start + size] for start in range(0, positions.size, size)]
+
+
+@contextmanager
+def seeded(seed: int, device: torch.device) -> Iterator[None]:
+    """Let torch's global generators start from a seed, and put them back as they were: they are the user's own."""
+    devices = [device] if device.type == "cuda" else []
+    with torch.random.fork_rng(devices):
+        torch.default_generator.manual_seed(seed)
+        if devices:
+            torch.cuda.manual_seed(seed)
+        yield

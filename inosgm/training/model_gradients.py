@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.dropout import _DropoutNd
 
+from inosgm._internal import keys
 from inosgm._internal import validate as _validate
 from inosgm._internal.records import form_of
 from inosgm.training.batches import PickedApart, batch_of
@@ -33,7 +34,6 @@ from inosgm.training.gradients.writing import outputs_in_evaluation, refuse_writ
 from inosgm.training.losses import per_record
 from inosgm.training.microbatches import LogicalBatch, Microbatch, parts_of
 from inosgm.training.predictions import as_numpy, evaluating
-from inosgm.training.randomness import seed_of_batch, seed_of_part
 from inosgm.training.scores import Score, refuse_mixing_scores
 from inosgm.training.targets import require_classes
 
@@ -85,7 +85,7 @@ class ModelGradients:
 
     @property
     def engine(self) -> Engine | None:
-        """How gradients are computed; chosen when data is first seen."""
+        """The engine that computes gradients; chosen when data is first seen."""
         return self._engine
 
     def check(self, data: Any) -> None:
@@ -121,15 +121,17 @@ class ModelGradients:
 
     def _logical(self, data: Any, positions: np.ndarray, step: int, key: int | None) -> LogicalBatch:
         """Return the batch of a step, run in parts."""
-        engine, like = self.ready(data), self.like()
-        self._hold_still()
+        engine = self.ready(data)
+        like = engine.parameters[0]
+        if self._comparing is not None and self._chance is not Chance.SHARED:
+            self._leave_out_dropout(self._comparing)
         if key is None:  # a fresh one, but one key for all sums that are compared
             key = 0 if self._comparing is not None else int(np.random.SeedSequence().generate_state(1)[0])
         # Without parts, all records share what a forward pass draws once, whoever else was drawn: it stays as it is.
-        shared = seed_of_batch(key, step) if self._chance is Chance.SHARED else None
+        shared = keys.batch_seed(key, step) if self._chance is Chance.SHARED else None
         pick = self._pick_whole if self.max_physical_batch is None else self._pick
         parts = [
-            Microbatch(partial(self._fetched, data, some, like, pick), seed_of_part(key, step, number), shared)
+            Microbatch(partial(self._fetched, data, some, like, pick), keys.microbatch_seed(key, step, number), shared)
             for number, some in enumerate(parts_of(positions, self.max_physical_batch))
         ]
         # Parts of less than a full one are alone in their batch, or have the same model as the full one before.
@@ -147,7 +149,7 @@ class ModelGradients:
 
         Shared numbers are the same in two batches if they are drawn once per batch, and a comparison of the batches
         sees whether they are. Of dropout by record, a record has another mask in another batch. Which numbers a model
-        draws is known when the engine is chosen, so `_hold_still` does the rest.
+        draws is known when the engine is chosen, so dropout is left out at the first sum.
         """
         with ExitStack() as self._comparing:
             try:
@@ -155,13 +157,11 @@ class ModelGradients:
             finally:
                 self._comparing = None
 
-    def _hold_still(self) -> None:
-        """Leave out dropout while sums are compared, unless all records share it."""
-        if self._comparing is None or self._chance is Chance.SHARED:
-            return
+    def _leave_out_dropout(self, comparing: ExitStack) -> None:
+        """Put layers with dropout into evaluation mode while sums are compared."""
         for module in self.model.modules():
             if module.training and (isinstance(module, _DropoutNd) or _drops(module)):
-                self._comparing.enter_context(evaluating(module))
+                comparing.enter_context(evaluating(module))
 
     def require_classes(self, targets: Any) -> None:
         """Raise for a target that is no class, before the loss does, which would show it."""

@@ -1,4 +1,4 @@
-"""What a model says about records that need no protection."""
+"""Evaluation of a model on records that need no protection."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,4 +1,4 @@
-"""How far training has got: a bar in a terminal, a few plain lines elsewhere. It shows nothing private."""
+"""The progress of training: a bar in a terminal, a few plain lines elsewhere. It shows nothing private."""
 
 from datetime import timedelta
 from time import monotonic

@@ -1,4 +1,4 @@
-"""A run: a directory from which training goes on, bit for bit, after it was killed at any moment."""
+"""A run: a directory from which training resumes, bit for bit, after it was killed at any moment."""
 
 import fcntl
 import io
@@ -19,7 +19,7 @@ from inosgm.planning.plan import Plan
 from inosgm.training.checkpoints import Checkpoint
 
 RESULTS = MODEL, CURVE = ("model.pt", "curve.json")
-"""What a run comes to: the last parameters, and the evaluations by step."""
+"""The results of a run: the last parameters, and the evaluations by step."""
 
 REVISING = "revising.json"
 """The file that is there while a revision is made."""
@@ -27,12 +27,12 @@ REVISING = "revising.json"
 
 @dataclass(frozen=True, kw_only=True)
 class Revision:
-    """A revision that was begun: whoever opens the run finishes it first, whatever was done of it already."""
+    """A revision that was begun: the process that opens the run next finishes it first."""
 
     number: int
-    """How often the plan was revised, this time included."""
+    """The number of revisions of the plan, this one included."""
     step: int
-    """How many steps of the run are kept."""
+    """The number of steps of the run that are kept."""
     plan: Plan
     """The plan that is followed from there on, with the new budgets."""
 
@@ -58,7 +58,7 @@ class RunFiles:
         self.path = Path(directory)
 
     def revisions(self) -> int:
-        """Return how many plans were ever followed, those that were given up included."""
+        """Return how many plans were ever followed, those that were abandoned included."""
         return len(list(self.path.glob("plan-*.json")))
 
     def stages(self) -> int:
@@ -76,7 +76,7 @@ class RunFiles:
         return Revision.from_bytes(begun.read_bytes()) if begun.exists() else None
 
     def latest(self, at_most: int | None = None) -> Checkpoint | None:
-        """Return the checkpoint to go on from, or the last one of at most so many steps; None if there is none."""
+        """Return the checkpoint to resume from, or the last one of at most so many steps; None if there is none."""
         places = [place for place in self._places() if at_most is None or place[1] <= at_most]
         return Checkpoint.from_file(self._file(*max(places))) if places else None
 
@@ -91,7 +91,7 @@ class RunFiles:
 class Run(RunFiles):
     """The directory of a run: checkpoints, the plans they followed, the ledger, the log, and the key.
 
-    The key makes coins and noise repeatable, so whoever reads the file `key` can take the noise away again: it is
+    The key makes coins and noise repeatable, so anybody who reads the file `key` can subtract the noise: it is
     readable by its owner only, and deleted with the last step. One process at a time trains in a directory.
 
     Args:

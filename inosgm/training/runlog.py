@@ -27,7 +27,7 @@ class RunLog:
 
     Args:
         directory: Where the files are; it is made if it is not there.
-        after: The step that a resumed run goes on from: later rows are dropped, in TensorBoard too; -1 drops all. None
+        after: The step that a run resumes from: later rows are dropped, also in TensorBoard; -1 drops all. None
             keeps all.
 
     Raises:

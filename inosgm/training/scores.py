@@ -1,4 +1,4 @@
-"""What the order of a batch goes by: the loss, or a function of the user's."""
+"""Scores, by which a batch is ordered: the loss, or a function of the user's."""
 
 from collections.abc import Callable
 from typing import Any
@@ -14,14 +14,12 @@ Score = Callable[[Any, Any, Tensor], Tensor]
 """(outputs, targets, losses) -> one number per record."""
 
 
-def scored(score: Score | None, outputs: Any, targets: Any, losses: Tensor) -> Tensor:
-    """Return one number per record, the loss where there is no score.
+def scored(score: Score, outputs: Any, targets: Any, losses: Tensor) -> Tensor:
+    """Return the score of each record.
 
     Raises:
         ValueError: when the score gives something else.
     """
-    if score is None:
-        return losses
     with torch.no_grad():
         scores = torch.as_tensor(score(outputs, targets, losses), device=losses.device)
     if scores.shape != losses.shape:

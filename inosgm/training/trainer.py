@@ -56,7 +56,7 @@ class Trainer(Uncopied):
 
     **Guarantee.** That of `INOSGM`, for the model and everything computed from it, about the data it was trained on.
     It assumes that the loss of a record depends on that record and the model alone: what mixes records is refused, by
-    kind and by trial on made-up records. A pass over records that writes to the model, its loss or its score raises
+    kind and by trial on synthetic records. A pass over records that writes to the model, its loss or its score raises
     before anything of it is released, and they are put back as they were. Held-out records get no protection, nor do
     numbers that are marked private.
 
@@ -67,8 +67,8 @@ class Trainer(Uncopied):
         loss: A torch loss, or a function of outputs and targets that gives one loss per record.
         optimizer: Any torch optimizer of the model's trainable parameters that needs no closure.
         owners: Who owns which record; those that the plan was made for if not given.
-        tail: What part of an ordered batch is given up, or a function that makes it from the plan (which a plan that
-            is revised needs): `lambda plan: LinearTail(plan.tail_length(0.4))`.
+        tail: The part of an ordered batch that is down-weighted, or a function that makes it from the plan (which a
+            plan that is revised needs): `lambda plan: LinearTail(plan.tail_length(0.4))`.
         order: What counts as important.
         clipping: How a weighted gradient is bounded; `AutomaticClipping` and `PerSampleAdaptive` adapt to each record.
         score: What the order goes by, a function of outputs, targets and losses; the loss if not given.
@@ -152,13 +152,12 @@ class Trainer(Uncopied):
             require_fitting=partial(require_fitting, model, optimizer, schedule),
         )
         self._owners, self._secret, self._ledger, self._steering = owners, key, ledger, steering
-        self._charge_steps = charge_steps
         self._options: dict[str, Any] = {
             "tail": tail,
             "order": order,
             "clipping": clipping,
-            "steering": steering,
             "note": note,
+            "charge_steps": charge_steps,
         }
         self._revision = self._first = 0
         self._curve = LearningCurve()
@@ -183,7 +182,7 @@ class Trainer(Uncopied):
             self._gradients,
             key=key,
             ledger=self._ledger,
-            charge_steps=self._charge_steps,
+            steering=self._steering,
             released=released,
             spent=spent,
             **self._options,
@@ -201,17 +200,17 @@ class Trainer(Uncopied):
 
     @property
     def released(self) -> int:
-        """How many steps of the plan have been released."""
+        """The number of steps of the plan that have been released."""
         return self._mechanism.released
 
     @property
     def engine(self) -> Engine | None:
-        """How gradients are computed; chosen when data is first seen."""
+        """The engine that computes gradients; chosen when data is first seen."""
         return self._gradients.engine
 
     @property
     def steps_done(self) -> int:
-        """How many steps were done, under this plan and under those that it was revised from."""
+        """The number of steps that were done, under this plan and under those that it was revised from."""
         return self._first + self.released
 
     @property
@@ -231,7 +230,7 @@ class Trainer(Uncopied):
 
     @property
     def _end(self) -> int:
-        """How many steps will have been made when everything is done, those of earlier plans included."""
+        """The number of steps when everything is done, those of earlier plans included."""
         return self._first + self.plan.steps + sum(plan.steps for plan in self._course.plans[self._revision + 1 :])
 
     def step(self, *data: Any) -> Release:
@@ -252,7 +251,8 @@ class Trainer(Uncopied):
             self.model.train()
             records, mechanism = as_data(data), self._mechanism
             self._trained_on = records
-            mechanism.steer(records)
+            if self._steering is not None:
+                mechanism.steer(records, self._steering)
             release = mechanism.release(records)
             for parameter, total in zip(self._gradients.ready(records).parameters, release.value, strict=True):
                 parameter.grad = (total / mechanism.expected_batch).to(parameter.dtype)
@@ -289,13 +289,13 @@ class Trainer(Uncopied):
             evaluate_every: Steps between evaluations; a tenth of the plan if not given.
             diagnostics: Also log how owners' gradients disagree: on the held-out records, and on the training data in
                 the private part of the log.
-            run: A directory for checkpoints, log and ledger. Training goes on from what is there, and a run that was
+            run: A directory for checkpoints, log and ledger. Training resumes from what is there, and a run that was
                 killed at any moment ends as if it had not been (on a CPU, with the same number of threads).
             checkpoint_every: Steps between checkpoints; a twentieth of the plan if not given.
             watch: Given the evaluations by step after each new one, but for that of the first parameters. If there is a
                 run, a checkpoint is written before: what was seen is never computed again.
             stop: Asked after every step; when it says true, training ends there, with a checkpoint if there is a run,
-                and goes on later as if it had not been stopped.
+                and resumes later as if it had not been stopped.
             progress: Show a bar, or lines where there is no terminal.
 
         Returns:
@@ -317,14 +317,13 @@ class Trainer(Uncopied):
         self._trained_on = data
         with ExitStack() as stack:
             place = log = None
-            charge_steps = self._charge_steps
             if run is not None:
                 place = stack.enter_context(run if isinstance(run, Run) else Run(run))
                 self._resume(place, data)
                 seen = self._curve.steps[-1] if self._curve.steps else -1
                 log = stack.enter_context(RunLog(place.path, after=seen))
-                charge_steps = charge_steps or every
-                self._mechanism.charge_steps = charge_steps
+                if self._options["charge_steps"] is None:
+                    self._mechanism.charge_steps = every
                 if place.latest() is None:
                     self._save(place)
             bar = stack.enter_context(StepProgress(self.plan, start=self.released, enabled=progress))
@@ -334,7 +333,8 @@ class Trainer(Uncopied):
                 if self.released == self.plan.steps:
                     self._next_stage()
                     bar.follow(self.plan)
-                    self._mechanism.charge_steps = charge_steps or self._mechanism.charge_steps
+                    if place is not None and self._options["charge_steps"] is None:
+                        self._mechanism.charge_steps = every
                 self.step(*data)
                 bar.advance(self.released)
 
@@ -418,7 +418,7 @@ class Trainer(Uncopied):
 
         An owner that now grants less than was spent takes the run back to the last step that it pays for. With the
         training data, steps are repeated up to there from the checkpoint before; without, that checkpoint is where
-        the run goes on. What came later is deleted from the run and no longer charged, so nobody must have used it.
+        the run resumes. What came later is deleted from the run and no longer charged, so nobody must have used it.
         Steps that a killed run made after its last checkpoint stay paid for; with the data they are made again.
 
         If it is killed, the next call of `revise` or `fit` with this run finishes what was begun. Asked once more for
@@ -427,7 +427,7 @@ class Trainer(Uncopied):
         Args:
             owners: The same owners with the budgets that hold now. They must not be chosen by what was released.
             data: The training data, to repeat steps with.
-            run: The directory of the run, from whose latest checkpoint to go on.
+            run: The directory of the run, from whose latest checkpoint to resume.
 
         Returns:
             The plan that is followed from now on.
@@ -568,7 +568,7 @@ class Trainer(Uncopied):
         return Owners(of_record=labels_at(plan.labels, self._mechanism.owners), **by_label)
 
     def _revision_for(self, place: Run, owners: Owners, data: tuple[Any, ...]) -> Revision:
-        """Stand where a run goes on with new budgets, and say how; nothing of the run is changed.
+        """Stand where a run resumes with new budgets, and return how; nothing of the run is changed.
 
         Raises:
             AlreadySpent: if there is no checkpoint at a step that everybody pays for.

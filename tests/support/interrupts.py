@@ -41,6 +41,7 @@ PURE = tuple(
         "mechanism/tails.py",
         "mechanism/weights.py",
         "planning/plan.py",
+        "planning/variants.py",
         "accounting/segments.py",
         "owners.py",
         "_internal/files.py",

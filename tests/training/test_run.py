@@ -4,6 +4,7 @@ import shutil
 import stat
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -441,3 +442,23 @@ def test_a_revision_that_is_killed_anywhere_is_finished_by_the_next_command(tmp_
 
 def weights_of(model):
     return torch.cat([value.ravel() for value in model.values()]).tolist()
+
+
+@pytest.mark.parametrize("in_a_run", [False, True])
+def test_a_revision_keeps_steps_of_other_threads_out(tmp_path, monkeypatch, in_a_run):
+    """The new plan is made while no other thread can begin a step: each would be charged by one of two plans."""
+    made, free, original = trainer(), [], Plan.revise
+    made.fit(X, Y, steps=5, progress=False, run=tmp_path if in_a_run else None)
+
+    def step_could_begin():
+        free.append(made._passes.acquire(blocking=False))
+
+    def revise(*of):
+        other = threading.Thread(target=step_could_begin)
+        other.start()
+        other.join()
+        return original(*of)
+
+    monkeypatch.setattr(Plan, "revise", revise)
+    made.revise(owners(strict=3.0), run=tmp_path if in_a_run else None)
+    assert set(free) == {False}

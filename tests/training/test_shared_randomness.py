@@ -11,6 +11,7 @@ from torch.distributions import Dirichlet, Gamma, Poisson
 from torch.utils.data import Dataset, Subset
 
 from inosgm import Plan, audit_mechanism, certify
+from inosgm._internal import keys
 from inosgm.audit import canaries
 from inosgm.methods.asc import AdaptiveShares, plan_asc
 from inosgm.owners import Owners
@@ -19,7 +20,6 @@ from inosgm.training.batches import PickedApart
 from inosgm.training.gradients import engine_for
 from inosgm.training.gradients.chance import Chance, chance_in_evaluation, chance_of
 from inosgm.training.gradients.tally import Tally
-from inosgm.training.randomness import seed_of_part
 
 SIGNS = np.array([1, -1, -1, 1] * 10 + [1, 1, 1], dtype=np.float32)
 """In pairs, gradients cancel; shifted by one record, pairs pull the same way."""
@@ -415,7 +415,7 @@ def test_masks_of_records_are_those_of_the_seed_of_their_part():
     made.model.masks.clear()
     made.step(*records_of(np.ones(7)))
     for part, (size, mask) in enumerate(zip((3, 3, 1), made.model.masks, strict=False)):
-        torch.manual_seed(seed_of_part(5, 0, part))
+        torch.manual_seed(keys.microbatch_seed(5, 0, part))
         assert torch.equal(mask, nn.functional.dropout(torch.ones(size, 1), 0.5))
 
 
@@ -746,5 +746,5 @@ def test_the_audit_sees_masks_that_parts_do_not_share(monkeypatch):
         return trainer(encoding, 40, noise_scale=1.0)
 
     assert not audit_mechanism(made(), 0, runs=2000, data=data).contradicts
-    monkeypatch.setattr(model_gradients, "seed_of_batch", lambda key, step: None)
+    monkeypatch.setattr(keys, "batch_seed", lambda key, step: None)
     assert audit_mechanism(made(), 0, runs=2000, data=data).contradicts

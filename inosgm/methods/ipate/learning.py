@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
-from inosgm._internal.keys import teacher_batches
+from inosgm._internal.keys import microbatch_seed, teacher_batches
 from inosgm.jobs import Attempt, Stopped
 from inosgm.training.batches import batch_of
 from inosgm.training.checkpoints import load_states, states_of
@@ -22,9 +22,8 @@ from inosgm.training.gradients.base import PerRecordLoss, apply
 from inosgm.training.gradients.snapshot import Snapshot
 from inosgm.training.loop import make_steps
 from inosgm.training.metrics import Evaluation
-from inosgm.training.microbatches import parts_of
+from inosgm.training.microbatches import parts_of, seeded
 from inosgm.training.predictions import as_numpy, evaluated, evaluating
-from inosgm.training.randomness import seed_of_part, seeded
 
 MOST = 1024
 """So many records at a time are evaluated, if nobody has said how many fit into memory."""
@@ -69,7 +68,7 @@ class Learning:
             drawn = teacher_batches(self.seed, number).choice(records, min(self.batch, records), replace=False)
             for place, part in enumerate(parts_of(np.sort(drawn), self.max_physical_batch)):
                 inputs, targets = batch_of(self.data, part, like)
-                with seeded(seed_of_part(self.seed, number, place), like.device):
+                with seeded(microbatch_seed(self.seed, number, place), like.device):
                     (self._losses(inputs, targets).sum() / drawn.size).backward()  # type: ignore[no-untyped-call]
             self.optimizer.step()
             self.optimizer.zero_grad(set_to_none=True)

@@ -1,8 +1,10 @@
 """Per-record gradients by torch.func: for any model that is a function of its parameters and one record."""
 
 import warnings
+from functools import partial
 from typing import Any
 
+import torch
 from torch import Tensor
 from torch.func import functional_call, grad, vmap
 
@@ -23,15 +25,16 @@ class Functional(Engine):
         """Return the gradients of a batch, which may hold no record at all."""
         if not size(inputs):
             return no_gradients(self, inputs, targets)
+        as_batch, as_record = (partial(function, dim=0) for function in (torch.unsqueeze, torch.squeeze))
         buffers = {name: buffer.detach().clone() for name, buffer in self._model.named_buffers()}
 
         def loss(trained: dict[str, Tensor], record: Any, target: Any) -> tuple[Tensor, tuple[Tensor, Any]]:
             def model(*arguments: Any, **named: Any) -> Any:
                 return functional_call(self._model, {**trained, **buffers}, arguments, named)
 
-            outputs = apply(model, tree_map(_as_batch, record))
-            losses = self._loss(outputs, tree_map(_as_batch, target))
-            return losses.sum(), (losses.squeeze(0), tree_map(_as_record, outputs))
+            outputs = apply(model, tree_map(as_batch, record))
+            losses = self._loss(outputs, tree_map(as_batch, target))
+            return losses.sum(), (losses.squeeze(0), tree_map(as_record, outputs))
 
         trained = {name: value.detach() for name, value in self._model.named_parameters() if value.requires_grad}
         mapped = vmap(grad(loss, has_aux=True), in_dims=(None, 0, 0), randomness="different")
@@ -39,11 +42,3 @@ class Functional(Engine):
             warnings.filterwarnings("ignore", "There is a performance drop")  # torch runs some layers in a loop
             gradients, (losses, outputs) = mapped(trained, inputs, targets)
         return Instantiated(list(gradients.values()), losses.detach(), detached(outputs))
-
-
-def _as_batch(record: Tensor) -> Tensor:
-    return record.unsqueeze(0)
-
-
-def _as_record(outputs: Tensor) -> Tensor:
-    return outputs.squeeze(0)

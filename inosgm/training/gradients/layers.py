@@ -75,26 +75,22 @@ def _sum_to_channels(module: nn.Module, inputs: tuple[Tensor, ...], output_grads
 
 
 def _scale_of_layer(module: nn.Module, inputs: tuple[Tensor, ...], output_grads: Tensor) -> PerRecord:
-    assert isinstance(module, nn.LayerNorm)
-    standard = F.layer_norm(wide(inputs[0]), module.normalized_shape, eps=module.eps)
-    return Rows(_sum(output_grads * standard, 1, output_grads.ndim - len(module.normalized_shape)))
+    """Return the gradients of the factors of a LayerNorm or RMSNorm."""
+    assert isinstance(module, nn.LayerNorm | nn.RMSNorm)
+    normalise = F.layer_norm if isinstance(module, nn.LayerNorm) else F.rms_norm
+    standard = normalise(wide(inputs[0]), list(module.normalized_shape), eps=module.eps)  # type: ignore[arg-type]
+    return _shift_of_layer(module, inputs, output_grads * standard)
 
 
 def _shift_of_layer(module: nn.Module, inputs: tuple[Tensor, ...], output_grads: Tensor) -> PerRecord:
-    assert isinstance(module, nn.LayerNorm)
+    assert isinstance(module, nn.LayerNorm | nn.RMSNorm)
     return Rows(_sum(output_grads, 1, output_grads.ndim - len(module.normalized_shape)))
-
-
-def _scale_of_rms(module: nn.Module, inputs: tuple[Tensor, ...], output_grads: Tensor) -> PerRecord:
-    assert isinstance(module, nn.RMSNorm)
-    standard = F.rms_norm(wide(inputs[0]), list(module.normalized_shape), eps=module.eps)
-    return Rows(_sum(output_grads * standard, 1, output_grads.ndim - len(module.normalized_shape)))
 
 
 def _scale_of_groups(module: nn.Module, inputs: tuple[Tensor, ...], output_grads: Tensor) -> PerRecord:
     assert isinstance(module, nn.GroupNorm)
     standard = F.group_norm(wide(inputs[0]), module.num_groups, eps=module.eps)
-    return Rows(_sum(output_grads * standard, 2, output_grads.ndim))
+    return _sum_to_channels(module, inputs, output_grads * standard)
 
 
 def _sum(values: Tensor, begin: int, end: int) -> Tensor:
@@ -134,6 +130,6 @@ RULES: dict[type[nn.Module], dict[str, Rule]] = {
     nn.Embedding: {"weight": _table},
     nn.LayerNorm: {"weight": _scale_of_layer, "bias": _shift_of_layer},
     nn.GroupNorm: {"weight": _scale_of_groups, "bias": _sum_to_channels},
-    nn.RMSNorm: {"weight": _scale_of_rms},
+    nn.RMSNorm: {"weight": _scale_of_layer},
 }
 """The rules of this library, one for each parameter of a layer; Opacus has more."""

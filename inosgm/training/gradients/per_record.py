@@ -80,7 +80,8 @@ class Rows(PerRecord):
         if self.values.ndim == 2:
             return total
         order = _memory_order(self.values)
-        return total.view([self.values.shape[axis + 1] for axis in order]).permute(_inverse(order))
+        inverse = sorted(range(len(order)), key=order.__getitem__)
+        return total.view([self.values.shape[axis + 1] for axis in order]).permute(inverse)
 
     def rows(self) -> Tensor:
         """Return the tensor."""
@@ -329,10 +330,6 @@ def like(other: Tensor, values: Tensor) -> Tensor:
 def _memory_order(values: Tensor) -> list[int]:
     """Return the axes of one record from the outermost to the innermost in memory."""
     return sorted(range(values.ndim - 1), key=lambda axis: -values.stride(axis + 1))
-
-
-def _inverse(order: Sequence[int]) -> list[int]:
-    return sorted(range(len(order)), key=lambda place: order[place])
 
 
 def _flat(values: Tensor) -> Tensor:
