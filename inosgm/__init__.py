@@ -1,6 +1,6 @@
-"""Private sums in which every data owner keeps its own budget and the records that matter most keep their weight.
+"""Differentially private training and statistics with a separate epsilon for every data owner.
 
-Names are resolved when they are first used, so that `import inosgm` costs nothing that is not needed.
+Names are imported when they are first used, so `import inosgm` is fast and loads neither torch nor Ray.
 """
 
 from typing import TYPE_CHECKING

@@ -51,9 +51,9 @@ class Owners:
     epsilon: np.ndarray
     delta: np.ndarray
     _turns: np.ndarray
-    """Whose records come first, second and so on, where only sizes were given."""
+    """The order of owners in the data, if only sizes were given."""
     _unstated: np.ndarray
-    """Whose records would come first, second and so on, if it were stated that the data are in the order of a file."""
+    """The order of owners in a file, used if the caller states that the data are in this order."""
 
     def __init__(self, *, of_record: Any, epsilon: Any, delta: Any) -> None:
         labels, index = _index_labels("of_record", of_record)
@@ -62,7 +62,7 @@ class Owners:
         self._grant(labels, np.bincount(index, minlength=len(labels)), epsilon, delta, of_record=index)
 
     def _grant(self, labels: tuple[Label, ...], sizes: np.ndarray, epsilon: Any, delta: Any, **of_records: Any) -> None:
-        """Enter who holds how many records and grants what."""
+        """Set the sizes and the budgets of all owners."""
         values = {
             "labels": labels,
             "sizes": sizes,
@@ -181,7 +181,7 @@ class Owners:
             raise ValueError(f"{name} does not describe owners: {why}") from None
 
     def _without_order(self) -> Self:
-        """Return the same owners, of whom it is not stated whose a row of the data is."""
+        """Return the same owners without the order of the data."""
         if "of_record" not in self.__dict__ or len(self.labels) == 1:
             return self
         other = copy(self)
@@ -233,7 +233,7 @@ class Owners:
 
     @property
     def n_records(self) -> int:
-        """How many records there are."""
+        """The number of records."""
         return int(self.sizes.sum())
 
     @property

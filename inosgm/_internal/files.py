@@ -1,4 +1,4 @@
-"""Files that are there whole or not at all, whenever the machine stops."""
+"""Durable, atomic writes: after a crash a file has its old content or its new content, never a part of it."""
 
 import os
 import secrets
@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def write_durably(path: Path, content: bytes, *, mode: int = 0o660) -> None:
-    """Replace a file at once: after a crash it holds the old content or the new one, never a part."""
+    """Replace a file atomically and durably."""
     draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}.draft")
     file = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
     try:

@@ -1,4 +1,4 @@
-"""Whether two collections share records, by where these come from; no value of a record is looked at.
+"""Detection of records that two collections share, by their origin; no value of a record is read.
 
 Held-out records are public, training records are not. Comparing their values would tell of any held-out record whether
 it is among the training records, and would refuse honest held-out sets: 16 % of the test records of Adult and 11 % of
@@ -32,7 +32,7 @@ ORIGIN = 2**32
 
 
 def share_records(data: Any, other: Any) -> bool:
-    """Say whether two collections of records share some: objects, memory, or bytes of a file that is mapped into it.
+    """Return whether two collections of records share some: objects, memory, or bytes of a memory-mapped file.
 
     Disjoint views of one array share none. Records that share nothing of that kind, such as copies, are not noticed.
 
@@ -76,7 +76,7 @@ class _Rows:
         return row.nbytes if row.flags.c_contiguous else 1
 
     def meets(self, other: Self) -> bool:
-        """Say whether a record of one shares memory with one of the other."""
+        """Return whether a record of one shares memory with a record of the other."""
         try:
             if not np.shares_memory(self.view, other.view, max_work=WORK):  # type: ignore[arg-type]
                 return False
@@ -232,7 +232,7 @@ def _identity(record: Any) -> int:
 
 
 def _length(held: Any) -> int:
-    """Return how many entries something has that can be asked for them by position; -1 if it has none."""
+    """Return the number of entries of an object that has them by position; -1 if it has none."""
     try:
         return len(held) if hasattr(held, "__getitem__") else -1
     except Exception:  # a tensor without axes; whatever objects of users raise

@@ -1,4 +1,4 @@
-"""Directories that last as long as a computation, and that the next process deletes if theirs was killed."""
+"""Temporary directories of a computation; if its process is killed, the next process deletes them."""
 
 import fcntl
 import os

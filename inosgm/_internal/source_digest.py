@@ -9,7 +9,7 @@ from inosgm._internal.keys import Purpose
 
 
 def digest_of(packages: Iterable[str], versions: Iterable[str]) -> str:
-    """Return what stands for the source files of packages (or modules), and for versions of others."""
+    """Return a digest of the source files of packages (or modules), and of the versions of other packages."""
     state = Purpose.CODE_ID.hasher(repr(tuple(versions)).encode())
     for package in packages:
         for name, file in _sources(package):

@@ -29,7 +29,7 @@ def tree_leaves(tree: Any) -> list[Any]:
 
 
 def tree_digest(tree: Any, key: int) -> str:
-    """Return a digest of the arrays of a tree that means nothing to whoever does not know the key."""
+    """Return a keyed digest of the arrays of a tree; without the key it reveals nothing about them."""
     secret = Purpose.SUM_DIGEST_KEY.hasher(str(key).encode()).digest()
     state = blake2b(key=secret, digest_size=16)
     for leaf in tree_leaves(tree):

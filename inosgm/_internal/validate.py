@@ -77,7 +77,7 @@ def numeric(name: str, values: Any) -> np.ndarray:
 
 
 def kind_of(dtype: np.dtype[Any]) -> str:
-    """Say what an array holds, without the width of text, which is the length of somebody's."""
+    """Name the type of an array, without the width of text, which is the length of a record's text."""
     return "text" if dtype.kind in "UST" else f"values of type {dtype.name}"
 
 
@@ -86,7 +86,7 @@ def _holds_text(values: Sequence[Any]) -> bool:
 
 
 def _saturated(value: float) -> float:
-    """Return a number as float64, the largest one if it is a whole number beyond."""
+    """Return a number as float64; an integer beyond its range becomes the largest float64."""
     try:
         return float(value)
     except OverflowError:

@@ -1,4 +1,4 @@
-"""YAML as its version 1.2 means it, with nothing that runs code: 1e-5 is a number, `no` a word, a key there once."""
+"""YAML 1.2 without tags that run code: 1e-5 is a number, `no` is text, and a key may occur once."""
 
 import re
 from typing import Any
@@ -14,7 +14,7 @@ CORE = {
         list("-+.0123456789"),
     ),
 }
-"""What plain words mean, and the letters they begin with; everything else is text."""
+"""The values of plain scalars, with the letters that they begin with; every other scalar is text."""
 
 
 class _Loader(yaml.SafeLoader):
@@ -51,7 +51,7 @@ for _kind, (_pattern, _letters) in CORE.items():
 
 
 def read(text: str) -> Any:
-    """Return what a YAML text says.
+    """Parse a YAML text.
 
     Raises:
         ValueError: naming the line.
@@ -71,5 +71,5 @@ def read(text: str) -> Any:
 
 
 def write(value: Any) -> str:
-    """Return a YAML text that `read` gives back as it was."""
+    """Return a value as a YAML text from which `read` makes an equal value."""
     return yaml.dump(value, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100)

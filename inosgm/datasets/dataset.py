@@ -1,4 +1,4 @@
-"""A data set: records to train on, records held out, and what their classes are called."""
+"""A data set: training records, held-out records, and the names of their classes."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -9,12 +9,12 @@ import numpy as np
 from inosgm._internal.overlap import share_records
 
 EVERY = 5
-"""Where nobody published a split, every fifth record of a class is held out."""
+"""Without a published split, every fifth record of a class is held out."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Dataset:
-    """Records to train on, records held out, and what their classes are called.
+    """Training records, held-out records, and the names of their classes.
 
     Images are float32 in [0, 1] with the axes record, channel, row, column; tables are float32; texts are int64 codes,
     padded with 0. Nothing is scaled by statistics of the data, which would be an unpaid release: only by constants.

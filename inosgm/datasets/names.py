@@ -14,7 +14,7 @@ ALPHABET = string.ascii_letters + " .,;'-"
 LENGTH = 20
 """Letters of a surname beyond these are cut off."""
 VOCABULARY = len(ALPHABET) + 2
-"""How many codes there are: 0 for padding, one for each letter, one for whatever is not in the alphabet."""
+"""Number of codes: 0 for padding, one for each letter, and one for all other characters."""
 
 
 def names(root: Path) -> Dataset:

@@ -33,7 +33,7 @@ def openml(name: str, root: Path | None) -> Dataset:
 
 
 def from_bunch(bunch: Any, name: str) -> Dataset:
-    """Turn what scikit-learn fetched into a data set, every fifth record of a class held out.
+    """Convert the result of scikit-learn into a data set, every fifth record of a class held out.
 
     Numbers stay as they are: scale them by constants that you know without looking at the data. Columns of categories
     become a 1 among zeros, by the categories that the data set declares; a missing one only zeros.

@@ -1,4 +1,4 @@
-"""Which files a data set is made of, and whether they are there; nothing is read."""
+"""The files of each data set, and whether they exist; nothing is read."""
 
 from collections.abc import Callable
 from functools import partial

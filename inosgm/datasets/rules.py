@@ -1,4 +1,4 @@
-"""Rules that say who owns a record of a class: what the papers' settings are made of."""
+"""Rules that assign the records of a class to owners: the parts of the papers' settings."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -12,11 +12,11 @@ from inosgm._internal.keys import Draw
 from inosgm.owners import Label, Owners
 
 DELTA = 1e-5
-"""What every owner of the papers grants; the ASC paper has 1 / (2 n), which on its MNIST is 1.02e-5."""
+"""The delta of every owner in the papers; the ASC paper has 1 / (2 n), which on its MNIST is 1.02e-5."""
 
 
 class Rule(ABC):
-    """Who owns the training records, and in which groups held-out records are looked at; a seed where it is random."""
+    """An assignment of training records to owners, and of held-out records to groups; random rules take a seed."""
 
     @abstractmethod
     def owners(self, labels: np.ndarray, seed: int | None) -> Owners:
@@ -154,6 +154,6 @@ def generator_of(seed: int | None, draw: Draw) -> np.random.Generator:
 
 
 def _granting(of_record: np.ndarray, epsilon: dict[Any, float]) -> Owners:
-    """Make owners of those who hold a record."""
+    """Return `Owners` without those who hold no record."""
     present = np.unique(of_record).tolist()
     return Owners(of_record=of_record, epsilon={label: epsilon[label] for label in present}, delta=DELTA)

@@ -21,7 +21,7 @@ from inosgm.owners import Owners
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Prepared:
-    """What a setting makes of a data set.
+    """A data set as a setting changes it.
 
     Attributes:
         dataset: The records to train on, chosen and labelled as the setting says, and those held out.
@@ -38,7 +38,7 @@ class Prepared:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Setting:
-    """Who owns which record of a data set, with which budget: call it with classes, or `prepare` a data set.
+    """An assignment of records to owners with budgets: call it with classes, or `prepare` a data set.
 
     Attributes:
         name: What the paper calls it.
@@ -367,4 +367,4 @@ SETTINGS = {
         *(UM, IDP_34_43_23, IDP_54_37_9, PDP_K_MINUS, PDP_K_0, PDP_K_PLUS),
     )
 }
-"""All of them by name."""
+"""All settings by name."""

@@ -38,7 +38,7 @@ CTG_RANGES = {
     "Variance": (0, 100),
     "Tendency": (-1, 1),
 }
-"""What is mapped to [-1, 1]."""
+"""The range of each feature that is mapped to [-1, 1]."""
 
 ADULT_COLUMNS = (
     *("age", "workclass", "fnlwgt", "education", "education_num", "marital_status", "occupation"),
@@ -68,7 +68,7 @@ ADULT_WORDS = {
 
 @np.errstate(all="ignore")  # a warning would tell everybody about a record
 def within(values: np.ndarray, ranges: np.ndarray) -> np.ndarray:
-    """Map each column's range to [-1, 1], and bound what lies far outside by -3 and 3.
+    """Map each column's range to [-1, 1], and clip values to [-3, 3].
 
     >>> within(np.array([[5.0, 110.0], [10.0, 999.0]]), np.array([(0, 10), (110, 160)]))
     array([[ 0., -1.],

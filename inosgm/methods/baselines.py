@@ -12,8 +12,8 @@ from inosgm.methods.method import Method
 from inosgm.owners import Owners
 from inosgm.planning.calibration import Calibration, PlanRequest, calibrate_blend, calibrate_uniform
 from inosgm.planning.plan import Plan
-from inosgm.planning.plan_file import PlanMethod
 from inosgm.planning.planners import plan_request
+from inosgm.planning.variants import PlanMethod
 
 
 def plan_left_out(

@@ -17,9 +17,8 @@ from inosgm.ledger.cost import Cost
 from inosgm.owners import Owners
 from inosgm.planning.calibration import Calibration, PlanRequest, calibrate_blend, calibrate_uniform
 from inosgm.planning.choices import Choices
-from inosgm.planning.plan_file import PlanMethod, from_json, to_json
-from inosgm.planning.plan_report import plan_report
-from inosgm.planning.variants import PLAIN, Blend, Sampling, Variant
+from inosgm.planning.plan_report import owner_table
+from inosgm.planning.variants import PLAIN, Blend, PlanMethod, Sampling, Variant
 
 
 class AlreadySpent(ValueError):
@@ -317,7 +316,23 @@ class Plan:
         owner   records  sample rate  sensitivity  multiplier  epsilon granted   used  delta
         clinic      100          0.1            1           4                1  0.305  1e-05
         """
-        return plan_report(self)
+        owners, records = self.sizes.size, int(self.sizes.sum())
+        title = (
+            f"{self.steps} steps, expected batch {self.expected_batch:g}, noise scale {self.noise_scale:.4g}, "
+            f"{owners} owner{'s' * (owners != 1)} with {records} records"
+        )
+        columns = {
+            "sample rate": self.sample_rates,
+            "sensitivity": self.sensitivities,
+            "multiplier": self.noise_multipliers,
+        }
+        if self.squared_norm_budget is not None:
+            title += ", each of which pays for itself"
+            columns["squared norm budget"] = self.squared_norm_budget
+        if self.epsilon is not None and self.delta is not None:
+            title += f", accounted by {self.accountant}"
+            columns |= {"epsilon granted": self.epsilon, "used": self.spent(), "delta": self.delta}
+        return "\n".join([title, *owner_table(self.labels, self.sizes, columns)])
 
     def revise(self, step: int, owners: Owners) -> "Plan":
         """Return a plan for the steps that remain, by the same method, for budgets that have changed.
@@ -424,6 +439,8 @@ class Plan:
 
     def to_json(self) -> str:
         """Return the plan as JSON text."""
+        from inosgm.planning.plan_file import to_json  # which imports pydantic
+
         return to_json(self.entries())
 
     def entries(self) -> dict[str, Any]:
@@ -437,6 +454,8 @@ class Plan:
         Raises:
             ValueError: naming the key that is missing, unknown or wrong.
         """
+        from inosgm.planning.plan_file import from_json  # which imports pydantic
+
         plan: Self = from_json(text, cls)
         return plan
 

@@ -1,16 +1,14 @@
 """The file format of a plan: flat keys, with the names that earlier versions had for the keys of variants."""
 
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from inosgm.accounting import Segment
 from inosgm.planning.choices import Choices
-from inosgm.planning.variants import Sampling, variant_of
-
-PlanMethod = Literal["sample", "scale", "blend", "uniform", "individual"]
+from inosgm.planning.variants import PlanMethod, Sampling, variant_of
 
 
 class PastFile(BaseModel):

@@ -1,55 +1,42 @@
-"""A plan as a table for people."""
+"""The numbers of owners as a table for people."""
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from inosgm._internal import text
 from inosgm.accounting.unique_rows import unique_rows
+from inosgm.owners import Label
 
-if TYPE_CHECKING:
-    from inosgm.planning.plan import Plan
+MOST_ROWS = 40
+"""Largest number of rows of owners: about a page."""
 
 
-def plan_report(plan: "Plan", most: int = 40) -> str:
-    """Return the table of Plan.report with at most so many lines of owners."""
-    owners, records = plan.sizes.size, int(plan.sizes.sum())
-    title = (
-        f"{plan.steps} steps, expected batch {plan.expected_batch:g}, noise scale {plan.noise_scale:.4g}, "
-        f"{owners} owner{'s' * (owners != 1)} with {records} records"
-    )
-    columns = [plan.sample_rates, plan.sensitivities, plan.noise_multipliers]
-    names = ["sample rate", "sensitivity", "multiplier"]
-    if plan.squared_norm_budget is not None:
-        title += ", each of which pays for itself"
-        columns.append(plan.squared_norm_budget)
-        names.append("squared norm budget")
-    forms = [".4g"] * len(columns)
-    if plan.epsilon is not None and plan.delta is not None:
-        title += f", accounted by {plan.accountant}"
-        columns += [plan.epsilon, plan.spent(), plan.delta]
-        names += ["epsilon granted", "used", "delta"]
-        forms += [".4g", ".4g", ".3g"]
-    first, kinds = unique_rows(columns)
-    if owners <= most:
-        first, kinds = np.arange(owners), np.arange(owners)
+def owner_table(labels: Sequence[Label], sizes: np.ndarray, columns: Mapping[str, np.ndarray]) -> list[str]:
+    """Return the lines of a table with one row per owner, or, for many owners, one row per kind of owners.
+
+    Args:
+        labels: The owners.
+        sizes: Their numbers of records.
+        columns: One number per owner, by the title of the column. Owners are of one kind if all these numbers agree.
+    """
+    values = list(columns.values())
+    first, kinds = unique_rows(values)
+    if sizes.size <= MOST_ROWS:
+        first, kinds = np.arange(sizes.size), np.arange(sizes.size)
     else:
-        first = first[np.lexsort([columns[i][first] for i in (0, 3 if len(columns) > 3 else 1)])]
+        first = first[np.lexsort([values[i][first] for i in (0, 3 if len(values) > 3 else 1)])]
     count = np.bincount(kinds)
-    shown = first if first.size <= most else first[np.linspace(0, first.size - 1, most).round().astype(np.int64)]
-    lines = [["owner", "records", *names]]
+    spread = np.linspace(0, first.size - 1, MOST_ROWS).round().astype(np.int64)
+    shown = first if first.size <= MOST_ROWS else first[spread]
+    rows = []
     for row in shown:
         alike = int(count[kinds[row]])
-        who = str(plan.labels[row]) + (f" and {alike - 1} more" if alike > 1 else "")
-        size = int(plan.sizes[kinds == kinds[row]].sum()) if alike > 1 else int(plan.sizes[row])
-        lines.append(
-            [
-                who,
-                str(size),
-                *(format(column[row], form) for column, form in zip(columns, forms, strict=True)),
-            ]
-        )
-    table = text.columns(lines[0], lines[1:])
+        who = str(labels[row]) + (f" and {alike - 1} more" if alike > 1 else "")
+        size = int(sizes[kinds == kinds[row]].sum()) if alike > 1 else int(sizes[row])
+        numbers = (format(column[row], ".3g" if name == "delta" else ".4g") for name, column in columns.items())
+        rows.append([who, str(size), *numbers])
+    lines = text.columns(["owner", "records", *columns], rows)
     if first.size > shown.size:
-        table.append(f"({shown.size} of {first.size} kinds of owners are shown)")
-    return "\n".join([title, *table])
+        lines.append(f"({shown.size} of {first.size} kinds of owners are shown)")
+    return lines

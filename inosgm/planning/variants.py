@@ -15,6 +15,7 @@ from inosgm.accounting import Segment
 from inosgm.accounting.units import ADD_REMOVE, REPLACE_ONE
 from inosgm.planning.choices import Choices
 
+PlanMethod = Literal["sample", "scale", "blend", "uniform", "individual"]
 Sampling = Literal["poisson", "without_replacement"]
 
 PlanNumbers = Any  # a Plan: its module imports this one

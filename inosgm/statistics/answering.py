@@ -11,7 +11,6 @@ import numpy as np
 from inosgm._internal import validate as _validate
 from inosgm._internal.keys import Purpose
 from inosgm.accounting import Accountant, chosen
-from inosgm.ledger.affordable import require_affordable
 from inosgm.ledger.cost import Cost, LedgerHook
 from inosgm.mechanism.noise import name_of_noise
 from inosgm.owners import Owners
@@ -163,12 +162,13 @@ def answer_query(
         raise TypeError("column must name the column of the table that is asked about, or several")
     plans = plans_for(query, parameters, owners, plan=plan, share=share, planner=planner)
     keys = keys_for(key, query, parameters, plans)
-    if sum(made.steps for made in plans) > 1:  # a single round is refused when it is charged, in half the time
+    if ledger is not None and sum(made.steps for made in plans) > 1:  # a single round is refused when it is charged
+        from inosgm.ledger.affordable import require_affordable  # only a ledger needs the modules of ledgers
+
         require_affordable(ledger, [costs_of(plans, keys)])
     if not (column is None and owner is None and isinstance(data, np.ndarray | list | tuple)):
-        from inosgm.statistics.summing import (
-            table_responder,  # these two import pyarrow, which arrays and lists do not need
-        )
+        # These two import pyarrow, which arrays and lists do not need.
+        from inosgm.statistics.summing import table_responder
         from inosgm.statistics.tables import Table
 
         if column is not None or owner is not None or isinstance(data, str | PathLike | Table):

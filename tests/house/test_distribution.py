@@ -103,7 +103,7 @@ ledger = Ledger("ledger", owners=owners)
 values = np.arange(100.0)
 question = {"bounds": (0, 100), "share": 0.1, "ledger": ledger}
 print(0 < private_mean(values, owners, **question).value < 100)
-print([m for m in ("fsspec", "pyarrow", "rich") if m in sys.modules])
+print([m for m in ("fsspec", "pyarrow", "pydantic", "rich") if m in sys.modules])
 from inosgm import *
 print(0 < private_upper_tail_mean(values, owners, level=0.8, **question).value)
 print(0 < private_quantile(values, owners, level=0.5, **question).value < 100)

@@ -30,12 +30,6 @@ MAY_IMPORT = {
     "ray_jobs": {"pyarrow", "ray", "typer"},
 }
 
-# Violations that are still there, with the helper who removes each. An entry that is no longer true fails.
-KNOWN_UPWARD: dict[tuple[str, str], str] = {}
-KNOWN_CYCLES = {
-    ("inosgm.planning.plan", "inosgm.planning.plan_report"): "house",
-}
-
 
 @pytest.fixture(scope="module")
 def graph():
@@ -53,18 +47,11 @@ def test_imports_point_downwards(graph):
         if room_of(found.source) != room_of(found.target)
         and LAYER_OF[room_of(found.source)] <= LAYER_OF[room_of(found.target)]
     ]
-    new = [str(found) for found in upward if (found.source, room_of(found.target)) not in KNOWN_UPWARD]
-    assert not new, "these imports point upwards; move what is imported to a lower room, or pass it as an argument"
-    gone = KNOWN_UPWARD.keys() - {(found.source, room_of(found.target)) for found in upward}
-    assert not gone, "these violations are gone: take them off the list"
+    assert not list(map(str, upward)), "move what is imported to a lower room, or pass it as an argument"
 
 
 def test_no_files_import_each_other_in_a_circle(graph):
-    edges = {(found.source, found.target) for found in graph.own}
-    known = {edge for pair in KNOWN_CYCLES for edge in (pair, pair[::-1])}
-    assert cycle_of(edges - known) == []
-    gone = [pair for pair in KNOWN_CYCLES if not ({pair, pair[::-1]} <= edges)]
-    assert not gone, "these cycles are gone: take them off the list"
+    assert cycle_of((found.source, found.target) for found in graph.own) == []
 
 
 def test_rooms_import_the_packages_that_they_may(graph):
