@@ -1,4 +1,5 @@
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -7,6 +8,9 @@ import pytest
 from hypothesis import settings
 
 pytest_plugins = ["grouping", "leftovers", "processes"]
+
+# A shell ignores SIGINT for what it starts in the background, and children inherit that: tests of Ctrl-C would fail.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 settings.register_profile("inosgm", deadline=None, derandomize=True, max_examples=100)
 settings.load_profile("inosgm")

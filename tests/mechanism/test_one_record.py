@@ -448,7 +448,7 @@ def test_a_command_that_runs_out_of_memory_does_not_say_how_much_it_wanted(capsy
 
     with pytest.raises(SystemExit):
         main(fails)
-    assert capsys.readouterr().err == "error: there was not enough memory; --debug says where\n"
+    assert capsys.readouterr().err == "error: there was not enough memory; --debug shows where\n"
 
 
 def test_what_is_loaded_is_bounded_in_silence():
