@@ -31,7 +31,8 @@ def test_purposes_give_different_bits():
 
 
 def test_draws_and_streams_of_a_step_give_different_bits():
-    children = [keys.COINS, keys.NOISE, keys.CHOICES, keys.SHARED_BY_BATCH, *map(keys.microbatch, range(4))]
+    microbatches = [(*keys.CHOICES, number) for number in range(4)]
+    children = [keys.COINS, keys.NOISE, keys.CHOICES, keys.SHARED_BY_BATCH, *microbatches]
     sequences = [keys.step_sequence(7, 3, child) for child in children] + [draw.sequence(7, 3) for draw in keys.Draw]
     states = {tuple(sequence.generate_state(4)) for sequence in sequences}
     assert len(states) == len(sequences)
