@@ -1,4 +1,4 @@
-"""Functions of higher rooms that methods of lower rooms call: the only references upwards, found by name.
+"""Functions of higher rooms that methods of lower rooms call by name, so that imports point downwards only.
 
 Figures are functions of `inosgm.reports`. Users also draw with a method of what they hold, as in `audit.figure(file)`.
 """

@@ -39,10 +39,9 @@ LOSSES = 0.2
 """Largest part of an owner's epsilon that the releases of losses may cost by themselves. The steps need the rest."""
 
 _SOLVED = 5  # rates that are solved: multipliers are smooth in the rate, and budgets are checked afterwards
-_NEAR = (
-    5e-3  # the search for the noise of all choices ends this far below a budget: each round costs a whole accounting,
-)
-_ROUNDS = 8  # and a few rounds reach that; after these the safe end of the bracket is taken as it is
+# The search for the noise of all choices ends this far below a budget: each round costs a whole accounting.
+_NEAR = 5e-3
+_ROUNDS = 8  # a few rounds reach that; after these the safe end of the bracket is taken as it is
 
 
 def plan_asc(
