@@ -72,7 +72,8 @@ class DrawnBatch:
 
     def measured(self) -> Measured:
         """Return the contributions and scores of the batch."""
-        return self.measure(self.data, self.positions, self.owners, self.step)
+        # copies: a `measure` that changes its arguments must not change which records are bounded and charged
+        return self.measure(self.data, self.positions.copy(), self.owners.copy(), self.step)
 
 
 class INOSGM(Uncopied, ABC):
@@ -147,6 +148,11 @@ class INOSGM(Uncopied, ABC):
         _validate.instance("order", order, Order, "take one such as Descending()")
         _validate.instance("clipping", clipping, Clipping, "take ScaleClipped() or ClipToShare()")
         self._tail, self._order, self._clipping = tail, order, clipping
+        if self.sizes_vary and plan.batch_counts is not None:
+            raise ValueError(
+                "a batch of a fixed size is a public fraction of each owner's records: with sizes_vary it is not, so "
+                "take a plan with Poisson sampling"
+            )
         self._owners = _owner_indices(plan, owners, sizes_vary=self.sizes_vary)
         if ledger is not None and not callable(getattr(ledger, "charge", None)):
             raise TypeError(f"ledger must be a Ledger, got {ledger!r}: open a file with Ledger(path)")

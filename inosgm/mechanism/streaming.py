@@ -523,7 +523,7 @@ class Streaming(INOSGM):
             ids: The position of each record in the whole data, or that of the first if they are consecutive.
         """
         places = _whole("owners", owners)
-        contributions, scores = self.measure(batch, None, places, self.released)
+        contributions, scores = self.measure(batch, None, places.copy(), self.released)
         rows, cells = _rows_of(contributions)
         part.update(rows, scores, places, ids, cells=cells)
 

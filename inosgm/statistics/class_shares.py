@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 
 from inosgm._internal import validate
+from inosgm.ledger.cost import LedgerHook
 from inosgm.owners import Owners
 from inosgm.statistics.histograms import private_group_counts
 
@@ -15,8 +16,8 @@ def release_class_shares(
     budget_share: float = 0.02,
     *,
     classes: int | None = None,
-    ledger: Any = None,
-    **options: Any,
+    ledger: LedgerHook | None = None,
+    key: int | None = None,
 ) -> np.ndarray:
     """Return private class shares, one row per owner that sums to 1, for `LogitAdjustment`.
 
@@ -24,21 +25,22 @@ def release_class_shares(
     pass them to `LogitAdjustment` directly and pay nothing.
 
     **Guarantee.** One histogram per owner in one release (`private_group_counts`, stratified), which costs every owner
-    at most `budget_share` of its epsilon. With a ledger, the release is charged there first, and a plan for the rest of
-    the budget fits beside it. Negative noisy counts become 0 before rows are normalised: this is
-    post-processing. Noisy shares cost accuracy of the correction, never privacy.
+    at most `budget_share` of its epsilon, at its delta. With a ledger, the release is charged there first; a plan made
+    with `past=ledger.past(owners)` spends the rest. Negative noisy counts become 0 before rows are normalised, which is
+    post-processing. The number of classes counts as public: give `classes`, since without it the largest class of any
+    record decides the number of columns. Noisy shares cost accuracy of the correction, never privacy.
 
     Args:
         y: The class of every record, whole numbers from 0.
         owners: Who holds which record.
         budget_share: The share of every owner's epsilon to spend, between 0 and 1.
-        classes: The number of classes, which is public. Without it, the largest class in `y` counts as public: the
-            number of outputs of the model tells it anyway.
+        classes: The number of classes of the model. Without it, one more than the largest class in `y`.
         ledger: Where the cost is charged.
-        options: As for `private_group_counts`, such as `key`.
+        key: Makes the noise a function of it: reproducible, NOT PRIVATE against anyone who knows it.
 
     Raises:
-        ValueError: for classes that are not whole numbers from 0, before anything is charged.
+        ValueError: for classes that are not whole numbers from 0 to classes - 1, before anything is charged. The error
+            tells that there is such a record, and nothing else about it.
 
     >>> owners = Owners(of_record=["a"] * 300 + ["b"] * 300, epsilon={"a": 10.0, "b": 50.0}, delta=1e-5)
     >>> release_class_shares([0] * 300 + [0, 1] * 150, owners, 0.5, classes=2, key=1).round(1)
@@ -48,9 +50,8 @@ def release_class_shares(
     labels = np.asarray(y)
     if labels.ndim != 1 or labels.dtype.kind not in "iu" or (labels.size and labels.min() < 0):
         raise ValueError("y must be the class of every record, whole numbers from 0: encode names as numbers first")
-    if classes is None:
-        classes = int(labels.max()) + 1 if labels.size else 0
-    classes = validate.count("classes", classes, least=2)
+    # two columns at least: an error about fewer would show that all records are of class 0
+    classes = max(2, int(labels.max(initial=0)) + 1) if classes is None else validate.count("classes", classes, least=2)
     if labels.size and labels.max() >= classes:
         raise ValueError(f"y must hold classes 0 to {classes - 1}: give the number of classes of the model")
     estimate = private_group_counts(
@@ -61,7 +62,7 @@ def release_class_shares(
         stratified=True,
         share=budget_share,
         ledger=ledger,
-        **options,
+        key=key,
     )
     assert estimate.by_owner is not None  # a stratified estimate has one
     counts = np.clip([np.asarray(estimate.by_owner[label].value) for label in owners.labels], 0, None)

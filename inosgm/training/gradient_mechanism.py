@@ -63,7 +63,7 @@ class GradientMechanism(INOSGM):
         _require_fitting_steering(plan, steering)
         self.gradients = gradients
         self._losses: GroupLosses | None = None
-        self._heard = 0
+        self._heard, self._retired = 0, False
         self._tail_for = None if isinstance(tail, Tail) or not callable(tail) else tail
         super().__init__(
             plan,
@@ -163,9 +163,23 @@ class GradientMechanism(INOSGM):
         if self._tail_for is not None:
             self._tail = self._tail_for(plan)
 
+    def retire(self) -> None:
+        """Refuse every further release: the trainer follows another mechanism."""
+        with self._lock:  # a release in another thread comes to its end first
+            self._retired = True
+
+    def _require_step_left(self) -> None:
+        if self._retired:
+            raise RuntimeError(
+                "the trainer has begun, resumed or revised a run since, and follows another mechanism: take "
+                "trainer.mechanism anew"
+            )
+        super()._require_step_left()
+
     def _check(self, data: Any) -> None:
         super()._check(data)
         self.gradients.check(data)
+        self.gradients.trained_on = data
 
     def _probe(self, data: Any) -> None:
         """Leave data of a new form to `ModelGradients.check`, which tries the model on it."""

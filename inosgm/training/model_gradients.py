@@ -55,6 +55,9 @@ class ModelGradients:
         autocast: The precision of the forward pass.
         losses_released: Whether losses of the model in evaluation mode are released as well.
         require_fitting: Raises for a model that cannot be trained; called when the model is looked at.
+
+    Attributes:
+        trained_on: The data that a mechanism was last given and has not refused: results on it are private.
     """
 
     def __init__(
@@ -76,6 +79,7 @@ class ModelGradients:
         self._losses_released, self._require_fitting = losses_released, require_fitting
         self._asked_loss, self._targets, self._example, self._form = loss, None, None, None
         self._modules, self._seen = list[nn.Module](), list[Any]()
+        self.trained_on: Any = ()
         self._engine: Engine | None = None
         self._chance: Chance | None = None
         self._tally: Tally | None = None

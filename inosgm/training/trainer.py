@@ -161,8 +161,7 @@ class Trainer(Uncopied):
         }
         self._revision = self._first = 0
         self._curve = LearningCurve()
-        self._trained_on: Any = ()
-        self._start_plan(first)
+        self._mechanism = self._mechanism_for(first)
         self._settings = settings_of(
             loss,
             optimizer,
@@ -174,9 +173,14 @@ class Trainer(Uncopied):
         )
 
     def _start_plan(self, plan: Plan, released: int = 0, spent: np.ndarray | None = None) -> None:
-        """Make the mechanism that follows a plan from one of its steps on, with the noise of this revision."""
+        """Follow a plan from one of its steps on; the mechanism before releases nothing any more."""
+        self._mechanism.retire()  # a caller may have kept it, and its other steps are not paid for
+        self._mechanism = self._mechanism_for(plan, released, spent)
+
+    def _mechanism_for(self, plan: Plan, released: int = 0, spent: np.ndarray | None = None) -> GradientMechanism:
+        """Return the mechanism that follows a plan from one of its steps on, with the noise of this revision."""
         key = None if self._secret is None else key_of_revision(self._secret, self._revision)
-        self._mechanism = self.mechanism_type(
+        return self.mechanism_type(
             plan,
             self._owners,
             self._gradients,
@@ -250,7 +254,6 @@ class Trainer(Uncopied):
         with self._passes:
             self.model.train()
             records, mechanism = as_data(data), self._mechanism
-            self._trained_on = records
             if self._steering is not None:
                 mechanism.steer(records, self._steering)
             release = mechanism.release(records)
@@ -314,7 +317,7 @@ class Trainer(Uncopied):
         end = None if steps is None else _validate.count("steps", steps)
         if self.steps_done < self._end:
             self.check(*data)  # before a run is begun, and before held-out records meet the model
-        self._trained_on = data
+        self._gradients.trained_on = data
         with ExitStack() as stack:
             place = log = None
             if run is not None:
@@ -378,7 +381,6 @@ class Trainer(Uncopied):
         self.model.train()
         records = as_data(data)
         self._mechanism.check(records)
-        self._trained_on = records
 
     def evaluate(self, *data: Any, owners: Any = None) -> Evaluation:
         """Evaluate the model, in evaluation mode, on records that need no protection.
@@ -388,7 +390,7 @@ class Trainer(Uncopied):
                 data that this trainer was last trained on, the result is marked private: no log and no curve takes it.
             owners: The owner of each record, for numbers by owner.
         """
-        return replace(self._evaluation(data, owners), private=share_records(self._trained_on, data))
+        return replace(self._evaluation(data, owners), private=share_records(self._gradients.trained_on, data))
 
     def diagnose(self, *data: Any, owners: Any = None) -> Diagnostics:
         """Say how owners' gradients disagree, and where the order of a batch can act.
@@ -408,7 +410,7 @@ class Trainer(Uncopied):
                     records,
                     labels,
                     self.plan,
-                    private=owners is None or share_records(self._trained_on, data),
+                    private=owners is None or share_records(self._gradients.trained_on, data),
                     max_physical_batch=self._gradients.max_physical_batch or 256,
                     check=self._gradients.require_classes,
                 )

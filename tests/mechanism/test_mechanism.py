@@ -20,14 +20,18 @@ from inosgm import (
     HardTail,
     LinearTail,
     OwnerFirst,
+    Owners,
     PerSampleAdaptive,
     Plan,
     RandomOrder,
     ScaleClipped,
     certify,
     ordered_sum,
+    plan_individual,
 )
+from inosgm.mechanism.inspection import Inspection
 from inosgm.mechanism.mechanism import clipped_ordered_sum
+from inosgm.planning.variants import GroupSampling
 
 
 class Rows(INOSGM):
@@ -414,3 +418,33 @@ def test_what_looks_at_a_mechanism_leaves_its_noise_alone():
     assert mechanism._key is None
     known = Rows(plan(steps=40), OWNERS, tail=HardTail(3.0), order=RandomOrder(0), key=0)
     assert not any(np.array_equal(value, known.release(DATA).value) for value in values)
+
+
+def test_a_measure_that_changes_its_arguments_changes_neither_bounds_nor_charges():
+    """Fails on a65a0bc: a record that gave its full norm in every step was charged to another one."""
+
+    class Reversing(INOSGM):
+        def measure(self, data, positions, owners, step):
+            rows = data[positions]
+            positions[:], owners[:] = positions[::-1].copy(), 0
+            return Dense(rows), np.zeros(len(rows))
+
+    owners = Owners(of_record=["a"] * 3 + ["b"] * 3, epsilon={"a": 2.0, "b": 4.0}, delta=1e-5)
+    mechanism = Reversing(plan_individual(owners, steps=4, clip_norm=1.0, full_norm_fraction=0.5), owners)
+    data = np.zeros((6, 1))
+    data[0] = 100.0
+    for _ in range(4):
+        mechanism.release(data)
+    spent = Inspection(mechanism).filter().spent
+    assert spent[0] > 1e3 * spent[1:].max()
+
+
+def test_sizes_that_vary_need_poisson_sampling():
+    """A batch of a fixed size would hold all records of an owner that has fewer than its plan says."""
+
+    class Varying(Rows):
+        sizes_vary = True
+
+    fixed = plan(sample_rates=[0.1, 0.1], sizes=[100, 100], variant=GroupSampling(sampling="without_replacement"))
+    with pytest.raises(ValueError, match="take a plan with Poisson sampling"):
+        Varying(fixed, OWNERS)

@@ -50,3 +50,13 @@ def test_an_owner_without_signal_is_taken_to_hold_all_classes_alike():
     for key in range(40):
         shares = release_class_shares(Y, owners, classes=3, key=key)
         np.testing.assert_allclose(shares.sum(axis=1), 1, rtol=1e-12)
+
+
+def test_no_option_makes_it_cost_more():
+    """Fails on a65a0bc: a plan in the options was followed instead of the share."""
+    with pytest.raises(TypeError, match="plan"):
+        release_class_shares(Y, OWNERS, classes=3, plan=None)
+
+
+def test_without_classes_no_error_tells_which_occur():
+    assert release_class_shares(np.zeros(1000, dtype=int), OWNERS, key=1).shape == (2, 2)
