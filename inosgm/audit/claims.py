@@ -67,7 +67,7 @@ def claims_of(plan: Plan, delta: float | None = None) -> tuple[Claim, ...]:
     multipliers = plan.noise_multipliers if plan.squared_norm_budget is None else plan.segment().noise_multiplier
     noisy = np.flatnonzero(multipliers >= LEAST_MULTIPLIER)
     if noisy.size:
-        rows = [segment.rows(noisy) for segment in plan._done(plan.steps)]
+        rows = [segment.rows(noisy) for segment in plan.segments_until(plan.steps)]
         spent[noisy] = epsilon_of_rows(rows, deltas[noisy], accountant)
     return tuple(
         Claim(

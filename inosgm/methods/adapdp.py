@@ -100,7 +100,7 @@ def member_weights(plans: Sequence[Plan], *, waste: Waste = "fixed", weight: flo
     """
     found = []
     for number, plan in enumerate(plans, start=1):
-        granted, delta, accountant = plan._budgets()
+        granted, delta, accountant = plan.budgets()
         before = epsilon_of_rows(plans[0].past, delta, accountant)
         spent = epsilon_of_rows(plan.past, delta, accountant)
         left = np.maximum(before + (granted - before) * number / len(plans) - spent, 0.0)

@@ -301,8 +301,8 @@ class Plan:
         >>> plan.spent(5).round(3)
         array([0.22])
         """
-        delta, accountant = self._budgets()[1:]
-        return epsilon_of_rows(self._done(self.steps if step is None else step), delta, accountant)
+        delta, accountant = self.budgets()[1:]
+        return epsilon_of_rows(self.segments_until(self.steps if step is None else step), delta, accountant)
 
     def report(self) -> str:
         """Return a table for people: what every owner gets, grants and spends.
@@ -353,7 +353,7 @@ class Plan:
                 kept.
             ValueError: if the plan was made by hand, the owners are others, or no numbers keep the budgets.
         """
-        _, _, accountant = self._budgets()
+        _, _, accountant = self.budgets()
         if self.method is None:
             raise ValueError("this plan was made by hand, so it cannot be revised: make a new one, with `past`")
         if self.squared_norm_budget is not None:
@@ -361,7 +361,7 @@ class Plan:
         _validate.instance("owners", owners, Owners, "make them anew, with the budgets that hold now")
         if owners.labels != self.labels:
             raise ValueError("owners must be those of the plan, in the same order")
-        done = self._done(step)
+        done = self.segments_until(step)
         epsilon, delta = owners.epsilon, owners.delta
         over = np.flatnonzero(epsilon_of_rows(done, delta, accountant) > epsilon)
         if over.size:
@@ -418,13 +418,13 @@ class Plan:
         object.__setattr__(plan, "_owners", owners)
         return plan
 
-    def _budgets(self) -> tuple[np.ndarray, np.ndarray, Accountant]:
+    def budgets(self) -> tuple[np.ndarray, np.ndarray, Accountant]:
         """Return what the owners grant and who accounts, if the plan knows."""
         if self.epsilon is None or self.delta is None or self.accountant is None:
             raise ValueError("this plan knows no budgets: give it epsilon, delta and accountant")
         return self.epsilon, self.delta, ACCOUNTANTS[self.accountant]
 
-    def _done(self, step: int) -> list[Segment]:
+    def segments_until(self, step: int) -> list[Segment]:
         """Return what has been done to every owner's records after a number of steps of this plan."""
         step = _validate.count("step", step)
         if step > self.steps:
