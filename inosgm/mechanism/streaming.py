@@ -20,11 +20,11 @@ from inosgm.ledger.cost import CoinLedger, LedgerHook
 from inosgm.mechanism import sum_file as _sum_file
 from inosgm.mechanism.contributions import Cells, Contributions, Dense
 from inosgm.mechanism.fixed_point import BLOCK, Grid, WholeSum, split
-from inosgm.mechanism.hashed_sampling import HashedSampler, Sampler, limits_of, secret_of, tossed
+from inosgm.mechanism.hashed_sampling import HashedSampler, Sampler, included, limits_of, secret_of
 from inosgm.mechanism.mechanism import INOSGM, DrawnBatch, Release, require_sizes
 from inosgm.mechanism.noise import streams
 from inosgm.mechanism.orders import Descending, Order
-from inosgm.mechanism.tail_buffer import Kept, Records, expand_ids
+from inosgm.mechanism.tail_buffer import Kept, Records
 from inosgm.mechanism.tails import NoTail, Tail
 from inosgm.mechanism.weights import checked_scores
 from inosgm.owners import Owners
@@ -89,7 +89,8 @@ class OrderedSum:
         if secret not in (None, b"") and len(secret or b"") != 16:
             raise ValueError(f"secret must be 16 bytes, got {len(secret or b'')}")
         self._secret = b"" if self._limits is None else secrets.token_bytes(16) if secret is None else secret
-        self._coins = Purpose.SAMPLING_NAME.hasher(self._secret).hexdigest()
+        # The name says how coins follow from a secret: parts that draw them in another way are parts of another sum.
+        self._coins = Purpose.SAMPLING_NAME.hasher(self._secret and self._secret + b" in groups of eight").hexdigest()
         self._grid = Grid.of(self.sensitivities, None if self.plan is None else self.plan.sizes)
         self._span = self._grid.spans[0] if (self._grid.spans == self._grid.spans[0]).all() else None
         begins = math.ceil(tail.length / self._grid.unit)
@@ -146,9 +147,9 @@ class OrderedSum:
         if self._limits is not None:
             if not self._secret:
                 raise ValueError("this sum was read from bytes, which leave out the secret of its coins: only merge it")
-            numbers = expand_ids(numbers, n)
-            there = np.flatnonzero(tossed(self._secret, numbers, self._limits[places]))
-            rows, values, numbers, places = rows[there], values[there], numbers[there], places[there]
+            there = np.flatnonzero(included(self._secret, numbers, self._limits, places))
+            numbers = numbers + there if isinstance(numbers, int) else numbers[there]
+            rows, values, places = rows[there], values[there], places[there]
             chosen = None if chosen is None else chosen[there]
         with self._changing(rows.shape[1:]):
             self._add(rows, values, places, numbers, chosen)
@@ -183,7 +184,8 @@ class OrderedSum:
         _validate.instance("other", other, OrderedSum, "merge takes another part of the same sum")
         if other.signature != self.signature:
             raise ValueError(
-                "other must be part of the same sum: copy an empty one for every part, and fill the copies"
+                "other must be part of the same sum: copy an empty one for every part, and fill the copies. With "
+                "sample rates below 1, a part that an earlier version of inosgm has written must be made again"
             )
         with other._lock:  # and not the own one as well: two sums may be merged into each other at once
             shape, whole, counts, kept = other._shape, other._whole.copy(), other._counts.copy(), other._kept.all()

@@ -14,7 +14,7 @@ from interrupts import Cheap, forked, interrupted, values
 
 from inosgm import BudgetExceeded, JobMismatch, Ledger, LinearTail, NoTail, Owners, Plan
 from inosgm.ledger.cost import Cost
-from inosgm.mechanism.hashed_sampling import tossed
+from inosgm.mechanism.hashed_sampling import included
 from inosgm.mechanism.streaming import OrderedSum, Streaming
 
 ROOMY = Owners(of_record=["a"] * 50 + ["b"] * 50, epsilon=1e6, delta=1e-5)
@@ -256,7 +256,7 @@ def test_with_a_key_the_same_sum_is_a_free_retry(ledger):
         found.release(key=2, ledger=ledger)
     with pytest.raises(RuntimeError, match="used once"):
         found.release(ledger=ledger)
-    drawn = tossed(found._secret, np.arange(100, 200), found._limits[np.zeros(100, dtype=int)])
+    drawn = included(found._secret, 100, found._limits, np.zeros(100, dtype=int))
     found.update([1.0], [0.0], 0, 100 + int(np.argmax(drawn)))  # one record more is another sum, which fits the plan
     with pytest.raises(RuntimeError, match="used once"):
         found.release(key=1, ledger=ledger)

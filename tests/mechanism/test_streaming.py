@@ -29,7 +29,7 @@ from inosgm import (
 )
 from inosgm.mechanism import sum_file as _sum_file
 from inosgm.mechanism.fixed_point import BITS, Grid
-from inosgm.mechanism.hashed_sampling import HashedSampler, limits_of, siphash, tossed
+from inosgm.mechanism.hashed_sampling import HashedSampler, included, limits_of, siphash
 from inosgm.mechanism.inspection import Inspection
 from inosgm.mechanism.noise import streams
 from inosgm.mechanism.streaming import OrderedSum, Streaming
@@ -365,14 +365,40 @@ def test_coins_have_their_rates_and_are_unlike_from_key_to_key():
     # each count is within 5 standard deviations: false alarms below 1e-5
     rates, n = np.array([0.5, 0.01, 1.0]), 200_000
     owners = np.arange(n) % 3
-    limits = limits_of(rates)[owners]
+    limits = limits_of(rates)
     for secret in (bytes(16), bytes(range(16)), b"another sixteen!"):
-        found = tossed(secret, np.arange(n), limits)
+        found = included(secret, 0, limits, owners)
         counts = np.bincount(owners, weights=found)
         sizes = np.bincount(owners)
         assert np.all(np.abs(counts - rates * sizes) <= 5 * np.sqrt(sizes * rates * (1 - rates)))
-    same = tossed(bytes(16), np.arange(n), limits) & tossed(bytes(range(16)), np.arange(n), limits)
+    same = included(bytes(16), 0, limits, owners) & included(bytes(range(16)), 0, limits, owners)
     assert abs(same[owners == 0].mean() - 0.25) < 5 * np.sqrt(0.25 * 0.75 / (n / 3))
+
+
+def test_a_coin_is_a_number_of_64_bits_compared_with_the_limit():
+    # the plain form, record by record; limits share their first byte with many coins, so that all 64 bits decide
+    secret, ids = b"sixteen of them.", np.array([0, 1, 7, 8, 9, 1000, -1, -9, 2**62 + 5, -(2**63)])
+    further = siphash(secret, np.array([-1, -2])).tobytes()
+
+    def coin(number):
+        first = int(siphash(secret, np.array([(number % 2**64) >> 3]))[0]) >> 8 * (number % 8) & 0xFF
+        return first << 56 | int(siphash(further, np.array([number]))[0]) >> 8
+
+    for i, number in enumerate(ids.tolist()):
+        limits = np.array([coin(number), coin(number) - 1], dtype=np.uint64)
+        assert included(secret, ids, limits, np.zeros(ids.size, dtype=int))[i]
+        assert not included(secret, ids, limits, np.ones(ids.size, dtype=int))[i]
+
+
+@given(st.integers(-(2**40), 2**40), st.integers(1, 300), st.integers(0, 299))
+def test_coins_do_not_depend_on_how_ids_are_given(first, size, cut):
+    limits, owners = limits_of(np.array([0.5, 0.004, 1.0])), np.arange(size) % 3
+    ids = np.arange(first, first + size)
+    whole = included(bytes(16), first, limits, owners)
+    shuffled = np.random.default_rng(0).permutation(size)
+    assert np.array_equal(included(bytes(16), ids, limits, owners), whole)
+    assert np.array_equal(included(bytes(16), ids[shuffled], limits, owners[shuffled]), whole[shuffled])
+    assert np.array_equal(included(bytes(16), first + cut, limits, owners[cut:]), whole[cut:])
 
 
 def test_limits_are_never_above_the_rate():

@@ -186,6 +186,10 @@ def test_an_ordered_sum_is_read_and_merged(old, name):
     others = np.setdiff1d(np.arange(len(data)), EVERY_FOURTH)
     for total, some in ((whole, np.arange(len(data))), (rest, others)):
         total.update(data[some, 1:], data[some, 0], places[some], some)
+    if tail == "coins":  # that revision drew them in another way
+        with pytest.raises(ValueError, match="a part that an earlier version of inosgm has written must be made again"):
+            rest.merge(part)
+        return
     rest.merge(part)
     assert np.array_equal(rest.exact(), whole.exact())
 
