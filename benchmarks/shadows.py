@@ -26,11 +26,11 @@ from torch import nn
 
 from benchmarks.timing import medians, report
 from inosgm.audit.design import Design
-from inosgm.audit.study import BLOCK
+from inosgm.audit.shadow_study import BLOCK
 from inosgm.datasets import Dataset
-from inosgm.experiments import parts
+from inosgm.experiments import components
 from inosgm.experiments.config import TrainingConfig
-from inosgm.experiments.source import Source
+from inosgm.experiments.input_files import Source
 
 RECORDS, STEPS, BATCH = 1797, 200, 128
 
@@ -109,7 +109,7 @@ def _batch(rate: float, x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor,
     return x[picked], y[picked]
 
 
-def _hooks(learner: parts.Learner, x: torch.Tensor, y: torch.Tensor) -> None:
+def _hooks(learner: components.Learner, x: torch.Tensor, y: torch.Tensor) -> None:
     wrapped = GradSampleModule(learner.model)
     optimizer = DPOptimizer(learner.optimizer, noise_multiplier=1.0, max_grad_norm=1.0, expected_batch_size=BATCH)
     for _ in range(STEPS):
@@ -119,7 +119,7 @@ def _hooks(learner: parts.Learner, x: torch.Tensor, y: torch.Tensor) -> None:
         optimizer.step()
 
 
-def _ghost(learner: parts.Learner, x: torch.Tensor, y: torch.Tensor) -> None:
+def _ghost(learner: components.Learner, x: torch.Tensor, y: torch.Tensor) -> None:
     wrapped = GradSampleModuleFastGradientClipping(learner.model, max_grad_norm=1.0, use_ghost_clipping=True)
     optimizer = DPOptimizerFastGradientClipping(
         learner.optimizer, noise_multiplier=1.0, max_grad_norm=1.0, expected_batch_size=BATCH

@@ -18,7 +18,7 @@ from inosgm.audit import ATTACKS, ShadowStudy, claims_of, draws
 from inosgm.audit.confidence import confidences
 from inosgm.audit.one_run import one_run_bound
 from inosgm.audit.roc import success
-from inosgm.audit.study import stored
+from inosgm.audit.shadow_study import stored
 from inosgm.experiments.config import TrainingConfig
 
 PROMISE = TrainingConfig.from_dict(

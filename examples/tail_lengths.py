@@ -19,7 +19,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from inosgm.experiments.config import TrainingConfig
-from inosgm.experiments.standings import Metric, Standing
+from inosgm.experiments.sweep_results import Metric, Standing
 from inosgm.jobs import ProcessExecutor, SerialExecutor
 from ray_jobs.sweep import sweep
 

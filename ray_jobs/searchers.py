@@ -10,7 +10,7 @@ from ray.tune.search import SEARCH_ALG_IMPORT, Searcher, create_searcher
 
 from inosgm._internal.imports import imported
 from inosgm.experiments.domains import Choice, Domain, Integers, LogUniform, Uniform, rounded
-from inosgm.experiments.standings import Metric
+from inosgm.experiments.sweep_results import Metric
 from inosgm.experiments.sweeps import CHOSEN, SweepStudy, chosen
 from inosgm.jobs import JobSpec, interrupts
 from inosgm.ledger.ledger import Ledger

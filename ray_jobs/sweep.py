@@ -7,7 +7,7 @@ from inosgm.cli.program import program
 from inosgm.cli.sweep import sweep as command
 from inosgm.experiments import sweeps
 from inosgm.experiments.config import TrainingConfig
-from inosgm.experiments.standings import Sweep
+from inosgm.experiments.sweep_results import Sweep
 from inosgm.jobs import Executor
 from ray_jobs.entry_points import application, on_ray
 from ray_jobs.executor import RayExecutor

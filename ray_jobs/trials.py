@@ -9,7 +9,7 @@ from typing import Any
 
 from ray import tune
 
-from inosgm.experiments.standings import Metric, stopped_early
+from inosgm.experiments.sweep_results import Metric, stopped_early
 from inosgm.experiments.task import TrainingTask, config_of
 from inosgm.jobs import Attempt, Executor, JobSpec, Report, Result, Stopped, Store, Task, WorkerPool
 from inosgm.jobs.executors import InlinePool

@@ -15,7 +15,7 @@ from ray import tune
 from ray.tune.schedulers import ASHAScheduler, TrialScheduler
 
 from inosgm._internal import validate as _validate
-from inosgm.experiments.standings import STOPPED, Metric, stopped_early
+from inosgm.experiments.sweep_results import STOPPED, Metric, stopped_early
 from inosgm.experiments.sweeps import SweepStudy
 from inosgm.jobs import Executor, Interrupted, Outcome, Store, interrupts
 from inosgm.jobs.progress import JobProgress

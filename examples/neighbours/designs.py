@@ -6,7 +6,7 @@ from typing import Any
 
 from inosgm.experiments import METHODS, methods_of
 from inosgm.experiments.config import TrainingConfig
-from inosgm.experiments.standings import Metric
+from inosgm.experiments.sweep_results import Metric
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from inosgm.audit.mechanism_audit import audit_mechanism as audit_mechanism
     from inosgm.audit.pool import Shadows as Shadows
     from inosgm.audit.report import Audit as Audit
-    from inosgm.audit.study import ShadowStudy as ShadowStudy
+    from inosgm.audit.shadow_study import ShadowStudy as ShadowStudy
 
 _NAMES_OF = {
     "attacks": ["ATTACKS"],
@@ -22,7 +22,7 @@ _NAMES_OF = {
     "mechanism_audit": ["MechanismAudit", "audit_mechanism"],
     "pool": ["Shadows"],
     "report": ["Audit"],
-    "study": ["ShadowStudy"],
+    "shadow_study": ["ShadowStudy"],
 }
 
 __all__ = [name for names in _NAMES_OF.values() for name in names]

@@ -14,7 +14,7 @@ from inosgm.audit.attacks import ATTACKS
 from inosgm.audit.claims import claims_of
 from inosgm.audit.mechanism_audit import MechanismAudit, audit_mechanism
 from inosgm.audit.report import Audit, mechanism_confidence
-from inosgm.audit.study import ShadowStudy
+from inosgm.audit.shadow_study import ShadowStudy
 from inosgm.experiments.config import TrainingConfig
 from inosgm.jobs import Executor, Store
 

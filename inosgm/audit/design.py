@@ -10,15 +10,16 @@ from inosgm.audit import draws
 from inosgm.audit.confidence import confidences
 from inosgm.audit.ensemble import Ensemble
 from inosgm.datasets.settings import Prepared
-from inosgm.experiments import parts
+from inosgm.experiments import components
 from inosgm.experiments.building import TRIED_RECORDS, trainer_of
 from inosgm.experiments.config import TrainingConfig
+from inosgm.experiments.input_files import Source
 from inosgm.experiments.plans import one_plan, planned
-from inosgm.experiments.source import Source
 from inosgm.experiments.task import described
 from inosgm.ledger.cost import Cost
 from inosgm.owners import Owners, labels_at
 from inosgm.planning.plan import Plan
+from inosgm.planning.sequence import PlanSequence
 from inosgm.training.gradient_mechanism import GradientMechanism
 from inosgm.training.trainer import Trainer
 
@@ -83,7 +84,7 @@ class Design:
         Raises:
             ValueError: for settings that do not fit together, with the path of the key.
         """
-        chosen = parts.prepared(config, source)
+        chosen = components.prepared(config, source)
         halves = -(-chosen.owners.sizes // 2)
         budgets = {
             name: dict(zip(chosen.owners.labels, getattr(chosen.owners, name).tolist(), strict=True))
@@ -119,11 +120,13 @@ class Design:
         """Return the key of a shadow model's coins and noise."""
         return draws.noise_key(self.config, self._audit, shadow)
 
-    def learner(self, shadow: int) -> parts.Learner:
+    def learner(self, shadow: int) -> components.Learner:
         """Return a shadow model with its initial parameters, loss, optimizer and schedule."""
-        return parts.learner_of(self._seeded(shadow), self.pool.dataset)
+        return components.learner_of(
+            self.config, self.pool.dataset, PlanSequence((self.plan,)), seed=draws.model_seed(self.seed, shadow)
+        )
 
-    def trainer(self, shadow: int, learner: parts.Learner) -> Trainer:
+    def trainer(self, shadow: int, learner: components.Learner) -> Trainer:
         """Return the trainer of a shadow model, for its members in the order of the pool."""
         labels = labels_at(self.plan.labels, self.owners[self.members(shadow)])
         return trainer_of(
@@ -157,7 +160,7 @@ class Design:
             seeds=[draws.model_seed(self.seed, shadow) for shadow in shadows],
         )
 
-    def scores(self, learner: parts.Learner) -> np.ndarray:
+    def scores(self, learner: components.Learner) -> np.ndarray:
         """Return the confidence of a model in every record of the pool, float32. NOT PRIVATE."""
         like = next(learner.model.parameters())
         return confidences(learner.model, learner.loss, (self.pool.dataset.x, self.pool.dataset.y), like)

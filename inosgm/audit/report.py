@@ -9,7 +9,7 @@ from inosgm.audit import mechanism_store, parquet_tables, tables
 from inosgm.audit.claims import claims_of
 from inosgm.audit.findings import Findings
 from inosgm.audit.secret_files import write_secret
-from inosgm.audit.study import stored
+from inosgm.audit.shadow_study import stored
 from inosgm.jobs import Store
 
 FILES = ("audit.parquet", "roc.parquet", "bounds.parquet", "differences.parquet", "roc.svg")

@@ -8,7 +8,7 @@ import torch
 
 from inosgm.audit.design import Design
 from inosgm.experiments.attempts import PAUSE, AttemptRun, threads
-from inosgm.experiments.code import code_version
+from inosgm.experiments.code_version import code_version
 from inosgm.jobs import Attempt, JobSpec, Result, Stopped
 from inosgm.ledger.cost import Cost
 

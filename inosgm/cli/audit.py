@@ -77,7 +77,7 @@ def audit(
     stopped; if all shadow models are there, it only attacks again.
     """
     from inosgm.audit.auditing import attack_study, require_runs
-    from inosgm.audit.study import ShadowStudy
+    from inosgm.audit.shadow_study import ShadowStudy
 
     executor = executor_of(processes, address, num_cpus=num_cpus, num_gpus=num_gpus, max_concurrent=max_concurrent)
     attacks = _attacks(attack)

@@ -82,7 +82,7 @@ def compare(
     """
     from inosgm.experiments import ComparisonStudy
     from inosgm.experiments.grid import values_from
-    from inosgm.experiments.standings import Metric
+    from inosgm.experiments.sweep_results import Metric
 
     out = Output(as_json=as_json, quiet=quiet)
     configs = _named(files, changes, seed, data_dir)
@@ -119,7 +119,7 @@ def _named(
 
 def _chosen(methods: str | None, configs: "dict[str, TrainingConfig]", out: Output) -> list[str]:
     """Return the methods that are asked for; `all` are those that the configuration supports; note the others."""
-    from inosgm.experiments.comparing import fitting
+    from inosgm.experiments.comparison_study import fitting
 
     if methods is None:
         return list(USUAL)

@@ -50,7 +50,7 @@ def summary(
     from inosgm.audit.report import Audit
     from inosgm.cli.audit import end_if_contradicted
     from inosgm.experiments import Summary
-    from inosgm.experiments.study import holds_sweep
+    from inosgm.experiments.training_study import holds_sweep
     from inosgm.jobs import Store
     from inosgm.jobs.purpose import AUDIT, holds
 
@@ -80,8 +80,8 @@ def summary(
 
 def _points(store: "Store", parquet: Path | None, out: Output) -> None:
     """Print the points of a sweep; for a comparison, its table first."""
-    from inosgm.experiments.comparison import Comparison, holds_comparison
-    from inosgm.experiments.standings import standings
+    from inosgm.experiments.comparison_results import Comparison, holds_comparison
+    from inosgm.experiments.sweep_results import standings
 
     points = standings(store)
     compared = Comparison.of(store) if holds_comparison(store) else None

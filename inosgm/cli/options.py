@@ -74,7 +74,7 @@ AttemptsOption = Annotated[
 
 
 class Measure(StrEnum):
-    """The metric that points are compared by: the names of `standings.Metric`, which a help text does not import."""
+    """The metric that points are compared by: the names of `sweep_results.Metric`, which help texts do not import."""
 
     balanced_accuracy = "balanced_accuracy"
     accuracy = "accuracy"

@@ -101,7 +101,7 @@ def sweep(
     place = store_of(store, f"{file.stem}-sweep")
     from inosgm.experiments.domains import domain_from
     from inosgm.experiments.grid import values_from
-    from inosgm.experiments.standings import TABLE, Metric
+    from inosgm.experiments.sweep_results import TABLE, Metric
     from inosgm.experiments.sweeps import SweepStudy
 
     by = Metric(metric.value)

@@ -7,18 +7,18 @@ from inosgm._internal.lazy import lazy_names
 if TYPE_CHECKING:
     from inosgm.experiments.building import Training as Training
     from inosgm.experiments.building import build as build
-    from inosgm.experiments.comparing import ComparisonStudy as ComparisonStudy
-    from inosgm.experiments.comparing import compare as compare
-    from inosgm.experiments.comparison import Comparison as Comparison
-    from inosgm.experiments.comparison import MethodRuns as MethodRuns
+    from inosgm.experiments.comparison_results import Comparison as Comparison
+    from inosgm.experiments.comparison_results import MethodRuns as MethodRuns
+    from inosgm.experiments.comparison_study import ComparisonStudy as ComparisonStudy
+    from inosgm.experiments.comparison_study import compare as compare
     from inosgm.experiments.expense import Expense as Expense
     from inosgm.experiments.expense import expenses as expenses
+    from inosgm.experiments.input_files import Source as Source
+    from inosgm.experiments.input_files import read as read
     from inosgm.experiments.methods import methods_of as methods_of
     from inosgm.experiments.seeds import Seeds as Seeds
     from inosgm.experiments.seeds import SeedStudy as SeedStudy
     from inosgm.experiments.seeds import train_seeds as train_seeds
-    from inosgm.experiments.source import Source as Source
-    from inosgm.experiments.source import read as read
     from inosgm.experiments.summary import Summary as Summary
     from inosgm.experiments.sweeps import SweepStudy as SweepStudy
     from inosgm.experiments.sweeps import sweep as sweep
@@ -32,12 +32,12 @@ if TYPE_CHECKING:
 
 _NAMES_OF = {
     "building": ["Training", "build"],
-    "comparing": ["ComparisonStudy", "compare"],
-    "comparison": ["Comparison", "MethodRuns"],
+    "comparison_study": ["ComparisonStudy", "compare"],
+    "comparison_results": ["Comparison", "MethodRuns"],
     "expense": ["Expense", "expenses"],
     "methods": ["METHODS", "methods_of"],
     "seeds": ["SeedStudy", "Seeds", "train_seeds"],
-    "source": ["Source", "read"],
+    "input_files": ["Source", "read"],
     "summary": ["Summary"],
     "sweeps": ["SweepStudy", "sweep"],
     "task": ["TrainingTask"],

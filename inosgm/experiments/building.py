@@ -8,10 +8,10 @@ import torch
 
 from inosgm.datasets import Dataset
 from inosgm.datasets.settings import Prepared
-from inosgm.experiments import directory, parts
+from inosgm.experiments import components, directory
 from inosgm.experiments.config import TrainingConfig
+from inosgm.experiments.input_files import Source, read_run
 from inosgm.experiments.plans import planned, steering_of
-from inosgm.experiments.source import Source, read
 from inosgm.ledger.cost import LedgerHook
 from inosgm.owners import Owners
 from inosgm.planning.plan import Plan
@@ -36,6 +36,7 @@ class Training:
         trainer: The trainer, with its plan, model and optimizer.
         begun_at: The step that training resumes from; 0 for a run that has not begun.
         follows: The plan that it resumes with.
+        source: What `build` has read for it.
     """
 
     config: TrainingConfig
@@ -45,6 +46,7 @@ class Training:
     trainer: Trainer
     begun_at: int
     follows: Plan
+    source: Source | None = None
 
     @property
     def plan(self) -> Plan:
@@ -91,11 +93,12 @@ def build(config: TrainingConfig, *, source: Source | None = None, note: str = "
     """
     _require_one_model(config)
     begun = directory.begun(config)
-    chosen = parts.prepared(config, read(config) if source is None else source)
-    ledger = parts.ledger_of(config, chosen.owners if begun.course is None else None)
+    source = read_run(config) if source is None else source.for_run(config)
+    chosen = components.prepared(config, source)
+    ledger = components.ledger_of(config, chosen.owners if begun.course is None else None)
     course = begun.course or planned(config, chosen.owners, ledger)
     made = assemble(config, chosen, course, key=config.noise_key(), ledger=ledger, note=note)
-    return replace(made, begun_at=begun.step, follows=begun.follows or course.first)
+    return replace(made, begun_at=begun.step, follows=begun.follows or course.first, source=source)
 
 
 def assemble(
@@ -111,7 +114,7 @@ def assemble(
     if not len(chosen.dataset.y_test):
         raise ValueError(f"data: {config.data.name} has no held-out records")
     require_diagnosable(config, course.first, chosen.groups)
-    learner = parts.learner_of(config, chosen.dataset, course)
+    learner = components.learner_of(config, chosen.dataset, course)
     trainer = trainer_of(config, learner, course, chosen.owners, key=key, ledger=ledger, note=note)
     return Training(
         config=config,
@@ -126,7 +129,7 @@ def assemble(
 
 def trainer_of(
     config: TrainingConfig,
-    learner: parts.Learner,
+    learner: components.Learner,
     plan: Plan | PlanSequence,
     owners: Owners | np.ndarray,
     *,

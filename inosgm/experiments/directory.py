@@ -76,7 +76,9 @@ def with_absolute_paths(config: TrainingConfig) -> TrainingConfig:
     def whole(path: str | None) -> str | None:
         return None if path is None else os.path.abspath(path)
 
-    owners, data = config.owners, config.data
+    owners, data, features = config.owners, config.data, config.features
+    if features is not None and features.from_file:
+        features = features.model_copy(update={"name": whole(features.name)})
     files = {name: whole(getattr(owners, name)) for name in ("csv", "held_out") if hasattr(owners, name)}
     return config.model_copy(
         update={
@@ -84,6 +86,7 @@ def with_absolute_paths(config: TrainingConfig) -> TrainingConfig:
             "run": None,
             "ledger": whole(config.ledger),
             "data": data.model_copy(update={"root": whole(data.root)}),
+            "features": features,
             "owners": owners.model_copy(update=files),
         }
     )

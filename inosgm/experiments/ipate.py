@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 
 from inosgm.datasets.settings import Prepared
-from inosgm.experiments import parts
+from inosgm.experiments import components
 from inosgm.experiments.attempts import PAUSE, threads
 from inosgm.experiments.building import PRECISIONS, TRIED_RECORDS
 from inosgm.experiments.config import TrainingConfig
-from inosgm.experiments.source import Source
+from inosgm.experiments.config.problems import about
+from inosgm.experiments.input_files import Source
 from inosgm.experiments.training import Evaluated
 from inosgm.jobs import Attempt, JobSpec, Result
 from inosgm.methods.ipate import NoisyVotes, Teachers, ids_of, partition_records
@@ -97,7 +98,7 @@ class IpateTask:
         Raises:
             Stopped: if it was asked to, with a checkpoint to resume from.
         """
-        chosen = parts.prepared(config, self._source)
+        chosen = components.prepared(config, self._source)
         teachers = self._of(config, chosen.owners)
         votes = np.stack([attempt.result(one.id).arrays["votes"] for one in self.teachers(spec)])
         mechanism = NoisyVotes(teachers, len(chosen.dataset.classes), key=attempt.key, ledger=attempt.ledger)
@@ -132,7 +133,7 @@ class IpateTask:
         Raises:
             ValueError: for records of the data set; what model and loss raise is left as it is.
         """
-        chosen = parts.prepared(config, self._source)
+        chosen = components.prepared(config, self._source)
         if not len(chosen.dataset.y_test):
             raise ValueError(f"data: {config.data.name} has no held-out records")
         few, last = _queries(chosen, TRIED_RECORDS), len(chosen.dataset.classes) - 1
@@ -151,7 +152,7 @@ class IpateTask:
         name = replace(teacher, index=0).id
         if self._latest is None or self._latest[0] != name:
             config = TrainingConfig.from_dict(teacher.configuration)
-            chosen = parts.prepared(config, self._source)
+            chosen = components.prepared(config, self._source)
             teachers, dataset = self._of(config, chosen.owners), chosen.dataset
             ids = ids_of(dataset.x, dataset.y)
             records = partition_records(teachers, chosen.owners.of_record, ids, seed=config.seed)
@@ -163,14 +164,14 @@ class IpateTask:
         numbers = (owners.sizes.tobytes(), owners.epsilon.tobytes(), owners.delta.tobytes())
         wish = (owners.labels, numbers, config.plan)
         if wish not in self._known:
-            with parts.about("plan"):
+            with about("plan"):
                 self._known[wish] = teachers_of(config.plan, owners)
         return self._known[wish]
 
 
 def _learning(config: TrainingConfig, chosen: Prepared, data: tuple[np.ndarray, np.ndarray]) -> Learning:
     """Make what learns from some records as a configuration says."""
-    learner, fit = parts.learner_of(config, chosen.dataset), config.training
+    learner, fit = components.learner_of(config, chosen.dataset), config.training
     if fit.fix:
         fix_in_place(learner.model, learner.optimizer)
     return Learning(

@@ -39,6 +39,8 @@ def methods_of(config: TrainingConfig, names: Sequence[str] = USUAL) -> dict[str
             raise ValueError(f"plan.method: {name} tells owners apart, got {known}: take sample, scale or blend")
         if method.ordered and config.tail.kind == "none":
             raise ValueError(f"tail: {name} needs one, got none: set one, such as {{kind: linear, fraction: 0.7}}")
+        if method.adjusted and config.adjustment is None:
+            raise ValueError(f"adjustment: {name} needs one, got none: set one, such as {{loss: 1, after: 0.5}}")
         made[name] = config.changed(method.changes)
     return made
 
@@ -46,4 +48,11 @@ def methods_of(config: TrainingConfig, names: Sequence[str] = USUAL) -> dict[str
 def kind_of(config: TrainingConfig) -> str:
     """Return the name of the method that a configuration is one of, whatever its numbers are."""
     options, ordered = config.plan.with_defaults(), bool(getattr(config.tail, "fraction", 0))
-    return next(name for name, method in METHODS.items() if method.recognises(options, ordered))
+    kinds = [method for method in METHODS.values() if method.recognises(options, ordered)]
+    return min(kinds, key=lambda method: method.adjusted != (config.adjustment is not None)).name
+
+
+def title_of(config: TrainingConfig) -> str:
+    """Return what reports call the method of a configuration; most methods have no name for their adjusted form."""
+    method = METHODS[kind_of(config)]
+    return f"{method.title}, adjusted" if config.adjustment is not None and not method.adjusted else method.title

@@ -1,8 +1,8 @@
 """From the `plan` section of a configuration to the plans that a run follows, and the object that steers them."""
 
 from inosgm.experiments.config import TrainingConfig
+from inosgm.experiments.config.problems import about
 from inosgm.experiments.methods import kind_of
-from inosgm.experiments.parts import about
 from inosgm.ledger.ledger import Ledger
 from inosgm.methods.registry import METHODS
 from inosgm.owners import Owners

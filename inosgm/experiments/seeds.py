@@ -5,10 +5,10 @@ from dataclasses import dataclass
 
 from inosgm._internal import validate as _validate
 from inosgm.experiments.config import TrainingConfig
-from inosgm.experiments.study import TrainingStudy
 from inosgm.experiments.summary import Summary
+from inosgm.experiments.training_study import TrainingStudy
 from inosgm.jobs import Executor, Outcome, Store
-from inosgm.jobs.study import StoreLike
+from inosgm.jobs.stored_study import StoreLike
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

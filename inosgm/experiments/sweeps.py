@@ -5,14 +5,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from inosgm._internal import validate as _validate
-from inosgm.experiments.comparison import holds_comparison
+from inosgm.experiments.comparison_results import holds_comparison
 from inosgm.experiments.config import TrainingConfig
 from inosgm.experiments.domains import Domain, samples_of
 from inosgm.experiments.grid import Point, grid_of, points_of
-from inosgm.experiments.standings import TABLE, Metric, Sweep, standings, stopped_early
-from inosgm.experiments.study import TrainingStudy
+from inosgm.experiments.sweep_results import TABLE, Metric, Sweep, standings, stopped_early
+from inosgm.experiments.training_study import TrainingStudy
 from inosgm.jobs import Executor, Interrupted, Store
-from inosgm.jobs.study import StoreLike, open_store
+from inosgm.jobs.stored_study import StoreLike, open_store
 
 CHOSEN = "point-{}.json"
 """The document in the store that holds the values of the n-th point that a tuner has chosen."""

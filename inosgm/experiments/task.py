@@ -4,14 +4,14 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from inosgm.experiments import parts, plans
+from inosgm.experiments import components, plans
 from inosgm.experiments.attempts import PAUSE, AttemptRun, threads
 from inosgm.experiments.building import Training, assemble, require_diagnosable
-from inosgm.experiments.code import code_version
+from inosgm.experiments.code_version import code_version
 from inosgm.experiments.config import TrainingConfig
 from inosgm.experiments.directory import with_absolute_paths
+from inosgm.experiments.input_files import Source
 from inosgm.experiments.ipate import TEACHER, IpateTask
-from inosgm.experiments.source import Source
 from inosgm.experiments.training import fit
 from inosgm.jobs import Attempt, JobSpec, Result, Stopped
 from inosgm.ledger.cost import Cost, LedgerHook
@@ -67,7 +67,7 @@ class TrainingTask:
 
     def owners(self, spec: JobSpec) -> Owners:
         """Return the owners of the records that a job trains on."""
-        return parts.prepared(config_of(spec), self._outline).owners
+        return components.prepared(config_of(spec), self._outline).owners
 
     def cost(self, spec: JobSpec) -> tuple[Cost, ...]:
         """Return what a job asks of the owners: all steps of its plan; nothing for a teacher, who releases nothing.
@@ -78,7 +78,7 @@ class TrainingTask:
         if spec.kind == TEACHER:
             return ()
         config = config_of(spec)
-        chosen = parts.prepared(config, self._outline)
+        chosen = components.prepared(config, self._outline)
         course = self._course(config, chosen.owners)
         require_diagnosable(config, course.first, chosen.groups)
         return course.costs(job=spec.id, note=f"{spec.kind}, index {spec.index}")
@@ -136,7 +136,7 @@ class TrainingTask:
 
     def _training(self, config: TrainingConfig, key: int | None = None, ledger: LedgerHook | None = None) -> Training:
         """Make all that is trained."""
-        chosen = parts.prepared(config, self._source)
+        chosen = components.prepared(config, self._source)
         return assemble(config, chosen, self._course(config, chosen.owners), key=key, ledger=ledger)
 
     def _course(self, config: TrainingConfig, owners: Owners) -> PlanSequence:
@@ -152,5 +152,5 @@ def _tried(config: TrainingConfig, *, on_cpu: bool) -> TrainingConfig:
     """Return a configuration as it is tried before anything is charged."""
     if not on_cpu:
         return config
-    parts.device_of(config)  # must be a device, whether or not there is one here
+    components.device_of(config)  # must be a device, whether or not there is one here
     return config.changed({"training.device": "cpu"})

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from inosgm._internal import labels as _labels
-from inosgm.experiments import directory, parts
+from inosgm.experiments import components, directory
 from inosgm.experiments.building import Training, assemble, build
 from inosgm.experiments.config import TrainingConfig
 from inosgm.experiments.expense import BROKEN
-from inosgm.experiments.source import Source, read
+from inosgm.experiments.input_files import Source, read_run
 from inosgm.experiments.tables import owner_table
 from inosgm.owners import Owners, labels_at
 from inosgm.planning.plan import Plan
@@ -104,6 +104,8 @@ def train(run: TrainingConfig | Training, *, steps: int | None = None, progress:
         with Run(config.run):
             directory.require_same(config)
             directory.remember(config)
+            if training.source is not None:
+                training.source.keep_features()
     return fit(training, steps=steps, run=config.run, progress=progress)
 
 
@@ -168,7 +170,7 @@ def evaluate(run: TrainingConfig | str | os.PathLike[str], *, source: Source | N
     """
     config = run if isinstance(run, TrainingConfig) else configuration_in(run)
     checkpoint, plan = _latest(config)
-    chosen = parts.prepared(config, read(config) if source is None else source)
+    chosen = components.prepared(config, read_run(config) if source is None else source)
     training = assemble(config, chosen, directory.begun(config).course or PlanSequence((plan,)))
     turn_model(training.trainer.model, checkpoint.revision)
     training.trainer.model.load_state_dict(dict(checkpoint.model))

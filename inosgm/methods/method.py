@@ -39,6 +39,7 @@ class Method:
         takes: Keys of `plan` that a configuration with this `plan.method` may have and others may not.
         needs: Keys of `plan` that a configuration must have.
         ordered: Whether it needs a tail.
+        adjusted: Whether it needs an adjustment of logits.
         different_budgets: Whether it needs owners that grant different epsilons.
         steering: Makes the object that chooses each step, from (plan, options).
         unit: The unit of privacy of its epsilons.
@@ -58,6 +59,7 @@ class Method:
     takes: tuple[str, ...] = ()
     needs: tuple[str, ...] = ()
     ordered: bool = False
+    adjusted: bool = False
     different_budgets: bool = False
     steering: Callable[[Plan, Any], Steering] | None = None
     unit: str = ADD_REMOVE
@@ -86,11 +88,12 @@ class Method:
     def changes(self) -> dict[str, Any]:
         """The keys, by path, that turn a configuration into one of this method.
 
-        They are its plan, the defaults of the keys of other methods, and no tail unless it is ordered. A configuration
-        keeps `steering`, `lasting` and `teachers`, which only some methods read.
+        They are its plan, the defaults of the keys of other methods, no tail unless it is ordered, and no adjustment
+        unless it is adjusted. A configuration keeps `steering`, `lasting` and `teachers`, which only some methods read.
         """
         keys = {**_UNSET, **self.options}
         if self.plan_method is not None:
             keys |= {"method": self.plan_method, "weight": None}
         tail = {} if self.ordered else {"tail": {"kind": "none"}}
-        return {**{f"plan.{name}": value for name, value in keys.items()}, **tail}
+        adjustment = {} if self.adjusted else {"adjustment": None}
+        return {**{f"plan.{name}": value for name, value in keys.items()}, **tail, **adjustment}

@@ -11,6 +11,8 @@ _MODULE_OF = {
     "dp-sgd": "sgd",
     "idp-sgd": "sgd",
     "ino-sgd": "sgd",
+    "idp-sgd-adjusted": "sgd",
+    "ino-sgd-adjusted": "sgd",
     "asc": "asc",
     "asc-ino": "asc",
     "asc-published": "asc",

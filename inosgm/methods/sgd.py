@@ -1,8 +1,10 @@
 """DP-SGD, IDP-SGD and INO-SGD: one rate and one sensitivity for each owner in all steps, without or with a tail.
 
-Their plans are those of `inosgm.planning.planners`; the tail is an argument of the mechanism.
+Their plans are those of `inosgm.planning.planners`; the tail is an argument of the mechanism. The adjusted forms train
+and predict with logits that are corrected by the class prior of the plan (`inosgm.training.logit_adjustment`).
 """
 
+from dataclasses import replace
 from typing import Any
 
 from inosgm.methods.method import TELLING_APART, Method
@@ -22,7 +24,20 @@ def _plain(options: Any) -> bool:
     return options.method in PLANNERS and all(value is None for value in changed)
 
 
-METHODS = (
+def _adjusted(method: Method) -> Method:
+    """Return the form of a method that corrects logits."""
+    return replace(
+        method,
+        name=f"{method.name}-adjusted",
+        title=f"{method.title}, adjusted",
+        description=f"{method.title}, with logits corrected by the class prior that the plan implies, which is public",
+        glossary=f"is {method.title} with logits that are corrected for how much of a batch each class gets",
+        published="logit adjustment (Menon et al., 2021) on top",
+        adjusted=True,
+    )
+
+
+_PLAIN = (
     Method(
         name="dp-sgd",
         title="DP-SGD",
@@ -57,3 +72,5 @@ METHODS = (
         ordered=True,
     ),
 )
+
+METHODS = (*_PLAIN, *(_adjusted(method) for method in _PLAIN if method.name != "dp-sgd"))

@@ -1,4 +1,4 @@
-"""Pictures of private statistics, and of the points of sweeps and tuning."""
+"""Pictures and costs of private statistics, and tables of the points of sweeps and tuning."""
 
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
@@ -9,11 +9,11 @@ from matplotlib.axes import Axes
 from scipy.special import ndtri
 
 from inosgm.reports.contents import Answer
-from inosgm.reports.pictures import BLUE, STYLES, Panel, Picture, Style, logarithmic
+from inosgm.reports.pictures import BLUE, Panel, Picture
 from inosgm.reports.tables import TextTable, number
 
 if TYPE_CHECKING:
-    from inosgm.experiments.standings import Metric, Standing
+    from inosgm.experiments.sweep_results import Metric, Standing
 
 MAX_BARS = 40
 """Largest number of values with a bar, and of owners in a table of costs."""
@@ -106,7 +106,7 @@ def points_of(standings: Mapping[str, Sequence["Standing"]], metric: "Metric") -
         standings: What points came to, by method; with an empty name if they are not about methods.
         metric: What they were chosen by.
     """
-    from inosgm.experiments.standings import Metric
+    from inosgm.experiments.sweep_results import Metric
 
     others = [other for other in Metric if other is not metric]
 
@@ -128,49 +128,3 @@ def points_of(standings: Mapping[str, Sequence["Standing"]], metric: "Metric") -
     header = ("point", *names, "seeds", "not done")
     width = len(header) if any(row[-1] for row in rows) else len(header) - 1
     return TextTable(caption="Points that were tried", header=header[:width], rows=tuple(row[:width] for row in rows))
-
-
-def tried(
-    standings: Mapping[str, Sequence["Standing"]],
-    metric: "Metric",
-    name: str,
-    looks: Mapping[str, Style] | None = None,
-) -> Picture | None:
-    """Draw the results of points that differ in one number, a line for each method; None for other points."""
-    keys = {path for some in standings.values() for standing in some for path in standing.point.values}
-    if len(keys) != 1:
-        return None
-    (key,) = keys
-    lines: dict[str, tuple[np.ndarray, np.ndarray]] = {}
-    for method, some in standings.items():
-        pairs = [(standing.point.values.get(key), standing.mean(metric)) for standing in some]
-        if any(not isinstance(value, int | float) or isinstance(value, bool) for value, _ in pairs):
-            return None
-        known = sorted((float(value), mean) for value, mean in pairs if mean is not None and value is not None)
-        if known:
-            lines[method] = (np.array([x for x, _ in known]), np.array([y for _, y in known]))
-    if not lines:
-        return None
-    styles = {method: (looks or {}).get(method, STYLES[index % len(STYLES)]) for index, method in enumerate(lines)}
-    what = metric.value.replace("_", " ")
-
-    def draw(axes: Axes) -> None:
-        for method, (x, y) in lines.items():
-            style = styles[method]
-            axes.plot(x, y, color=style.colour, linestyle=style.dashes, marker=style.marker, markersize=5)
-        smallest = min(x.min() for x, _ in lines.values())
-        if smallest > 0:
-            logarithmic(axes, "x")
-            axes.set_xticks(sorted({value for x, _ in lines.values() for value in x.tolist()}))
-        axes.set(xlabel=key, ylabel=what)
-
-    rows = [(method, f"{a:g}", number(b)) for method, (x, y) in lines.items() for a, b in zip(x, y, strict=True)]
-    return Picture(
-        name=name,
-        title=f"{what.capitalize()} by {key}",
-        text="; ".join(f"{method}: best at {key} {x[y.argmax()]:g}, {y.max():.3f}" for method, (x, y) in lines.items()),
-        panels=(Panel(title="", draw=draw),),
-        size=(4.7, 3.0),
-        table=TextTable(caption=f"Mean {what}", header=("method", key, what), rows=tuple(rows)),
-        keys=tuple(styles.items()) if len(lines) > 1 else (),
-    )

@@ -10,7 +10,7 @@ import numpy as np
 
 from inosgm._internal.text import MAX_ROWS
 from inosgm.accounting.units import ADD_REMOVE, UNITS
-from inosgm.methods.registry import METHODS
+from inosgm.experiments.methods import title_of
 from inosgm.owners import Label
 from inosgm.reports.tables import TextTable, listed, measured, short, spread
 from inosgm.reports.trained import TrainedStudy
@@ -18,7 +18,7 @@ from inosgm.reports.trained import TrainedStudy
 if TYPE_CHECKING:
     from inosgm.audit.report import Audit
     from inosgm.experiments.config import TrainingConfig
-    from inosgm.experiments.standings import Sweep
+    from inosgm.experiments.sweep_results import Sweep
     from inosgm.statistics.estimate import Estimate
 
 
@@ -73,7 +73,7 @@ class Audited:
             config.data.subset,
             config.owners,
         )
-        return same and any(self.name == METHODS[method.kind].title for method in study.methods.values())
+        return same and any(self.name == title_of(method.config) for method in study.methods.values())
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

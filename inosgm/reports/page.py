@@ -22,7 +22,6 @@ from inosgm.reports import answer_pictures, audit_pictures, glossary, learning_p
 from inosgm.reports import narrative as words
 from inosgm.reports.contents import Answer, Contents, breaches
 from inosgm.reports.pictures import Picture
-from inosgm.reports.styles import styles_of
 from inosgm.reports.tables import TextTable, measured, number, short
 from inosgm.reports.trained import Trained, TrainedStudy
 
@@ -74,16 +73,15 @@ class Page:
     @cached_property
     def sweeps(self) -> list[Section]:
         """The sections of sweeps."""
-        from inosgm.experiments.standings import Metric
+        from inosgm.experiments.sweep_results import Metric
 
         metric = Metric.balanced_accuracy
         return [
             Section(
                 swept=swept,
                 points=answer_pictures.points_of({"": swept.sweep.ordered()}, metric),
-                picture=answer_pictures.tried({"": swept.sweep.standings}, metric, f"sweep-{index + 1}"),
             )
-            for index, swept in enumerate(self.contents.sweeps)
+            for swept in self.contents.sweeps
         ]
 
     @property
@@ -91,9 +89,9 @@ class Page:
         """All pictures, in their order on the page."""
         pictures: list[Picture | None] = []
         for section in self.studies:
-            pictures += [*section["pictures"].values(), section["tried"]]
+            pictures += section["pictures"].values()
         pictures += [section["roc"] for section in self.audits]
-        pictures += [section["picture"] for section in (*self.answers, *self.sweeps)]
+        pictures += [section["picture"] for section in self.answers]
         return [picture for picture in pictures if picture is not None]
 
     def html(self) -> str:
@@ -137,17 +135,12 @@ def _title(contents: Contents) -> str:
 def _study(contents: Contents, study: TrainedStudy, name: str) -> Section:
     methods = list(study.methods.values())
     metrics = [trained.metric for trained in methods if trained.tuning and trained.metric]
-    tuning, tried = None, None
-    if metrics:
-        points = {trained.name: trained.tuning for trained in methods if trained.tuning}
-        tuning = answer_pictures.points_of(points, metrics[0])
-        tried = answer_pictures.tried(points, metrics[0], f"{name}tuning", styles_of(study))
+    points = {trained.name: trained.tuning for trained in methods if trained.tuning}
     return Section(
         study=study,
         owners=contents.owners(study),
         pictures=_pictures(contents, study, name),
-        tuning=tuning,
-        tried=tried,
+        tuning=answer_pictures.points_of(points, metrics[0]) if metrics else None,
         slopes=tuple(words.slope(study, change) for change in study.changes),
         commands=tuple(_commands(methods)),
         private={trained.name: _diagnostics(trained) for trained in methods if trained.private},
@@ -162,7 +155,6 @@ def _pictures(contents: Contents, study: TrainedStudy, name: str) -> dict[str, P
         "curves": learning_pictures.curves(study, f"{name}curves"),
         "change": learning_pictures.change(study, f"{name}change") if study.owned else None,
         "worst": learning_pictures.worst(study, f"{name}worst"),
-        "tail": plan_pictures.tail(study, f"{name}tail"),
     }
     return {what: picture for what, picture in made.items() if picture is not None}
 

@@ -8,13 +8,12 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter
 
-from inosgm.mechanism.tails import Tail
 from inosgm.planning.planners import PLANNERS
 from inosgm.reports.contents import Audited
 from inosgm.reports.pictures import BAR, INK, STYLES, Panel, Picture, Style, logarithmic
 from inosgm.reports.styles import styles_of
 from inosgm.reports.tables import TextTable, cut, number, percent, short
-from inosgm.reports.trained import Trained, TrainedStudy
+from inosgm.reports.trained import TrainedStudy
 
 MAX_BARS = 30
 """Largest number of owners with a bar."""
@@ -163,62 +162,3 @@ def strictest(study: TrainedStudy, most: int) -> np.ndarray:
     if order.size <= most:
         return order
     return order[np.unique(np.linspace(0, order.size - 1, most).round().astype(np.int64))]
-
-
-def tail(study: TrainedStudy, name: str) -> Picture | None:
-    """Draw the weight of a record by its rank in an expected batch, from public numbers of the plan."""
-    styles, tails = styles_of(study), {}
-    for method, trained in study.methods.items():
-        made = trained.config.tail.tail(trained.plan)
-        if made.length:
-            tails[method] = (trained, made)
-    if not tails:
-        return None
-
-    def draw(axes: Axes) -> None:
-        for method, (trained, made) in tails.items():
-            at, weight = _weights(trained, made)
-            axes.plot(at, weight, color=styles[method].colour, linestyle=styles[method].dashes, linewidth=1.8)
-            axes.fill_between(at, weight, 1, color=styles[method].colour, alpha=0.13, linewidth=0)
-        axes.set(xlim=(0, 1), ylim=(-0.02, 1.05), xlabel="place in the ordered batch", ylabel="weight")
-        axes.set_xticks([0, 0.25, 0.5, 0.75, 1], ["first", "25 %", "50 %", "75 %", "last"])
-
-    known = [_weights(*pair) for pair in tails.values()]
-    rows = [
-        (
-            percent(fraction),
-            *(number(float(np.interp(fraction, *weights))) for weights in known),
-        )
-        for fraction in (np.arange(11) / 10).tolist()
-    ]
-    kept = [f"{method} keeps {percent(_kept(*pair))} of what a batch can weigh" for method, pair in tails.items()]
-    return Picture(
-        name=name,
-        title="The tail: how much a record weighs by its rank",
-        text=f"Records with the largest scores come first and keep their whole weight; the last part is given up more "
-        f"and more. {'; '.join(kept)}. All of it follows from the plan and the configuration.",
-        panels=(Panel(title="", draw=draw),),
-        size=(4.7, 2.9),
-        table=TextTable(
-            caption="Weight by rank in a batch of the expected size",
-            header=("rank", *tails),
-            rows=tuple(rows),
-        ),
-        keys=tuple((method, replace(styles[method], marker="")) for method in tails),
-    )
-
-
-def _weights(trained: Trained, made: Tail) -> tuple[np.ndarray, np.ndarray]:
-    """Return positions in the ordered batch, the most important first, and the weights w there."""
-    total = float(trained.plan.sample_rates * trained.plan.sizes @ trained.plan.sensitivities)
-    # The slope of W over a two-thousandth of the batch stands for w, which has jumps for hard tails.
-    at = np.linspace(0, 1, 201)
-    middle = np.clip((1 - at) * total, 0, None)
-    step = total / 2000
-    low = np.clip(middle - step, 0, None)
-    return at, (np.asarray(made.W(middle + step)) - np.asarray(made.W(low))) / (middle + step - low)
-
-
-def _kept(trained: Trained, made: Tail) -> float:
-    total = float(trained.plan.sample_rates * trained.plan.sizes @ trained.plan.sensitivities)
-    return float(np.asarray(made.W(np.array(total)))) / total

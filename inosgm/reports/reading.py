@@ -12,13 +12,12 @@ import numpy as np
 from inosgm.accounting import ACCOUNTANTS
 from inosgm.experiments import directory
 from inosgm.experiments.config import TrainingConfig
-from inosgm.experiments.methods import kind_of
+from inosgm.experiments.methods import kind_of, title_of
 from inosgm.experiments.summary import Summary, runs_of
 from inosgm.jobs import JobSpec, Store
 from inosgm.jobs.purpose import AUDIT, STATISTIC, STUDY, holds
 from inosgm.ledger.cost import Cost
 from inosgm.ledger.ledger import Ledger
-from inosgm.methods.registry import METHODS
 from inosgm.owners import Owners
 from inosgm.planning.plan import Plan
 from inosgm.reports.contents import Answer, Audited, Contents, Swept
@@ -107,9 +106,9 @@ class _Found:
         return True
 
     def _store(self, store: Store, location: str) -> None:
-        from inosgm.experiments.comparison import holds_comparison
-        from inosgm.experiments.standings import standings
-        from inosgm.experiments.study import holds_sweep
+        from inosgm.experiments.comparison_results import holds_comparison
+        from inosgm.experiments.sweep_results import standings
+        from inosgm.experiments.training_study import holds_sweep
 
         if not store.exists():
             raise FileNotFoundError(f"there is no store {location}: name {KNOWN}")
@@ -189,7 +188,7 @@ def _run(path: Path, private: bool) -> Trained:
     costs, spent = _charged(path, plan, step)
     rows = [json.loads(line) for line in (path / PRIVATE).read_bytes().splitlines()] if _private(path, private) else []
     return Trained(
-        name=METHODS[kind_of(config)].title,
+        name=title_of(config),
         source=RunSource(path=str(path), costs=costs, keyed=(path / directory.KEYED).exists(), code=None),
         config=config,
         plan=plan,
@@ -238,7 +237,7 @@ def _seeds(store: Store, path: str) -> Trained:
     config = TrainingConfig.from_dict(done[0][0].configuration)
     plan = _planned(config, done[0][1]["owners"])
     return Trained(
-        name=METHODS[kind_of(config)].title,
+        name=title_of(config),
         source=_source(store, path),
         config=config,
         plan=plan,
@@ -252,7 +251,7 @@ def _seeds(store: Store, path: str) -> Trained:
 
 def _comparison(store: Store, path: str) -> list[Trained]:
     """Read the methods of a comparison of which a run is done."""
-    from inosgm.experiments.comparison import Comparison
+    from inosgm.experiments.comparison_results import Comparison
 
     comparison, source = Comparison.of(store), _source(store, path)
     done = [result for result in comparison.methods.values() if result.curves]
@@ -263,7 +262,7 @@ def _comparison(store: Store, path: str) -> list[Trained]:
         plan = _planned(result.config, result.owners)
         trained.append(
             Trained(
-                name=METHODS[result.name].title if kind_of(result.config) == result.name else result.name,
+                name=title_of(result.config) if kind_of(result.config) == result.name else result.name,
                 source=source,
                 config=result.config,
                 plan=plan,
@@ -295,13 +294,13 @@ def _spent(plan: Plan, rows: Iterable[Mapping[str, Any]]) -> np.ndarray:
 
 def _audit(store: Store, path: str) -> Audited:
     from inosgm.audit.report import Audit
-    from inosgm.audit.study import stored
+    from inosgm.audit.shadow_study import stored
 
     known = stored(store, 0)
     audit = Audit.of(store)
     if not audit.shadows.count:
         raise ValueError(f"{path} holds an audit of which no shadow model is trained yet")
-    name = METHODS[kind_of(known.config)].title if known.private else "without privacy"
+    name = title_of(known.config) if known.private else "without privacy"
     return Audited(name=name, path=path, config=known.config, private=known.private, audit=audit)
 
 

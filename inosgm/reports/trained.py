@@ -20,7 +20,7 @@ from inosgm.training.curve import LearningCurve
 
 if TYPE_CHECKING:
     from inosgm.experiments.expense import Expense
-    from inosgm.experiments.standings import Metric, Standing
+    from inosgm.experiments.sweep_results import Metric, Standing
 
 
 SIMPLE = tuple(name for name in reversed(USUAL) if not METHODS[name].ordered)

@@ -13,7 +13,7 @@ import numpy as np
 
 from inosgm.jobs import Executor, JobSpec, Result, SerialExecutor, Store
 from inosgm.jobs.purpose import STATISTIC
-from inosgm.jobs.study import StoredStudy, StoreLike
+from inosgm.jobs.stored_study import StoredStudy, StoreLike
 from inosgm.ledger.affordable import require_affordable
 from inosgm.ledger.cost import Cost
 from inosgm.ledger.ledger import Ledger

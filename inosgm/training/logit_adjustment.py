@@ -5,8 +5,8 @@ owners' classes are therefore rare in training. Menon et al. (2021, "Long-tail l
 exactly this: they train with, or predict by, logits that are shifted by the logarithm of the class prior.
 """
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -111,6 +111,22 @@ class AdjustedModel(nn.Module):
         super().__init__()
         self.model = model
         self.register_buffer("offsets", torch.from_numpy(np.array(offsets)))
+
+    @classmethod
+    def from_state(cls, model: nn.Module, state: Mapping[str, Any]) -> Self:
+        """Return the adjusted model of a state dict, such as `model.pt` of a run with `adjustment.after`.
+
+        Args:
+            model: A model of the same class as the one that was trained.
+            state: What `torch.load` has read.
+
+        >>> saved = AdjustedModel(nn.Linear(2, 3), np.array([0.0, 1.0, 2.0])).state_dict()
+        >>> AdjustedModel.from_state(nn.Linear(2, 3), saved).offsets.tolist()
+        [0.0, 1.0, 2.0]
+        """
+        made = cls(model, np.zeros(len(state["offsets"])))
+        made.load_state_dict(state)
+        return made
 
     def forward(self, *inputs: Any, **named: Any) -> Tensor:
         """Return adjusted logits."""

@@ -2,7 +2,7 @@
 
 import inspect
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -43,18 +43,29 @@ def make(name: str, *, classes: int, input_shape: Sequence[int], seed: int | Non
     function = imported(name) if ":" in name else MODELS.get(name)
     if function is None:
         raise ValueError(f"model must be one of {', '.join(MODELS)}, or package.module:function, got {name!r}")
-    arguments = {"classes": classes, "input_shape": tuple(input_shape), **options}
+    return made("model", name, function, {"classes": classes, "input_shape": tuple(input_shape), **options}, seed)
+
+
+def made(
+    kind: str, name: str, function: Callable[..., Any], arguments: Mapping[str, Any], seed: int | None
+) -> nn.Module:
+    """Return the module that a function makes; a seed decides its random numbers, and torch's generators stay.
+
+    Raises:
+        ValueError: for arguments that the function does not take.
+        TypeError: if it does not return a module.
+    """
     try:
         inspect.signature(function).bind(**arguments)
     except TypeError as error:
-        raise ValueError(f"model {name} does not take these options: {error}") from None
+        raise ValueError(f"{kind} {name} does not take these options: {error}") from None
     state = model_sequence(None if seed is None else _validate.count("seed", seed)).generate_state(1, np.uint64)
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(int(state[0]))
-        model = function(**arguments)
-    if not isinstance(model, nn.Module):
-        raise TypeError(f"model {name} must return a torch.nn.Module, got a {type(model).__name__}")
-    return model
+        module = function(**arguments)
+    if not isinstance(module, nn.Module):
+        raise TypeError(f"{kind} {name} must return a torch.nn.Module, got a {type(module).__name__}")
+    return module
 
 
 def logistic_regression(*, classes: int, input_shape: Shape) -> nn.Module:

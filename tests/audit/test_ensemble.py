@@ -16,7 +16,7 @@ from inosgm.audit.ensemble import Ensemble, ensemble, unstackable
 from inosgm.audit.ensemble.seeding import Streams
 from inosgm.datasets import Dataset
 from inosgm.experiments.config import TrainingConfig
-from inosgm.experiments.source import Source
+from inosgm.experiments.input_files import Source
 from inosgm.mechanism.noise import streams
 from inosgm.mechanism.orders import Ascending, Descending, OwnerFirst, RandomOrder
 from inosgm.mechanism.sampling import PoissonSampler, PoissonSamplers

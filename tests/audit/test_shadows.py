@@ -17,10 +17,10 @@ from inosgm.audit import draws
 from inosgm.audit.confidence import confidences, scores
 from inosgm.audit.design import Design
 from inosgm.audit.pool import Shadows
+from inosgm.audit.shadow_study import ShadowStudy, stored
 from inosgm.audit.shadows import ShadowTask
-from inosgm.audit.study import ShadowStudy, stored
+from inosgm.experiments.input_files import read
 from inosgm.experiments.seeds import SeedStudy, train_seeds
-from inosgm.experiments.source import read
 from inosgm.jobs import ProcessExecutor, SerialExecutor, Stopped, Store
 from inosgm.jobs.purpose import AUDIT, holds
 from inosgm.mechanism.inspection import Inspection

@@ -12,7 +12,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from inosgm.audit import Audit, auditing, study
+from inosgm.audit import Audit, auditing, shadow_study
 from inosgm.audit.attacks import ATTACKS
 from inosgm.audit.report import FILES
 from inosgm.audit.shadows import ShadowTask
@@ -194,7 +194,7 @@ def test_a_contradicted_promise_is_said_and_kept_if_nobody_reads_the_table(here,
 
 def test_failed_and_interrupted_audits_have_their_exit_codes(here, monkeypatch):
     run = ShadowTask.run
-    monkeypatch.setattr(study, "BLOCK", 1)
+    monkeypatch.setattr(shadow_study, "BLOCK", 1)
     command = ["--runs", 0, "--attack", "loss", "--quiet"]
 
     def failing(self, spec, attempt):

@@ -17,7 +17,7 @@ from inosgm.cli import options as _cli_options
 from inosgm.cli.doctor import State, examine
 from inosgm.cli.output import Output
 from inosgm.cli.program import CONTENTS, DEBUG, app, main
-from inosgm.experiments.standings import Metric
+from inosgm.experiments.sweep_results import Metric
 
 OWNERS = "owner,epsilon,delta,records\nclinic,2,1e-5,900\npatient,0.5,1e-5,100\n"
 

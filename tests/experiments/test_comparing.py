@@ -13,7 +13,7 @@ from inosgm.cli.output import Output
 from inosgm.cli.program import app
 from inosgm.experiments import METHODS, Comparison, ComparisonStudy, TrainingTask, compare, methods_of, sweep
 from inosgm.experiments.config import TrainingConfig
-from inosgm.experiments.standings import standings
+from inosgm.experiments.sweep_results import standings
 from inosgm.jobs import Executor, SerialExecutor
 
 BASE = {
@@ -159,7 +159,10 @@ def test_the_table_has_a_row_per_method_and_a_row_per_owner(tuned):
 def test_comparisons_of_different_things_are_refused(tmp_path):
     other = CONFIG.changed({"owners": {"by": "class", "epsilon": 2, "delta": 1e-4}})
     for configs, message in (
-        ({"a": CONFIG, "b": other}, r"agree on data, owners, seed and ledger; these differ in owners\.epsilon"),
+        (
+            {"a": CONFIG, "b": other},
+            r"agree on data, features, owners, seed and ledger; these differ in owners\.epsilon",
+        ),
         ({"a": CONFIG, "b": CONFIG.changed({"seed": 1})}, r"seed \(0 in a, 1 in b\)"),
         ({"a": CONFIG, "b": CONFIG.changed({"key": 2})}, "agree on key"),
         ({"a": CONFIG}, "two at least"),
@@ -195,7 +198,7 @@ def test_code_that_only_a_tuned_point_names_is_part_of_what_the_store_belongs_to
     (tmp_path / "tuned_loss.py").write_text(LOSS.format(1))
     compare(CONFIG, ["dp-sgd", "ino-sgd"], **asked, progress=False)
     rows = set(Store(tmp_path / "store").charges())
-    monkeypatch.setattr("inosgm.experiments.code._digest", lambda packages: "other" if packages else "same")
+    monkeypatch.setattr("inosgm.experiments.code_version._digest", lambda packages: "other" if packages else "same")
     with pytest.raises(ValueError, match="was made by other code"):
         compare(CONFIG, ["dp-sgd", "ino-sgd"], **asked, progress=False)
     assert set(Store(tmp_path / "store").charges()) == rows

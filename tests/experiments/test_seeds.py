@@ -15,7 +15,7 @@ from inosgm import BudgetExceeded, Ledger, Owners
 from inosgm import experiments as runs
 from inosgm._internal.source_digest import digest_of
 from inosgm.accounting import ACCOUNTANTS
-from inosgm.experiments import code, plans
+from inosgm.experiments import code_version, plans
 from inosgm.experiments.attempts import threads
 from inosgm.experiments.config import FileOwners
 from inosgm.experiments.task import TrainingTask, spec_of
@@ -289,7 +289,7 @@ def test_a_store_belongs_to_one_configuration_data_key_and_code(filed, tmp_path,
     assert "holds runs on other data" in refusal(filed)
     (tmp_path / "owners.csv").write_text(text)
     with monkeypatch.context() as patch:
-        patch.setattr(code, "_digest", lambda packages: "other")
+        patch.setattr(code_version, "_digest", lambda packages: "other")
         assert "was made by other code (0.1.0+" in refusal(filed)
     found = runs.train_seeds(filed, 2, store=store, progress=False)
     assert len(found.store.charges()) == 2
@@ -302,15 +302,15 @@ def test_code_of_ones_own_is_part_of_a_job(tmp_path, monkeypatch, task):
     (package / "__init__.py").write_text("")
     (package / "net.py").write_text("from torch import nn\n")
     made = config(model={"name": "own_models.net:make", "options": {}})
-    code._digest.cache_clear()
-    first = code.code_version(made)
-    assert first != code.code_version(config())
+    code_version._digest.cache_clear()
+    first = code_version.code_version(made)
+    assert first != code_version.code_version(config())
     (package / "other.py").write_text("x = 1\n")
-    assert code.code_version(made) == first  # a process has the code that it has imported
-    code._digest.cache_clear()
-    assert code.code_version(made) != first
+    assert code_version.code_version(made) == first  # a process has the code that it has imported
+    code_version._digest.cache_clear()
+    assert code_version.code_version(made) != first
     spec = spec_of(config(), 0, data_fingerprint="")
-    monkeypatch.setattr(code, "_digest", lambda packages: "other")
+    monkeypatch.setattr(code_version, "_digest", lambda packages: "other")
     with pytest.raises(RuntimeError, match="this worker has other code than the command that made the job"):
         task.run(spec, MemoryAttempt(task, spec))
     with pytest.raises(ValueError, match="there is no module 'nowhere'"):

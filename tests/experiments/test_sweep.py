@@ -16,7 +16,7 @@ from inosgm.cli.program import app
 from inosgm.experiments.config import TrainingConfig
 from inosgm.experiments.domains import Choice, Integers, LogUniform, Uniform, domain_from, samples_of
 from inosgm.experiments.grid import grid_of, points_of, values_from
-from inosgm.experiments.standings import TABLE, Metric, standings
+from inosgm.experiments.sweep_results import TABLE, Metric, standings
 from inosgm.experiments.sweeps import SweepStudy
 from inosgm.jobs import Store
 from ray_jobs.searchers import Given, Searched

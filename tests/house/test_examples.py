@@ -13,6 +13,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 SMALL = {
     "audit_model": ({"shadows": 32, "steps": 40}, ["kept       online-global", "forgotten  loss"]),
     "federated_average": ({}, ["largest losses first", "epsilon spent by the first and the last client: 2.00 7.99"]),
+    "fixed_features": ({"steps": 2, "data": "digits"}, ["pixels", "scattering", "worst owner"]),
     "own_model": ({"steps": 4}, ["INO-SGD: accuracy on 355 held-out records", "epsilon spent: 1.00, 1.7"]),
     "own_score": ({"steps": 3, "seeds": 1}, ["severity", "by rank: score must look at one record at a time"]),
     "own_statistic": ({}, ["geometric mean of the largest fifth", "malignant"]),

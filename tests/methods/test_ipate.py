@@ -21,7 +21,7 @@ from inosgm.accounting import RDP
 from inosgm.audit import mechanism_audit
 from inosgm.audit.canaries import Canary
 from inosgm.audit.claims import claims_of
-from inosgm.experiments import parts
+from inosgm.experiments import components
 from inosgm.experiments.config import TrainingConfig
 from inosgm.experiments.task import TrainingTask, spec_of
 from inosgm.jobs import Store
@@ -225,8 +225,8 @@ def test_labels_are_those_that_most_vote_for():
 def test_public_records_are_the_same_for_all_and_nobody_sees_their_classes():
     wanted = config()
     source = runs.read(wanted)
-    first = parts.prepared(wanted, source)
-    other = parts.prepared(wanted.changed({"seed": 99, "plan.method": "sample"}), source)
+    first = components.prepared(wanted, source)
+    other = components.prepared(wanted.changed({"seed": 99, "plan.method": "sample"}), source)
     np.testing.assert_array_equal(first.public, other.public)
     np.testing.assert_array_equal(first.dataset.y_test, other.dataset.y_test)
     dataset = source.dataset(wanted)
@@ -237,7 +237,7 @@ def test_public_records_are_the_same_for_all_and_nobody_sees_their_classes():
     assert is_public.sum() == len(first.public)
     y_test = np.where(is_public, 0, dataset.y_test)
     lying = runs.Source(datasets={"digits": type(dataset)(**{**vars(dataset), "y_test": y_test})}, tables={})
-    np.testing.assert_array_equal(parts.prepared(wanted, lying).dataset.y_test, first.dataset.y_test)
+    np.testing.assert_array_equal(components.prepared(wanted, lying).dataset.y_test, first.dataset.y_test)
 
 
 def test_configurations_that_lack_something_are_refused(tmp_path):
@@ -269,7 +269,9 @@ def done(tmp_path_factory):
     store = Store(tmp_path_factory.mktemp("ipate") / "store")
     ledger = str(tmp_path_factory.mktemp("ledger") / "ledger")
     wanted = config().changed({"ledger": ledger, "plan.method": "sample"})
-    generous = Owners(of_record=parts.prepared(wanted, runs.read(wanted)).owners.of_record, epsilon=500.0, delta=1e-5)
+    generous = Owners(
+        of_record=components.prepared(wanted, runs.read(wanted)).owners.of_record, epsilon=500.0, delta=1e-5
+    )
     Ledger(ledger, owners=generous)
     found = runs.compare(wanted, ["ipate-weight", "ipate-upsample", "idp-sgd"], store=store, seeds=1, progress=False)
     return store, found, ledger

@@ -36,6 +36,10 @@ CONFIG = TrainingConfig.from_dict(
             "teachers": {"count": 9, "queries": 5},
         },
         "tail": {"kind": "linear", "fraction": 0.5},
+        "adjustment": {
+            "after": 0.5,
+            "class_shares": {0: [0.1] * 10, 1: [0.2] * 5 + [0.0] * 5, 2: [0.0] * 5 + [0.2] * 5},
+        },
         "optimizer": {"name": "SGD", "lr": 1.0},
         "training": {"checkpoint_every": 2},
         "key": 3,

@@ -10,11 +10,11 @@ import ray
 from sweep_parts import Halving
 from typer.testing import CliRunner
 
-from inosgm.audit.study import ShadowStudy, stored
+from inosgm.audit.shadow_study import ShadowStudy, stored
 from inosgm.cli.options import IN_SUBMITTED_JOB
 from inosgm.experiments import train_seeds
 from inosgm.experiments.config import TrainingConfig
-from inosgm.experiments.standings import standings
+from inosgm.experiments.sweep_results import standings
 from inosgm.jobs import SerialExecutor, Store
 from ray_jobs import audit as auditing
 from ray_jobs import sweep as sweeping

@@ -118,7 +118,7 @@ class Outline(HTMLParser):
 
 def test_a_page_has_its_sections_and_the_table_of_the_terminal(page, demo):
     text, contents = page.read_text(encoding="utf-8"), read(demo / "demo")
-    order = ["owners", "learning", "change", "worst", "tail", "tuning", "audits", "answers", "run", "limits"]
+    order = ["owners", "learning", "change", "worst", "tuning", "audits", "answers", "run", "limits"]
     places = [text.index(f'<h2 id="{name}"') for name in order]
     assert places == sorted(places)
     shown = "".join(Outline(page).text)
@@ -193,7 +193,7 @@ def test_what_is_secret_is_marked_and_for_its_owner_only(page, public, demo, tmp
 def test_the_same_runs_give_the_same_page_and_figures(public, demo):
     again = Page(read(demo / "demo" / "comparison"))
     assert again.html() == public.read_text(encoding="utf-8")
-    names = ["budgets", "pull", "curves", "change", "worst", "tail", "tuning"]
+    names = ["budgets", "pull", "curves", "change", "worst"]
     assert [picture.name for picture in again.pictures] == names
     files = {file.name for file in (demo / "figures").iterdir()}
     assert files == {f"{name}.{ending}" for name in names for ending in ("svg", "png")}

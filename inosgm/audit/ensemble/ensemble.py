@@ -13,7 +13,7 @@ from inosgm.audit.ensemble.batches import Batches, Batching
 from inosgm.audit.ensemble.seeding import Streams
 from inosgm.audit.ensemble.stack import Stack
 from inosgm.datasets.settings import Prepared
-from inosgm.experiments import parts
+from inosgm.experiments import components
 from inosgm.experiments.config import TrainingConfig
 from inosgm.mechanism.weights import tail_weights
 from inosgm.planning.plan import Plan
@@ -56,10 +56,10 @@ class Ensemble:
         seeds: Sequence[int],
     ) -> None:
         configs = [config.model_copy(update={"seed": seed}) for seed in seeds]
-        self._stack = Stack([parts.model_of(each, pool.dataset) for each in configs], parts.loss_of(config))
+        self._stack = Stack([components.model_of(each, pool.dataset) for each in configs], components.loss_of(config))
         self._parameters = list(self._stack.parameters())
-        self.optimizer = parts.optimizer_of(config, self._stack)
-        self.schedule = parts.schedule_of(config, self.optimizer)
+        self.optimizer = components.optimizer_of(config, self._stack)
+        self.schedule = components.schedule_of(config, self.optimizer)
         self._plan, self._tail, self._clipping = plan, config.tail.tail(plan), config.clipping.clipping()
         self._orders = [each.of_order() for each in configs]
         self._keys, self._streams, self._steps_done = list(keys), Streams(keys), 0

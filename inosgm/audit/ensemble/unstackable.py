@@ -4,8 +4,8 @@ from torch import nn, optim
 
 from inosgm.audit.ensemble.stack import layers_of
 from inosgm.datasets import Dataset
+from inosgm.experiments.components import Learner, learner_of
 from inosgm.experiments.config import TrainingConfig
-from inosgm.experiments.parts import Learner, learner_of
 from inosgm.training.gradients.precision import WIDE
 
 ACTIVATIONS = (
@@ -48,6 +48,8 @@ def unstackable(config: TrainingConfig, dataset: Dataset) -> str | None:
         return f"models are stacked on a CPU only, and training.device is {fit.device}"
     if fit.autocast is not None:
         return f"the forward pass is in {fit.autocast}"
+    if config.adjustment is not None:
+        return "the logits are adjusted"
     learner = learner_of(config, dataset)
     return _about_model(learner.model, dataset.input_shape) or _about_learning(learner)
 

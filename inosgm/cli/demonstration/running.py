@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 from inosgm._internal.files import write_durably
 from inosgm.audit.auditing import attack_study
 from inosgm.audit.report import FILES
-from inosgm.audit.study import ShadowStudy
+from inosgm.audit.shadow_study import ShadowStudy
 from inosgm.cli.demonstration.tumours import answers
 from inosgm.experiments import Comparison, ComparisonStudy
-from inosgm.experiments.code import code_version
-from inosgm.experiments.comparison import holds_comparison
+from inosgm.experiments.code_version import code_version
+from inosgm.experiments.comparison_results import holds_comparison
 from inosgm.experiments.config import TrainingConfig
 from inosgm.jobs import Executor, Store
 

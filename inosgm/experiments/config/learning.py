@@ -167,6 +167,21 @@ class LossConfig(Section):
     options: Options = Field(default_factory=dict)
 
 
+class AdjustmentConfig(Section):
+    """How logits are corrected by the class prior that the plan implies; see `LogitAdjustment`. It costs no privacy.
+
+    Attributes:
+        loss: The strength in the loss.
+        after: The strength in predictions. The model that is saved holds these offsets, and predicts with them.
+        class_shares: The share of each class among an owner's records, in the order of the classes, by owner. Public.
+            Not needed where an owner holds classes of its own, equally many records of each.
+    """
+
+    loss: Annotated[float, Field(ge=0)] = 1.0
+    after: Annotated[float, Field(ge=0)] = 0.0
+    class_shares: dict[str | int, Annotated[tuple[Share, ...], Field(strict=False)]] | None = None
+
+
 class OptimizerConfig(Section):
     """Which optimizer.
 

@@ -1,6 +1,7 @@
 """Problems of a configuration in plain words: the path of the key, the rule, the value."""
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from difflib import get_close_matches
 from typing import Any
 
@@ -20,6 +21,15 @@ KINDS = {
 LIMITS = {"greater_than": ("gt", ">"), "greater_than_equal": ("ge", ">="), "less_than": ("lt", "<")} | {
     "less_than_equal": ("le", "<=")
 }
+
+
+@contextmanager
+def about(key: str) -> Iterator[None]:
+    """Put the path of a key before the message of what goes wrong."""
+    try:
+        yield
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"{key}: {error}") from error
 
 
 def problems(refusal: ValidationError, model: type[BaseModel], unions: Sequence[str]) -> list[str]:

@@ -8,7 +8,7 @@ from pydantic import BaseModel, BeforeValidator, Discriminator, Field, Tag, fiel
 from inosgm.datasets.loading import NAMES
 from inosgm.datasets.rules import Split
 from inosgm.datasets.settings import SETTINGS
-from inosgm.experiments.config.section import Count, Delta, Epsilon, Positive, Section
+from inosgm.experiments.config.section import Count, Delta, Epsilon, Options, Positive, Section
 
 
 class DataConfig(Section):
@@ -35,6 +35,45 @@ class DataConfig(Section):
             known = ", ".join(sorted(NAMES))
             raise ValueError(f"must be one of {known}, openml:NAME, or package.module:function, got {name!r}")
         return name
+
+
+SUFFIX = ".npz"
+"""The end of the name of a file of embeddings."""
+
+
+class FeaturesConfig(Section):
+    """What a model is trained on instead of the records: a fixed function of each, or embeddings from a file.
+
+    Attributes:
+        name: "scattering"; "package.module:function" of your own, which is given `input_shape` and the options and
+            returns a torch module, which is run frozen; or an .npz file with the arrays `x` and `x_test`, a row for
+            each training and each held-out record of the data set in their order.
+        options: What else that module takes, such as `groups` of scattering.
+    """
+
+    name: str
+    options: Options = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _known(self) -> Self:
+        if self.name != "scattering" and ":" not in self.name and not self.from_file:
+            raise ValueError(f"name must be scattering, package.module:function, or a file *.npz, got {self.name!r}")
+        if self.from_file and self.options:
+            raise ValueError(f"options: {self.name} is a file of embeddings, which takes none")
+        return self
+
+    @property
+    def from_file(self) -> bool:
+        """Whether the features are embeddings of a file."""
+        return self.name.endswith(SUFFIX)
+
+
+def _by_name(value: Any) -> Any:
+    return {"name": value} if isinstance(value, str) else value
+
+
+Features = Annotated[FeaturesConfig, BeforeValidator(_by_name)]
+"""The section, or only the name in it."""
 
 
 class SettingOwners(Section):

@@ -4,11 +4,12 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, SerializerFunctionWrapHandler, ValidationError, model_serializer, model_validator
 
 from inosgm._internal import yaml as _yaml
 from inosgm._internal.keys import Purpose
 from inosgm.experiments.config.learning import (
+    AdjustmentConfig,
     FitConfig,
     LossConfig,
     ModelConfig,
@@ -17,7 +18,7 @@ from inosgm.experiments.config.learning import (
     ScheduleConfig,
 )
 from inosgm.experiments.config.problems import problems
-from inosgm.experiments.config.records import DataConfig, FileOwners, OwnersConfig
+from inosgm.experiments.config.records import DataConfig, Features, FileOwners, OwnersConfig
 from inosgm.experiments.config.section import Section
 from inosgm.experiments.config.weighing import ClippingConfig, NoTailConfig, ScaleClippedConfig, TailConfig
 from inosgm.mechanism.orders import Ascending, Descending, Order, OwnerFirst, RandomOrder
@@ -25,18 +26,23 @@ from inosgm.mechanism.orders import Ascending, Descending, Order, OwnerFirst, Ra
 CONSTANTS = ("True", "False", "None", "inf", "nan")
 """What Python writes for things that are no text."""
 
+LATER = ("features", "adjustment")
+"""Sections that configurations of earlier versions do not have: without them a file and a job are what they were."""
+
 
 class TrainingConfig(Section):
     """A training run. Paths in it are relative to the current directory, as in a shell.
 
-    A data set, a model, a loss, an optimizer or a schedule given as an import path is your code, and is run: read a
-    file that you did not write before you train from it. Nothing else in a file can run code.
+    A data set, features, a model, a loss, an optimizer or a schedule given as an import path is your code, and is run:
+    read a file that you did not write before you train from it. Nothing else in a file can run code.
 
     Attributes:
         data: Which records.
         owners: Who holds which of them, and grants what.
+        features: What the model is given instead of the records, if not the records themselves.
         model: What is trained.
         loss: What is made small; cross-entropy if not given.
+        adjustment: How logits are corrected by the class prior of the plan; not at all if not given.
         plan: What the budgets buy.
         tail: The part of an ordered batch that is down-weighted.
         order: What counts as important.
@@ -66,8 +72,10 @@ class TrainingConfig(Section):
 
     data: DataConfig
     owners: OwnersConfig
+    features: Features | None = None
     model: ModelConfig
     loss: LossConfig = LossConfig()
+    adjustment: AdjustmentConfig | None = None
     plan: PlanConfig
     tail: Annotated[TailConfig, Field(discriminator="kind")] = NoTailConfig()
     order: Literal["descending", "ascending", "random", "owner_first"] = "descending"
@@ -79,6 +87,11 @@ class TrainingConfig(Section):
     key: Annotated[int, Field(ge=0)] | None = None
     run: str | None = None
     ledger: str | None = None
+
+    @model_serializer(mode="wrap")
+    def _as_before(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        values: dict[str, Any] = serialize(self)
+        return {name: value for name, value in values.items() if value is not None or name not in LATER}
 
     @model_validator(mode="after")
     def _fitting(self) -> Self:
@@ -100,6 +113,8 @@ class TrainingConfig(Section):
             )
         if self.tail.kind != "none":
             raise ValueError(f"tail does not go with plan.method {self.plan.method}: votes have no order")
+        if self.adjustment is not None:
+            raise ValueError(f"adjustment does not go with plan.method {self.plan.method}: teachers have no plan")
 
     @classmethod
     def from_yaml(cls, path: str | os.PathLike[str], changes: Sequence[str] = ()) -> Self:
@@ -174,7 +189,8 @@ class TrainingConfig(Section):
         Files that are part of it are named by their whole path.
         """
         flat = _flat(self.model_dump(exclude={"key": True, "run": True, "data": {"root"}}))
-        files = ("owners.csv", "owners.held_out", "ledger")
+        embeddings = self.features is not None and self.features.from_file
+        files = ("owners.csv", "owners.held_out", "ledger", *["features.name"] * embeddings)
         known = {path: value for path, value in flat.items() if value is not None or ".options." in path}
         return {path: os.path.abspath(value) if path in files else value for path, value in known.items()}
 

@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
+from itertools import chain
 from typing import Any, TypeVar
 
 import torch
@@ -103,7 +104,7 @@ def in_double(model: nn.Module) -> Iterator[None]:
 def varied_batches(model: nn.Module, run: Callable[..., Any], like: Any, records: int, batches: int) -> list[Any]:
     """Return synthetic batches with the most varied inputs that the model accepts, or none if it accepts nothing."""
     most = partial(varied_synthetic, codes=10)
-    on_cpu = next(model.parameters()).device.type == "cpu"  # on a GPU, an index out of range ends the process
+    on_cpu = device_of(model).type == "cpu"  # on a GPU, an index out of range ends the process
     for kind in (most, varied_synthetic, synthetic) if on_cpu else (varied_synthetic, synthetic):
         generator = torch.Generator().manual_seed(1)
         made = [(kind(like[0], records, generator), synthetic(like[1], records, generator)) for _ in range(batches)]
@@ -128,9 +129,15 @@ def run_on_synthetic(run: Callable[[Any], Result], like: Any, records: int) -> R
         return run(rows(like, slice(1)))
 
 
+def device_of(model: nn.Module) -> torch.device:
+    """Return the device of a model, by its first parameter or buffer; the CPU if it has neither."""
+    first = next(chain(model.parameters(), model.buffers()), None)
+    return torch.device("cpu") if first is None else first.device
+
+
 def draws(model: nn.Module, run: Callable[[], Any]) -> bool:
     """Return whether a run draws from torch's generators."""
-    device = next(model.parameters()).device
+    device = device_of(model)
     before = random_state(device)
     run()
     return not same_state(before, random_state(device))

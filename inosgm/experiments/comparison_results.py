@@ -14,8 +14,8 @@ from inosgm.accounting.units import ADD_REMOVE, UNITS
 from inosgm.experiments.config import TrainingConfig
 from inosgm.experiments.expense import BROKEN, Expense, expenses
 from inosgm.experiments.grid import Point, grid_of, points_of
-from inosgm.experiments.standings import Metric, Standing, shown_mean, standing
 from inosgm.experiments.summary import Summary, most_expensive, runs_of
+from inosgm.experiments.sweep_results import Metric, Standing, shown_mean, standing
 from inosgm.jobs import JobSpec, Store
 from inosgm.jobs.purpose import holds
 from inosgm.ledger.affordable import count_equal

@@ -17,7 +17,8 @@ def code_version(config: TrainingConfig) -> str:
     torch and numpy. What those packages import in turn it does not know, and the code of a data set does not count: its
     records do.
     """
-    sections = (config.model, config.loss, config.optimizer, config.schedule)
+    features = None if config.features is None or config.features.from_file else config.features
+    sections = (features, config.model, config.loss, config.optimizer, config.schedule)
     paths = {section.name for section in sections if section is not None and ":" in section.name}
     return f"{inosgm.__version__}+{_digest(tuple(sorted(path.partition(':')[0].partition('.')[0] for path in paths)))}"
 

@@ -11,8 +11,8 @@ from typing import Any
 from inosgm._internal.text import columns
 from inosgm.experiments.config import TrainingConfig
 from inosgm.experiments.grid import Point
-from inosgm.experiments.study import holds_sweep
 from inosgm.experiments.summary import runs_of
+from inosgm.experiments.training_study import holds_sweep
 from inosgm.jobs._states import JobState
 from inosgm.jobs.purpose import STUDY
 from inosgm.jobs.spec import JobSpec

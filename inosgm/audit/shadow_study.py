@@ -16,11 +16,12 @@ from inosgm.audit.pool import Shadows
 from inosgm.audit.shadows import ShadowTask
 from inosgm.experiments.config import TrainingConfig
 from inosgm.experiments.directory import with_absolute_paths
-from inosgm.experiments.source import read
-from inosgm.experiments.study import changes, written
+from inosgm.experiments.features import Keeper
+from inosgm.experiments.input_files import read
+from inosgm.experiments.training_study import changes, written
 from inosgm.jobs import Executor, JobSpec, Outcome, Store
 from inosgm.jobs.purpose import AUDIT
-from inosgm.jobs.study import StoredStudy, StoreLike
+from inosgm.jobs.stored_study import StoredStudy, StoreLike
 from inosgm.planning.plan import Plan
 
 BLOCK = 32
@@ -87,7 +88,7 @@ class ShadowStudy(StoredStudy):
         self.asked = _validate.count("shadows", shadows, least=1)
         config = with_absolute_paths(config).model_copy(update={"ledger": None})
         super().__init__(store)
-        source = read(config)
+        source = self._source = read(config, keeper=Keeper(self.store))
         wish = {"seed": _validate.count("seed", seed), "canaries": _validate.count("canaries", canaries)}
         self.design = Design.of(config, source, private=private, **wish)
         self.design.check()
@@ -112,6 +113,7 @@ class ShadowStudy(StoredStudy):
     def begin(self) -> None:
         """Claim the store for this audit, and write the owner of each record."""
         super().begin()
+        self._source.keep_features()
         stream = io.BytesIO()
         np.save(stream, self.design.owners)
         self.store.put(OWNERS, stream.getvalue())

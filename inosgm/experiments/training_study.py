@@ -8,15 +8,16 @@ from typing import Any
 
 from inosgm.accounting import ACCOUNTANTS
 from inosgm.accounting.units import name_in
+from inosgm.experiments.components import device_of
 from inosgm.experiments.config import TrainingConfig, differences
 from inosgm.experiments.directory import with_absolute_paths
 from inosgm.experiments.expense import Expense, expenses
-from inosgm.experiments.parts import device_of
-from inosgm.experiments.source import read
+from inosgm.experiments.features import Keeper
+from inosgm.experiments.input_files import read
 from inosgm.experiments.task import TrainingTask, config_of, spec_of
 from inosgm.jobs import Executor, Interrupted, JobSpec, Outcome, Store
 from inosgm.jobs.purpose import STUDY, claim_purpose
-from inosgm.jobs.study import StoredStudy, StoreLike
+from inosgm.jobs.stored_study import StoredStudy, StoreLike
 from inosgm.ledger.affordable import count_equal, require_affordable
 from inosgm.ledger.ledger import Ledger
 
@@ -60,7 +61,7 @@ class TrainingStudy(StoredStudy):
     ) -> None:
         super().__init__(store)
         self.config, self._sweeps = _for_jobs(config), sweeps
-        source = read(self.config)
+        source = self._source = read(self.config, keeper=Keeper(self.store))
         self.task = TrainingTask(source)
         self._made: dict[str, tuple[JobSpec, TrainingConfig]] = {}
         for point in points:
@@ -149,6 +150,7 @@ class TrainingStudy(StoredStudy):
         claim_purpose(self.store, self.purpose)
         ledger = self._ledger()
         self.claim()
+        self._source.keep_features()
         return ledger
 
     def identity(self) -> dict[str, Any]:

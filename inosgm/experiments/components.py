@@ -1,8 +1,7 @@
 """The parts of a training run, made from the sections of its configuration."""
 
 import inspect
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from types import ModuleType
 from typing import Any, TextIO
@@ -19,22 +18,15 @@ from inosgm.accounting import ACCOUNTANTS
 from inosgm.accounting.units import ADD_REMOVE, REPLACE_ONE, name_in
 from inosgm.datasets import Dataset
 from inosgm.datasets.settings import SETTINGS, Prepared, split
+from inosgm.experiments.adjusting import Adjusting
 from inosgm.experiments.config import ClassOwners, FileOwners, SettingOwners, SplitOwners, TrainingConfig
-from inosgm.experiments.source import Source
+from inosgm.experiments.config.problems import about
+from inosgm.experiments.input_files import Source
 from inosgm.ledger.ledger import Ledger
 from inosgm.methods.adapdp import Averaged, member_weights
 from inosgm.owners import Owners, labels_at
 from inosgm.planning.sequence import PlanSequence
 from inosgm.training import models
-
-
-@contextmanager
-def about(key: str) -> Iterator[None]:
-    """Put the path of a key before the message of what goes wrong."""
-    try:
-        yield
-    except (ValueError, TypeError) as error:
-        raise ValueError(f"{key}: {error}") from error
 
 
 def prepared(config: TrainingConfig, source: Source) -> Prepared:
@@ -149,17 +141,30 @@ class Learner:
     schedule: LRScheduler | None
 
 
-def learner_of(config: TrainingConfig, dataset: Dataset, course: PlanSequence | None = None) -> Learner:
-    """Make model, loss, optimizer and schedule; one model per stage where each stage trains a new one."""
-    rounds = config.plan.rounds
+def learner_of(
+    config: TrainingConfig, dataset: Dataset, course: PlanSequence | None = None, *, seed: int | None = None
+) -> Learner:
+    """Make model, loss, optimizer and schedule; one model per stage where each stage trains a new one.
+
+    The class prior of an adjustment is that of the first plan, however plans change afterwards. A seed replaces that of
+    the configuration for the model alone.
+    """
+    rounds, first_seed = config.plan.rounds, config.seed if seed is None else seed
+    with about("adjustment"):
+        adjusting = Adjusting(config, dataset, None if course is None else course.first)
+
+    def new_model(seed: int) -> nn.Module:
+        return adjusting.model(model_of(config.model_copy(update={"seed": seed}), dataset))
+
     if course is not None and rounds is not None and rounds.restart:
-        seeds = model_sequence(config.seed).generate_state(len(course.plans)).tolist()
-        members = [model_of(config.model_copy(update={"seed": seed}), dataset) for seed in seeds]
-        model: nn.Module = Averaged(members, member_weights(course.plans, waste=rounds.waste, weight=rounds.weight))
+        seeds = model_sequence(first_seed).generate_state(len(course.plans)).tolist()
+        model: nn.Module = Averaged(
+            list(map(new_model, seeds)), member_weights(course.plans, waste=rounds.waste, weight=rounds.weight)
+        )
     else:
-        model = model_of(config, dataset)
-    optimizer = optimizer_of(config, model)
-    return Learner(model=model, loss=loss_of(config), optimizer=optimizer, schedule=schedule_of(config, optimizer))
+        model = new_model(first_seed)
+    loss, optimizer = adjusting.loss(loss_of(config)), optimizer_of(config, model)
+    return Learner(model=model, loss=loss, optimizer=optimizer, schedule=schedule_of(config, optimizer))
 
 
 def model_of(config: TrainingConfig, dataset: Dataset) -> nn.Module:

@@ -9,20 +9,20 @@ import numpy as np
 
 from inosgm._internal import validate as _validate
 from inosgm._internal.scratch import scratch_directory
-from inosgm.experiments.comparison import COMPARISON, Comparison, best_of, holds_comparison
+from inosgm.experiments.comparison_results import COMPARISON, Comparison, best_of, holds_comparison
+from inosgm.experiments.components import prepared
 from inosgm.experiments.config import TrainingConfig, differences
 from inosgm.experiments.grid import grid_of, points_of
+from inosgm.experiments.input_files import read
 from inosgm.experiments.methods import kind_of, methods_of
-from inosgm.experiments.parts import prepared
-from inosgm.experiments.source import read
-from inosgm.experiments.standings import Metric
-from inosgm.experiments.study import TrainingStudy, holds_sweep
+from inosgm.experiments.sweep_results import Metric
+from inosgm.experiments.training_study import TrainingStudy, holds_sweep
 from inosgm.jobs import Executor, SerialExecutor
-from inosgm.jobs.study import StoreLike, open_store
+from inosgm.jobs.stored_study import StoreLike, open_store
 from inosgm.ledger.ledger import Ledger
 from inosgm.methods.registry import METHODS, USUAL
 
-SAME = ("data", "owners", "seed", "ledger")
+SAME = ("data", "features", "owners", "seed", "ledger")
 """Keys that all configurations of a comparison have in common."""
 
 
@@ -228,7 +228,8 @@ def fitting(config: TrainingConfig) -> tuple[list[str], dict[str, str]]:
         FileNotFoundError: for data that is not there.
     """
     names, reasons = [], dict[str, str]()
-    budgets = np.unique(prepared(config, read(config)).owners.epsilon).size
+    records = config.model_copy(update={"features": None})  # owners do not depend on them
+    budgets = np.unique(prepared(records, read(records)).owners.epsilon).size
     for name, method in METHODS.items():
         try:
             methods_of(config, [name])
@@ -262,7 +263,9 @@ def _named(
     for name, config in others:
         found = differences(base, config, (f"in {first}", f"in {name}"), within=SAME)
         if found:
-            raise ValueError(f"configurations must agree on data, owners, seed and ledger; these differ in {found}")
+            raise ValueError(
+                f"configurations must agree on data, features, owners, seed and ledger; these differ in {found}"
+            )
         if config.key != base.key:
             raise ValueError(f"configurations must agree on key; {first} and {name} do not")
     return {name: config.model_copy(update={"run": None}) for name, config in named.items()}
