@@ -146,8 +146,11 @@ def test_methods_differ_in_the_adjustment():
     found = methods_of(CONFIG, ["dp-sgd", "idp-sgd", "ino-sgd", "idp-sgd-adjusted", "ino-sgd-adjusted"])
     assert [config.adjustment is not None for config in found.values()] == [False, False, False, True, True]
     assert [kind_of(config) for config in found.values()] == list(found)
-    with pytest.raises(ValueError, match="adjustment: ino-sgd-adjusted needs one"):
-        methods_of(CONFIG.changed({"adjustment": None}), ["ino-sgd-adjusted"])
+    without = CONFIG.changed({"adjustment": None})
+    assert methods_of(without, ["ino-sgd-adjusted"])["ino-sgd-adjusted"].adjustment.loss == 1
+    drawn = without.changed({"owners": {"fractions": [0.5, 0.5], "epsilon": [1, 2], "delta": 1e-5}})
+    with pytest.raises(ValueError, match="adjustment: ino-sgd-adjusted needs class_shares"):
+        methods_of(drawn, ["ino-sgd-adjusted"])
     assert title_of(CONFIG) == "INO-SGD, adjusted"
     assert title_of(CONFIG.changed({"plan.method": "uniform", "tail": {"kind": "none"}})) == "DP-SGD, adjusted"
 
