@@ -9,6 +9,7 @@ import numpy as np
 
 from inosgm._internal import validate as _validate
 from inosgm._internal.scratch import scratch_directory
+from inosgm.experiments.adjusting import class_shares
 from inosgm.experiments.comparison_results import COMPARISON, Comparison, best_of, holds_comparison
 from inosgm.experiments.components import prepared
 from inosgm.experiments.config import TrainingConfig, differences
@@ -231,14 +232,17 @@ def fitting(config: TrainingConfig) -> tuple[list[str], dict[str, str]]:
     """
     names, reasons = [], dict[str, str]()
     records = config.model_copy(update={"features": None})  # owners do not depend on them
-    budgets = np.unique(prepared(records, read(records)).owners.epsilon).size
+    chosen = prepared(records, read(records))
+    budgets = np.unique(chosen.owners.epsilon).size
     for name, method in METHODS.items():
         try:
-            methods_of(config, [name])
+            (made,) = methods_of(config, [name]).values()
             if method.warning:
                 raise ValueError(f"{method.warning}; it runs only if it is named")
             if method.different_budgets and budgets == 1:
                 raise ValueError("all owners grant the same, so nobody is the strictest")
+            if method.adjusted:
+                class_shares(made, chosen.dataset, chosen.owners.labels)
         except ValueError as error:
             reasons[name] = str(error).removeprefix("configuration: ")
         else:

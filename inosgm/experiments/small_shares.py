@@ -49,7 +49,7 @@ def small_shares_warning(config: TrainingConfig, dataset: Dataset, course: PlanS
 def _remedy(config: TrainingConfig, dataset: Dataset, course: PlanSequence) -> str:
     """Return what to do about it."""
     try:
-        class_shares(config, dataset, course.first)
+        class_shares(config, dataset, course.first.labels)
     except ValueError:  # owners do not hold classes of their own
         return (
             "if owners hold different mixes of classes, set adjustment with class_shares, which must be public; "
