@@ -270,6 +270,17 @@ class Plan:
         """
         return _validate.vector("step_cost", self.variant.step_cost(self))
 
+    @property
+    def batch_shares(self) -> np.ndarray:
+        """The share of an expected batch that each owner fills, by weight before a tail: in proportion to m_n = sample
+        rate * size * sensitivity. All of it is public.
+
+        >>> Plan(sample_rates=[0.1, 0.1], sensitivities=[1, 3], sizes=[100, 100], noise_scale=1, steps=1).batch_shares
+        array([0.25, 0.75])
+        """
+        filled = self.sample_rates * self.sizes * self.sensitivities
+        return np.asarray(filled / filled.sum())
+
     def tail_length(self, fraction: float) -> float:
         """Return the length of a tail that holds a fraction of the expected total sensitivity of a batch.
 
