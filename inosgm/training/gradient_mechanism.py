@@ -21,6 +21,7 @@ from inosgm.planning.sequence import side_release_note
 from inosgm.planning.steering import Steering
 from inosgm.training.group_losses import GroupLosses
 from inosgm.training.model_gradients import ModelGradients
+from inosgm.training.process_groups import refuse_lone_ranks
 
 
 class _AsTensors(Dense):
@@ -177,6 +178,7 @@ class GradientMechanism(INOSGM):
         super()._require_step_left()
 
     def _check(self, data: Any) -> None:
+        refuse_lone_ranks()
         super()._check(data)
         self.gradients.check(data)
         self.gradients.trained_on = data

@@ -42,6 +42,7 @@ from inosgm.training.loop import make_steps
 from inosgm.training.metrics import Evaluation
 from inosgm.training.model_gradients import ModelGradients
 from inosgm.training.predictions import evaluated, evaluating
+from inosgm.training.process_groups import refuse_lone_ranks, refuse_wrapped
 from inosgm.training.progress import StepProgress
 from inosgm.training.run import Revision, Run, key_of_revision
 from inosgm.training.runlog import RunLog
@@ -84,7 +85,9 @@ class Trainer(Uncopied):
         note: What the ledger says about it.
 
     Raises:
-        TypeError: for a model, an optimizer, a schedule or a loss that cannot be trained with.
+        TypeError: for a model, an optimizer, a schedule or a loss that cannot be trained with, and for one that
+            DistributedDataParallel or FSDP wraps.
+        RuntimeError: in a process group of torch.distributed with more than one rank.
         ValueError: for owners that are not the plan's, and for parameters that the optimizer does not know.
 
     >>> from inosgm import LinearTail, Owners, plan_sample
@@ -132,6 +135,8 @@ class Trainer(Uncopied):
         owners = first.owners if owners is None else owners
         if owners is None:
             raise ValueError("owners must be given: this plan was made by hand or read from a file")
+        refuse_wrapped(model)
+        refuse_lone_ranks()
         turn_model(model, 0)
         if fix:
             fix_in_place(model, optimizer)
