@@ -50,8 +50,7 @@ def refuse_lone_ranks() -> None:
     if number > 1:
         raise RuntimeError(
             f"torch.distributed has a process group of {number} ranks, and a trainer in each would train a model "
-            "of its own and pay for it: train in one process, or destroy the group "
-            "(torch.distributed.destroy_process_group())"
+            "of its own and pay for it: give workers=Workers() on every rank to train one model together"
         )
 
 
