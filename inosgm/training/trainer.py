@@ -38,14 +38,16 @@ from inosgm.training.diagnostics import Diagnostics, diagnose
 from inosgm.training.fitting import require_fitting
 from inosgm.training.gradient_mechanism import GradientMechanism
 from inosgm.training.gradients import Engine, fix_in_place
+from inosgm.training.group_gradients import Follower, GroupGradients
 from inosgm.training.loop import make_steps
 from inosgm.training.metrics import Evaluation
-from inosgm.training.model_gradients import ModelGradients
 from inosgm.training.predictions import evaluated, evaluating
+from inosgm.training.process_groups import refuse_lone_ranks, refuse_wrapped
 from inosgm.training.progress import StepProgress
 from inosgm.training.run import Revision, Run, key_of_revision
 from inosgm.training.runlog import RunLog
 from inosgm.training.scores import Score
+from inosgm.training.workers import Workers
 
 
 class Trainer(Uncopied):
@@ -78,13 +80,16 @@ class Trainer(Uncopied):
         autocast: The precision of the forward pass, such as torch.bfloat16.
         fix: Replace modules that mix records by ones that do not, in the model and in the optimizer.
         engine: How gradients are computed; chosen for the model if not given.
+        workers: The ranks that train this model together, one of which this process is: `Workers()` on each of them.
         key: As for `INOSGM`. A run in a directory makes up its own.
         ledger: As for `INOSGM`. A run in a directory keeps its own if none is given.
         charge_steps: As for `INOSGM`; the steps between checkpoints, or all of the plan, if not given.
         note: What the ledger says about it.
 
     Raises:
-        TypeError: for a model, an optimizer, a schedule or a loss that cannot be trained with.
+        TypeError: for a model, an optimizer, a schedule or a loss that cannot be trained with, and for one that
+            DistributedDataParallel or FSDP wraps.
+        RuntimeError: in a process group of torch.distributed with more than one rank, without `workers`.
         ValueError: for owners that are not the plan's, and for parameters that the optimizer does not know.
 
     >>> from inosgm import LinearTail, Owners, plan_sample
@@ -120,6 +125,7 @@ class Trainer(Uncopied):
         autocast: torch.dtype | None = None,
         fix: bool = False,
         engine: type[Engine] | None = None,
+        workers: Workers | None = None,
         key: int | None = None,
         ledger: LedgerHook | None = None,
         charge_steps: int | None = None,
@@ -132,6 +138,10 @@ class Trainer(Uncopied):
         owners = first.owners if owners is None else owners
         if owners is None:
             raise ValueError("owners must be given: this plan was made by hand or read from a file")
+        refuse_wrapped(model)
+        if workers is None:
+            refuse_lone_ranks()
+        self._workers = Workers() if workers is None else workers
         turn_model(model, 0)
         if fix:
             fix_in_place(model, optimizer)
@@ -141,9 +151,10 @@ class Trainer(Uncopied):
         if isinstance(total, int) and total < first.steps:
             raise ValueError(f"schedule must last for the {first.steps} steps of the plan, it has total_steps={total}")
         self._passes = threading.RLock()  # an update in one thread would be taken for a write by a pass in another
-        self._gradients = ModelGradients(
+        self._gradients = GroupGradients(
             model,
             loss,
+            workers=self._workers,
             score=score,
             engine=engine,
             max_physical_batch=max_physical_batch,
@@ -179,6 +190,7 @@ class Trainer(Uncopied):
 
     def _mechanism_for(self, plan: Plan, released: int = 0, spent: np.ndarray | None = None) -> GradientMechanism:
         """Return the mechanism that follows a plan from one of its steps on, with the noise of this revision."""
+        self._gradients.follow_plan(plan)
         key = None if self._secret is None else key_of_revision(self._secret, self._revision)
         return self.mechanism_type(
             plan,
@@ -261,6 +273,7 @@ class Trainer(Uncopied):
                 parameter.grad = (total / mechanism.expected_batch).to(parameter.dtype)
             self.optimizer.step()
             self.optimizer.zero_grad(set_to_none=True)
+            self._gradients.share_parameters()
             if self.schedule is not None:
                 self.schedule.step()
         return release
@@ -283,6 +296,9 @@ class Trainer(Uncopied):
         progress: bool = True,
     ) -> LearningCurve:
         """Train for the steps of the plan, or some of them.
+
+        With `workers`, every rank calls it with its data, and the ranks train together. Rank 0 follows all arguments:
+        it keeps the run, the ledger and the curve, evaluates, watches and stops. The other ranks follow rank 0.
 
         Args:
             data: Inputs and targets, or one map-style data set of such pairs.
@@ -309,6 +325,38 @@ class Trainer(Uncopied):
             ValueError: for a directory that holds another run, for held-out records that are training records, and for
                 arguments that cannot be.
         """
+        if not self._workers.leads:
+            self._curve = LearningCurve.from_json(Follower(self._gradients, as_data(data), turn_model).run())
+            return self._curve
+        with self._workers.leading(lambda: self._curve.to_json()):
+            return self._fit(
+                *data,
+                steps=steps,
+                held_out=held_out,
+                evaluate_every=evaluate_every,
+                diagnostics=diagnostics,
+                run=run,
+                checkpoint_every=checkpoint_every,
+                watch=watch,
+                stop=stop,
+                progress=progress,
+            )
+
+    def _fit(
+        self,
+        *data: Any,
+        steps: int | None,
+        held_out: Any,
+        evaluate_every: int | None,
+        diagnostics: bool,
+        run: str | os.PathLike[str] | Run | None,
+        checkpoint_every: int | None,
+        watch: Callable[[LearningCurve], None] | None,
+        stop: Callable[[], bool] | None,
+        progress: bool,
+    ) -> LearningCurve:
+        """Train as the rank that leads, or in a process alone."""
+        self._gradients.require_listening()
         records = as_data(data)
         _require_apart(data, held_out)
         length = self.plan.steps if self._revised else self._course.steps
@@ -335,6 +383,7 @@ class Trainer(Uncopied):
             def step() -> None:
                 if self.released == self.plan.steps:
                     self._next_stage()
+                    self._gradients.begin(records, self._revision)
                     bar.follow(self.plan)
                     if place is not None and self._options["charge_steps"] is None:
                         self._mechanism.charge_steps = every
@@ -353,6 +402,8 @@ class Trainer(Uncopied):
 
             if held_out is not None and not self._curve.steps:
                 self._evaluate(records, held_out, diagnostics, log, bar)
+            if self.steps_done < end:
+                self._gradients.begin(records, self._revision)
             make_steps(
                 lambda: self.steps_done,
                 end,
@@ -490,8 +541,10 @@ class Trainer(Uncopied):
                 raise ValueError(f"a run begins with the first step, and this trainer has made {self.steps_done}")
             self._secret = place.key() if self._secret is None else self._secret
             place.save_stages(self._course.plans)
+            place.save_shards(self._gradients.shards)
             self._start_plan(self.plan)
             return
+        self._gradients.cut_into(place.shards())
         if any(place.plan(stage) != plan for stage, plan in enumerate(self._course.plans)):
             raise ValueError(f"{place.path} holds a run with another plan: choose another directory, or `revise` that")
         revision = place.revising()
