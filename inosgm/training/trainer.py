@@ -14,7 +14,6 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
-from torch.utils.data import Dataset
 
 from inosgm._internal import validate as _validate
 from inosgm._internal.once import Uncopied
@@ -38,7 +37,9 @@ from inosgm.training.diagnostics import Diagnostics, diagnose
 from inosgm.training.fitting import require_fitting
 from inosgm.training.gradient_mechanism import GradientMechanism
 from inosgm.training.gradients import Engine, fix_in_place
+from inosgm.training.held_out import require_apart, with_owners
 from inosgm.training.loop import make_steps
+from inosgm.training.losses import loss_or_losses
 from inosgm.training.metrics import Evaluation
 from inosgm.training.model_gradients import ModelGradients
 from inosgm.training.predictions import evaluated, evaluating
@@ -64,8 +65,13 @@ class Trainer(Uncopied):
         plan: What the budgets buy; or a `PlanSequence` of plans, which are followed one after another. A model that has
             `turn_to` is told the number of each stage before it begins.
         model: Any module that treats records alike and apart. It is not wrapped, and put into training mode for a step.
-        loss: A torch loss, or a function of outputs and targets that gives one loss per record.
+        loss: A torch loss, or a function of outputs and targets that gives one loss per record. Of an output with
+            `logits`, as in Hugging Face's models, it is given those.
         optimizer: Any torch optimizer of the model's trainable parameters that needs no closure.
+        losses: Instead of `loss`, a function of the model and a batch that gives one loss per record: for outputs,
+            batches and sums of losses of your own. It is tried like a loss. There are no predictions then, so
+            evaluations have losses only.
+        collate_fn: Makes a batch of a list of records of a data set; that of torch if not given.
         owners: Who owns which record; those that the plan was made for if not given.
         tail: The part of an ordered batch that is down-weighted, or a function that makes it from the plan (which a
             plan that is revised needs): `lambda plan: LinearTail(plan.tail_length(0.4))`.
@@ -106,9 +112,11 @@ class Trainer(Uncopied):
         self,
         plan: Plan | PlanSequence,
         model: nn.Module,
-        loss: Any,
-        optimizer: Optimizer,
+        loss: Any = None,
+        optimizer: Optimizer | None = None,
         *,
+        losses: Callable[[Any, Any], torch.Tensor] | None = None,
+        collate_fn: Callable[[list[Any]], Any] | None = None,
         owners: Owners | Sequence[str | int] | np.ndarray | None = None,
         tail: Tail | Callable[[Plan], Tail] = NoTail(),
         order: Order = Descending(),
@@ -129,6 +137,7 @@ class Trainer(Uncopied):
         first = self._course.first
         _validate.instance("model", model, nn.Module, "give a torch module")
         _validate.instance("optimizer", optimizer, Optimizer, "make one such as torch.optim.SGD(model.parameters())")
+        assert optimizer is not None
         owners = first.owners if owners is None else owners
         if owners is None:
             raise ValueError("owners must be given: this plan was made by hand or read from a file")
@@ -141,8 +150,10 @@ class Trainer(Uncopied):
         if isinstance(total, int) and total < first.steps:
             raise ValueError(f"schedule must last for the {first.steps} steps of the plan, it has total_steps={total}")
         self._passes = threading.RLock()  # an update in one thread would be taken for a write by a pass in another
+        run_model, loss = loss_or_losses(model, loss, losses)
+        self._as_data = partial(as_data, collate_fn=collate_fn, whole=losses is not None)
         self._gradients = ModelGradients(
-            model,
+            run_model,
             loss,
             score=score,
             engine=engine,
@@ -253,7 +264,7 @@ class Trainer(Uncopied):
         self._mechanism.require_here()  # before the lock, which is never let go of in a process that has forked off
         with self._passes:
             self.model.train()
-            records, mechanism = as_data(data), self._mechanism
+            records, mechanism = self._as_data(data), self._mechanism
             if self._steering is not None:
                 mechanism.steer(records, self._steering)
             release = mechanism.release(records)
@@ -309,8 +320,7 @@ class Trainer(Uncopied):
             ValueError: for a directory that holds another run, for held-out records that are training records, and for
                 arguments that cannot be.
         """
-        records = as_data(data)
-        _require_apart(data, held_out)
+        require_apart(data, held_out)
         length = self.plan.steps if self._revised else self._course.steps
         every = _interval("checkpoint_every", checkpoint_every, length, 20)
         often = _interval("evaluate_every", evaluate_every, length, 10)
@@ -344,7 +354,7 @@ class Trainer(Uncopied):
             def evaluate(last: bool) -> bool:
                 due = held_out is not None and (last or self._steps_of_interval() % often == 0)
                 if due:
-                    self._evaluate(records, held_out, diagnostics, log, bar)
+                    self._evaluate(data, held_out, diagnostics, log, bar)
                 return due
 
             def save(needed: bool, ending: bool) -> None:
@@ -352,7 +362,7 @@ class Trainer(Uncopied):
                     self._save(place, needed=needed)
 
             if held_out is not None and not self._curve.steps:
-                self._evaluate(records, held_out, diagnostics, log, bar)
+                self._evaluate(data, held_out, diagnostics, log, bar)
             make_steps(
                 lambda: self.steps_done,
                 end,
@@ -379,7 +389,7 @@ class Trainer(Uncopied):
             data: Inputs and targets, or one map-style data set of such pairs.
         """
         self.model.train()
-        records = as_data(data)
+        records = self._as_data(data)
         self._mechanism.check(records)
 
     def evaluate(self, *data: Any, owners: Any = None) -> Evaluation:
@@ -400,7 +410,7 @@ class Trainer(Uncopied):
                 as well if they share memory or entries with the data that this trainer was last trained on.
             owners: The owner of each record, for held-out records.
         """
-        records = as_data(data)
+        records = self._as_data(data)
         labels = labels_at(self.plan.labels, self._mechanism.owners) if owners is None else owners
         with self._passes:
             engine = self._gradients.ready(records)
@@ -463,11 +473,14 @@ class Trainer(Uncopied):
         """Evaluate the model on records that are known to be held out."""
         with self._passes:
             most = self._gradients.max_physical_batch or 1024
-            return evaluated(self.model, self._gradients.loss, as_data(data), owners, self._gradients.like(), most)
+            model, loss = self._gradients.model, self._gradients.loss
+            return evaluated(model, loss, self._as_data(data), owners, self._gradients.like(), most)
 
-    def _evaluate(self, records: Any, held_out: Any, diagnostics: bool, log: RunLog | None, bar: StepProgress) -> None:
+    def _evaluate(
+        self, data: tuple[Any, ...], held_out: Any, diagnostics: bool, log: RunLog | None, bar: StepProgress
+    ) -> None:
         """Evaluate on held-out records, and write it down."""
-        *public, owners = _with_owners(held_out)
+        *public, owners = with_owners(held_out)
         found = self._evaluation(tuple(public), owners)
         self._curve.append(self.steps_done, found)
         bar.evaluated(found)
@@ -478,7 +491,7 @@ class Trainer(Uncopied):
         if diagnostics:
             if owners is not None:
                 log.write(self.steps_done, diagnostics=self.diagnose(*public, owners=owners))
-            log.write_private(self.steps_done, diagnostics=self.diagnose(*_both(records)))
+            log.write_private(self.steps_done, diagnostics=self.diagnose(*data))
 
     def _resume(self, place: Run, data: tuple[Any, ...]) -> None:
         """Take everything from the latest checkpoint of a run, after finishing its revision, or begin one."""
@@ -665,24 +678,3 @@ def turn_model(model: Any, stage: int) -> None:
 def _interval(name: str, value: int | None, steps: int, parts: int) -> int:
     """Return a number of steps between events; a part of all steps if none is given."""
     return -(-steps // parts) if value is None else _validate.count(name, value, least=1)
-
-
-def _require_apart(data: tuple[Any, ...], held_out: Any) -> None:
-    """Raise for held-out records that are training records: evaluations on them would be written down as public."""
-    if held_out is not None and share_records(data, _with_owners(held_out)[:-1]):
-        raise ValueError(
-            "held_out must hold no training records, and shares memory or entries of a data set with the data that is "
-            "trained on: evaluations on held-out records are public. Hold some out before training, such as x[800:] "
-            "beside x[:800]; evaluate(x, y) after training marks what it says about training records as private"
-        )
-
-
-def _with_owners(held_out: Any) -> tuple[Any, ...]:
-    """Return held-out data and, last, the owners of its records, or None."""
-    given = _both(held_out)
-    owned = len(given) == 3 or (len(given) == 2 and isinstance(given[0], Dataset))
-    return given if owned else (*given, None)
-
-
-def _both(records: Any) -> tuple[Any, ...]:
-    return records if isinstance(records, tuple) else (records,)
