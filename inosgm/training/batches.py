@@ -174,28 +174,36 @@ def _at_once(data: Any) -> bool:
 def batch_of(
     data: Any, positions: np.ndarray, like: Tensor, pick: Callable[[Any, list[int]], list[Any]] = picked
 ) -> tuple[Any, Any]:
-    """Return inputs and targets of the records at the positions: on the device of `like`, numbers in its precision.
+    """Return inputs and targets of the records at the positions: on the device of `like`, numbers in its precision."""
+    return converted(data, loaded(data, positions, pick), like)
+
+
+def loaded(data: Any, positions: np.ndarray, pick: Callable[[Any, list[int]], list[Any]] = picked) -> Any:
+    """Return the records at the positions as a batch, as the data has them."""
+    if isinstance(data, tuple):
+        return tuple(gather(column, positions) for column in data)
+    if isinstance(data, CollatedRecords):
+        return data.batch(positions, pick)
+    return plain(collated(pick(data, positions.tolist()), default_collate))
+
+
+def converted(data: Any, batch: Any, like: Tensor) -> tuple[Any, Any]:
+    """Return a batch as inputs and targets: on the device of `like`, numbers in its precision.
 
     Whole numbers stay as they are in inputs, and become int64 in targets, where losses expect class numbers. A batch
     that `losses` is given as a whole is the only argument of the model, and stands for the targets as well.
     """
-    if isinstance(data, CollatedRecords):
-        return converted(data, data.batch(positions, pick), like)
-    if isinstance(data, tuple):
-        inputs, targets = (gather(column, positions) for column in data)
-    else:
-        batch = collated(pick(data, positions.tolist()), default_collate)
-        inputs, targets = inputs_and_targets(plain(batch), "a Dataset")
-    return tree_map(lambda leaf: _tensor(leaf, like), inputs), tree_map(lambda leaf: _target(leaf, like), targets)
-
-
-def converted(data: CollatedRecords, batch: Any, like: Tensor) -> tuple[Any, Any]:
-    """Return a batch of collated records as inputs and targets of a model."""
-    if data.whole:
+    if isinstance(data, CollatedRecords) and data.whole:
         batch = tree_map(lambda leaf: _entry(leaf, like), batch)
         return (batch,), batch
-    inputs, targets = inputs_and_targets(batch, "collate_fn")
+    whose = "collate_fn" if isinstance(data, CollatedRecords) else "a Dataset"
+    inputs, targets = inputs_and_targets(batch, whose)
     return tree_map(lambda leaf: _tensor(leaf, like), inputs), tree_map(lambda leaf: _target(leaf, like), targets)
+
+
+def is_in_columns(data: Any) -> bool:
+    """Say whether records are gathered from columns, and not picked from a data set one by one."""
+    return isinstance(data, tuple) or (isinstance(data, CollatedRecords) and data.in_columns)
 
 
 def _tensor(leaf: Any, like: Tensor) -> Tensor:

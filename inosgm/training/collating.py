@@ -65,8 +65,9 @@ class CollatedRecords:
         strange = next((leaf for leaf in leaves if not isinstance(leaf, Tensor | np.ndarray)), None)
         if strange is not None or not leaves:
             raise TypeError(
-                "collate_fn must give tensors, alone or in tuples, lists and dicts, but the batch holds "
-                f"{'nothing' if not leaves else type(strange).__name__}: leave out what the model does not compute with"
+                "a batch must hold tensors, alone or in tuples, lists and dicts, and holds "
+                f"{'nothing' if not leaves else type(strange).__name__}: let the Dataset or collate_fn leave out what "
+                "the model does not compute with"
             )
         if any(leaf.ndim == 0 or leaf.shape[0] != len(items) for leaf in leaves):
             raise ValueError(

@@ -71,7 +71,8 @@ class Trainer(Uncopied):
         losses: Instead of `loss`, a function of the model and a batch that gives one loss per record: for outputs,
             batches and sums of losses of your own. It is tried like a loss. There are no predictions then, so
             evaluations have losses only.
-        collate_fn: Makes a batch of a list of records of a data set; that of torch if not given.
+        collate_fn: Makes a batch of a list of records of a data set, and may pad them; that of torch if not given.
+            What it makes of a record must not depend on the others, nor the loss of a record on its padding.
         owners: Who owns which record; those that the plan was made for if not given.
         tail: The part of an ordered batch that is down-weighted, or a function that makes it from the plan (which a
             plan that is revised needs): `lambda plan: LinearTail(plan.tail_length(0.4))`.
@@ -81,6 +82,8 @@ class Trainer(Uncopied):
         steering: What chooses the next step among the plan's choices, by released values.
         schedule: A learning-rate schedule of the optimizer, which makes a step after each step.
         max_physical_batch: The most records that are in memory at once; larger batches are run in parts, twice.
+        num_workers: How many processes load the parts of a batch from a data set ahead, with the same bits whatever
+            their number. It needs `max_physical_batch`.
         autocast: The precision of the forward pass, such as torch.bfloat16.
         fix: Replace modules that mix records by ones that do not, in the model and in the optimizer.
         engine: How gradients are computed; chosen for the model if not given.
@@ -125,6 +128,7 @@ class Trainer(Uncopied):
         steering: Steering | None = None,
         schedule: LRScheduler | None = None,
         max_physical_batch: int | None = None,
+        num_workers: int = 0,
         autocast: torch.dtype | None = None,
         fix: bool = False,
         engine: type[Engine] | None = None,
@@ -158,6 +162,7 @@ class Trainer(Uncopied):
             score=score,
             engine=engine,
             max_physical_batch=max_physical_batch,
+            num_workers=num_workers,
             autocast=autocast,
             losses_released=steering is not None,
             require_fitting=partial(require_fitting, model, optimizer, schedule),
@@ -329,6 +334,7 @@ class Trainer(Uncopied):
             self.check(*data)  # before a run is begun, and before held-out records meet the model
         self._gradients.trained_on = data
         with ExitStack() as stack:
+            stack.callback(self._gradients.ahead.close)
             place = log = None
             if run is not None:
                 place = stack.enter_context(run if isinstance(run, Run) else Run(run))
