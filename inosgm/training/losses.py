@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from inosgm._internal.trees import tree_leaves
+from inosgm.training.comparable import BINARY, ELEMENTWISE, is_one_of, require_comparable
 from inosgm.training.gradients.base import PerRecordLoss
 
 
@@ -53,7 +54,7 @@ def per_record(loss: Callable[..., Any]) -> PerRecordLoss:
     named = {} if reduction is None or isinstance(loss, nn.Module) else {"reduction": "none"}
     combine = torch.sum if reduction in ("sum", "batchmean") else torch.mean
 
-    return _PerRecord(loss, named, combine)
+    return _PerRecord(loss, named, combine, is_one_of(loss, ELEMENTWISE), is_one_of(loss, BINARY))
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,8 +64,12 @@ class _PerRecord:
     loss: Callable[..., Any]
     named: dict[str, str]
     combine: Callable[..., Tensor]
+    elementwise: bool
+    binary: bool
 
     def __call__(self, outputs: Any, targets: Any) -> Tensor:
+        if self.elementwise:
+            require_comparable(self.loss, outputs, targets, binary=self.binary)
         values = self.loss(outputs, targets, **self.named)
         _require_per_record(self.loss, values, tree_leaves(targets)[0].shape[0])
         return values if values.ndim == 1 else self.combine(values, dim=tuple(range(1, values.ndim)))

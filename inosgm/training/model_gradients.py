@@ -16,6 +16,7 @@ from inosgm._internal import validate as _validate
 from inosgm._internal.records import form_of
 from inosgm.training.ahead import AheadLoader
 from inosgm.training.batches import PickedApart, batch_of, converted, loaded
+from inosgm.training.comparable import explained
 from inosgm.training.gradients import (
     BookKeeping,
     Engine,
@@ -205,8 +206,9 @@ class ModelGradients:
                 try_batches(self.model, self.loss, self._score, data, self.like())
                 self._example = outputs_in_evaluation(self.model, inputs)
             except Exception as error:  # whatever model and loss raise
+                error = explained(error, inputs)
                 error.add_note(f"(a record has inputs {form(inputs)} and targets {form(targets)})")
-                raise
+                raise error
             self._engine, self._modules = engine, list(self.model.modules())
             self._seen = self._built(self._modules)
         return self._engine
