@@ -399,7 +399,7 @@ def _require_columns(source: str, present: Sequence[Any], wanted: Sequence[str])
 def _arrow(name: str, values: Any) -> pa.ChunkedArray:
     """Return a column of any library as an Arrow array."""
     if isinstance(values, pa.ChunkedArray | pa.Array):
-        return values
+        return _without_views(values)
     for kind in (None, pa.uint64()):  # Arrow does not infer uint64 for large whole numbers
         with suppress(pa.ArrowInvalid, pa.ArrowTypeError, TypeError, OverflowError):  # their messages show values
             return pa.array(values, type=kind, from_pandas=True)
@@ -407,3 +407,18 @@ def _arrow(name: str, values: Any) -> pa.ChunkedArray:
         return pa.array(_validate.numeric(name, values), type=pa.float64())  # whole numbers of any size
     except TypeError:
         raise BadTable(f"column {name!r} must hold values of one kind, got several, or something else") from None
+
+
+def _without_views(values: pa.ChunkedArray | pa.Array) -> pa.ChunkedArray | pa.Array:
+    """Return a column with the text of Polars, which are views, in a form that Arrow can filter and compare."""
+    kind = values.type
+    if pa.types.is_string_view(kind):
+        return values.cast(pa.large_string())
+    if not pa.types.is_dictionary(kind) or not pa.types.is_string_view(kind.value_type):
+        return values
+    chunks = values.chunks if isinstance(values, pa.ChunkedArray) else [values]
+    plain = pa.dictionary(kind.index_type, pa.large_string())
+    return pa.chunked_array(
+        [pa.DictionaryArray.from_arrays(chunk.indices, chunk.dictionary.cast(pa.large_string())) for chunk in chunks],
+        type=plain,
+    )
