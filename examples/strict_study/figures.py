@@ -1,7 +1,6 @@
 """Pictures of the page: balance against utility, the recall of every owner, and how it comes about."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ from matplotlib.figure import Figure
 from examples.strict_study.points import AFTER, Point
 from examples.strict_study.runs import Runs
 from examples.strict_study.summary import Outcome, measures
-from examples.strict_study.tradeoffs import LOWERED, TAILS
+from examples.strict_study.tradeoffs import lowered, shows_tails, tails
 
 COLOURS = {"DP-SGD": "#8a8a8a", "IDP-SGD": "#d98c00", "INO-SGD": "#0b6e99", "ASC": "#7a4fa3"}
 Tasks = Mapping[str, tuple[Runs, Mapping[str, Outcome]]]
@@ -57,12 +56,10 @@ def _panel(axis: Any, runs: Runs, found: Mapping[str, Outcome], measure: str) ->
         axis.errorbar(x.mean(), y.mean(), y.std(ddof=1), x.std(ddof=1), **{**look, "ls": ""}, label=name, zorder=3)
         if outcome.method.corrected:
             _line(axis, [(outcome.rows, after) for after in AFTER[:9]], measure, look["color"], ":")
-        point = outcome.choice.point
-        if outcome.method.tailed and not outcome.method.corrected:
-            _path(axis, runs, [replace(point, tail=tail) for tail in TAILS], measure, look["color"], "--")
+        if shows_tails(name):
+            _path(axis, runs, tails(outcome.choice.point), measure, look["color"], "--")
         if name == "IDP-SGD (SCALE)":
-            lowered = [replace(point, plan=f"lowered {share}") for share in LOWERED]
-            _path(axis, runs, [point, *lowered], measure, "#444444", "-.")
+            _path(axis, runs, lowered(outcome.choice.point), measure, "#444444", "-.")
     axis.set_xlabel("accuracy")
     axis.set_ylabel("standard deviation over owners" if measure == "spread" else "recall of the strictest owner")
     axis.grid(alpha=0.3)
