@@ -9,12 +9,16 @@ import numpy as np
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
-from examples.strict_study.points import AFTER, Point
+from examples.strict_study.points import Point
 from examples.strict_study.runs import Runs
 from examples.strict_study.summary import Outcome, measures
 from examples.strict_study.tradeoffs import lowered, shows_tails, tails
+from examples.strict_study.tuning import counted
 
 COLOURS = {"DP-SGD": "#8a8a8a", "IDP-SGD": "#d98c00", "INO-SGD": "#0b6e99", "ASC": "#7a4fa3"}
+LARGEST = 4.0
+"""Largest strength after training that is drawn."""
+
 Tasks = Mapping[str, tuple[Runs, Mapping[str, Outcome]]]
 
 
@@ -27,7 +31,11 @@ def _look(name: str) -> dict[str, Any]:
     return {"color": colour, "marker": marker, "mfc": face, "ls": "-" if corrected else "--", "lw": 1.2, "ms": 5}
 
 
-def _save(figure: Figure, file: Path) -> None:
+def _save(figure: Figure, grid: Any, file: Path) -> None:
+    """Add one legend for all panels, and write the figure."""
+    pairs = [axis.get_legend_handles_labels() for axis in grid[:, 0]]
+    shown = {label: handle for handles, labels in pairs for handle, label in zip(handles, labels, strict=True)}
+    figure.legend(shown.values(), shown.keys(), loc="outside lower center", ncols=4, frameon=False)
     FigureCanvasSVG(figure).print_svg(str(file), metadata={"Date": None})
 
 
@@ -44,9 +52,7 @@ def balance(tasks: Tasks, file: Path) -> None:
             for axis, measure in zip(axes, ("spread", "strictest"), strict=True):
                 _panel(axis, runs, found, measure)
                 axis.set_title(runs.task.title, fontsize=8)
-        handles, labels = grid[0, 0].get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside lower center", ncols=4, frameon=False)
-        _save(figure, file)
+        _save(figure, grid, file)
 
 
 def _panel(axis: Any, runs: Runs, found: Mapping[str, Outcome], measure: str) -> None:
@@ -55,11 +61,19 @@ def _panel(axis: Any, runs: Runs, found: Mapping[str, Outcome], measure: str) ->
         x, y = outcome.values("accuracy"), outcome.values(measure)
         axis.errorbar(x.mean(), y.mean(), y.std(ddof=1), x.std(ddof=1), **{**look, "ls": ""}, label=name, zorder=3)
         if outcome.method.corrected:
-            _line(axis, [(outcome.rows, after) for after in AFTER[:9]], measure, look["color"], ":")
+            _line(
+                axis,
+                [(outcome.rows, after) for after in counted(outcome.rows) if after <= LARGEST],
+                measure,
+                look["color"],
+                ":",
+            )
         if shows_tails(name):
             _path(axis, runs, tails(outcome.choice.point), measure, look["color"], "--")
         if name == "IDP-SGD (SCALE)":
             _path(axis, runs, lowered(outcome.choice.point), measure, "#444444", "-.")
+    least = min(outcome.values("accuracy").min() for outcome in found.values())
+    axis.set_xlim(left=least - 0.02)  # stronger corrections go on beyond, to no use
     axis.set_xlabel("accuracy")
     axis.set_ylabel("standard deviation over owners" if measure == "spread" else "recall of the strictest owner")
     axis.grid(alpha=0.3)
@@ -104,6 +118,4 @@ def owners(tasks: Tasks, file: Path) -> None:
             for axis in axes:
                 axis.set_title(runs.task.title, fontsize=8)
                 axis.grid(alpha=0.3)
-        handles, labels = grid[0, 0].get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside lower center", ncols=4, frameon=False)
-        _save(figure, file)
+        _save(figure, grid, file)

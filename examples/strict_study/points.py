@@ -30,8 +30,8 @@ STRENGTHS = tuple(half / 2 for half in range(9))
 TEMPERATURES = (0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
 STEPS = (0.5, 0.25, 0.125, 0.0)
 """The levels of a tail in steps (App. C.2.5 of the INO-SGD paper)."""
-AFTER = tuple(quarter / 4 for quarter in range(17))
-"""Strengths after training, which need no run of their own."""
+AFTER = (*(quarter / 4 for quarter in range(17)), 5.0, 6.0, 8.0)
+"""Strengths after training that every run counts: they need no run of their own."""
 
 EVERY = 20
 """Steps between the releases of losses that ASC follows."""
@@ -109,11 +109,6 @@ class Method:
             place = values.index(getattr(point, name))
             found += [replace(point, **{name: values[at]}) for at in (place - 1, place + 1) if 0 <= at < len(values)]
         return found
-
-    @property
-    def after(self) -> tuple[float, ...]:
-        """The strengths after training that it may choose."""
-        return AFTER if self.corrected else (0.0,)
 
 
 def methods(task: Task) -> list[Method]:

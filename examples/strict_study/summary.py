@@ -9,10 +9,10 @@ import numpy as np
 from examples.strict_study.points import Method, Point, methods
 from examples.strict_study.runs import Runs
 from examples.strict_study.training import Row
-from examples.strict_study.tuning import Choice, balanced, belongs, choose
+from examples.strict_study.tuning import Choice, belongs, choose, counted, score
 
-REPORTED = 1
-"""The half of the held-out records that is reported."""
+CHOOSING, REPORTED = 0, 1
+"""The half of the held-out records that chooses, and the half that is reported."""
 
 
 class Measures(NamedTuple):
@@ -26,16 +26,17 @@ class Measures(NamedTuple):
     recalls: tuple[float, ...]
 
 
-def measures(row: Row, after: float, counts: Any = None) -> Measures:
-    """Return what a run achieves on the half of the held-out records that is reported.
+def measures(row: Row, after: float, counts: Any = None, half: int = REPORTED) -> Measures:
+    """Return what a run achieves on half of the held-out records.
 
     Args:
         row: The run.
         after: The strength after training.
         counts: The counts of an earlier moment of the run's curve; those of its end if not given.
+        half: Which half.
     """
-    right = np.array((row["right"] if counts is None else counts)[str(after)][REPORTED])
-    held_out = np.array(row["held_out"][REPORTED])
+    right = np.array((row["right"] if counts is None else counts)[str(after)][half])
+    held_out = np.array(row["held_out"][half])
     owners = np.array(row["owner_of_class"])
     names = by_strictness(row)
     recalls = np.array([right[owners == name].sum() / held_out[owners == name].sum() for name in names])
@@ -87,15 +88,29 @@ def outcomes(runs: Runs) -> dict[str, Outcome]:
     return found
 
 
-def variant(runs: Runs, points: Sequence[Point], after: Sequence[float]) -> Outcome | None:
+def as_strict_as(runs: Runs, outcome: Outcome, baseline: Outcome) -> Outcome | None:
+    """Return a corrected method with the least strength after training that serves the strictest as a baseline does.
+
+    The strength is chosen by the tuning seeds and the records that choose; None if no strength does.
+    """
+
+    def tuned(point: Point) -> list[Row]:
+        return [row for seed in runs.task.tuning_seeds if (row := runs.get(point, seed))]
+
+    def strictest(point: Point, after: float) -> float:
+        return float(np.mean([measures(row, after, half=CHOOSING).strictest for row in tuned(point)]))
+
+    least, point = strictest(*baseline.choice), outcome.choice.point
+    after = next((after for after in counted(tuned(point)) if strictest(point, after) >= least), None)
+    return None if after is None else Outcome(outcome.method, Choice(point, after), outcome.rows)
+
+
+def variant(runs: Runs, points: Sequence[Point], corrected: bool) -> Outcome | None:
     """Return the best of some points and strengths by the tuning seeds, with its reported runs; None if not run."""
-
-    def score(choice: Choice) -> float:
-        rows = [runs.get(choice.point, seed) for seed in runs.task.tuning_seeds]
-        return float(np.mean([balanced(row, choice.after, 0) if row else -1.0 for row in rows]))
-
-    best = max((Choice(point, strength) for point in points for strength in after), key=score)
-    rows = [row for seed in runs.task.seeds if (row := runs.get(best.point, seed))]
-    if score(best) < 0 or len(rows) < len(runs.task.seeds):
+    finished = [p for p in points if all(runs.get(p, seed) for seed in (*runs.task.tuning_seeds, *runs.task.seeds))]
+    if not finished:
         return None
-    return Outcome(Method("", best.point.plan), best, rows)
+    method = Method("", points[0].plan, tailed=points[0].tail > 0, corrected=corrected)
+    best = max(finished, key=lambda point: score(runs, method, point, runs.task.tuning_seeds)[0])
+    choice = Choice(best, -score(runs, method, best, runs.task.tuning_seeds)[1])
+    return Outcome(method, choice, [row for seed in runs.task.seeds if (row := runs.get(best, seed))])

@@ -1,13 +1,13 @@
 """Tables of the page, in Markdown, and the rows of its csv."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
 from examples.strict_study.extras import variants
-from examples.strict_study.points import AFTER
+from examples.strict_study.points import Point
 from examples.strict_study.runs import Runs
-from examples.strict_study.summary import Outcome, measures, variant
+from examples.strict_study.summary import Outcome, as_strict_as, measures, variant
 from examples.study.pages import markdown
 
 COLUMNS = ("accuracy", "balanced", "strictest", "worst", "spread")
@@ -41,13 +41,28 @@ def table(runs: Runs, found: Mapping[str, Outcome]) -> str:
     """Return the methods of a task: mean ± standard deviation over seeds, and what tuning has chosen."""
     shown = columns(runs)
     rows = [["method", *shown, "chosen by tuning"]]
-    for name, outcome in found.items():
-        cells = []
-        for column in shown:
-            values = outcome.values(column)
-            cells.append(f"{decimal(values.mean())} ± {decimal(values.std(ddof=1))}")
-        rows.append([name, *cells, chosen(outcome)])
+    rows += [_row(name, outcome, shown) for name, outcome in found.items()]
     return markdown(rows)
+
+
+def _row(name: str, outcome: Outcome, shown: Sequence[str]) -> list[str]:
+    values = [outcome.values(column) for column in shown]
+    return [name, *(f"{decimal(some.mean())} ± {decimal(some.std(ddof=1))}" for some in values), chosen(outcome)]
+
+
+def as_strict_table(runs: Runs, found: Mapping[str, Outcome]) -> str:
+    """Return corrected methods with the strength that serves the strictest owner as DP-SGD does."""
+    shown = columns(runs)
+    if "DP-SGD" not in found:
+        return ""
+    rows = [["at the recall of DP-SGD's strictest owner", *shown, "strengths"]]
+    rows.append(_row("DP-SGD", found["DP-SGD"], shown))
+    for name, outcome in found.items():
+        if outcome.method.corrected and outcome.method.plan != "uniform":
+            same = as_strict_as(runs, outcome, found["DP-SGD"])
+            if same is not None:
+                rows.append(_row(name, same, shown))
+    return markdown(rows) if len(rows) > 2 else ""
 
 
 def chosen(outcome: Outcome) -> str:
@@ -82,29 +97,35 @@ def _difference(one: Outcome, other: Outcome, column: str) -> str:
     return f"{decimal(float(values.mean()), signed=True)} ± {decimal(error)}"
 
 
+def rates_table(runs: Runs) -> str:
+    """Return what tails do at every learning rate of the starting grid: accuracy / strictest, one tuning seed."""
+    tails = (0.0, *runs.task.grid.tails)
+    rows = [["learning rate", *(f"tail {tail:g}" if tail else "IDP-SGD" for tail in tails)]]
+    for rate in runs.task.grid.rates:
+        found = [runs.get(Point(runs.task.plans[0], rate, tail), runs.task.tuning_seeds[0]) for tail in tails]
+        shown = [measures(row, 0.0) for row in found if row]
+        rows.append([f"{rate:g}", *(f"{decimal(one.accuracy)} / {decimal(one.strictest)}" for one in shown)])
+    return markdown(rows)
+
+
 def extras_table(runs: Runs, found: Mapping[str, Outcome]) -> str:
-    """Return what the extras achieve, each at the best of its settings by the tuning seeds."""
+    """Return how the extras differ from the methods that they change, seed by seed: mean ± standard error."""
     shown = columns(runs)
-    rows = [["tried", *shown, "best setting"]]
-    choices = {name: outcome.choice for name, outcome in found.items()}
-    for name, points in variants(choices).items():
-        corrected = points[0].inside or name in ("averages", "blends", "offsets")
-        groups = {name: points} if corrected else {f"{name}: {_change(point)}": [point] for point in points}
-        for title, some in groups.items():
-            outcome = variant(runs, some, AFTER if corrected else (0.0,))
-            if outcome is not None:
-                cells = [decimal(outcome.values(column).mean()) for column in shown]
-                point, after = outcome.choice
-                rows.append([title, *cells, f"{_change(point)}, lr {point.rate:g}, {point.inside:g} + {after:g}"])
+    rows = [["tried", "instead of", *shown, "best of what was tried"]]
+    for some in variants({name: outcome.choice for name, outcome in found.items()}):
+        outcome = variant(runs, some.points, some.corrected)
+        if outcome is not None:
+            cells = [_difference(outcome, found[some.base], column) for column in shown]
+            rows.append([some.title, some.base, *cells, _setting(outcome)])
     return markdown(rows) if len(rows) > 1 else ""
 
 
-def _change(point: object) -> str:
-    """Return what a variant changes, in words."""
-    names = ("plan", "averaging", "leveled", "form", "order")
-    usual = {"plan": "scale", "averaging": 0.0, "leveled": False, "form": "linear", "order": "descending"}
-    changed = [f"{name} {getattr(point, name)}" for name in names if getattr(point, name) != usual[name]]
-    return ", ".join(changed) or "as chosen"
+def _setting(outcome: Outcome) -> str:
+    """Return the numbers of a variant."""
+    point = outcome.choice.point
+    special = [f"decay {point.averaging:g}"] if point.averaging else []
+    special += [point.plan] if " " in point.plan else []
+    return ", ".join([*special, chosen(outcome)])
 
 
 def csv_rows(task: str, found: Mapping[str, Outcome]) -> Iterator[list[str]]:

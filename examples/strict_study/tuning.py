@@ -37,7 +37,14 @@ def score(runs: Runs, method: Method, point: Point, seeds: Sequence[int]) -> tup
     rows = [runs.get(point, seed) for seed in seeds]
     if not all(rows):
         return -1.0, 0.0
-    return max((float(np.mean([balanced(row, after, 0) for row in rows if row])), -after) for after in method.after)
+    some = [row for row in rows if row]
+    strengths = counted(some) if method.corrected else [0.0]
+    return max((float(np.mean([balanced(row, after, 0) for row in some])), -after) for after in strengths)
+
+
+def counted(rows: Sequence[Row]) -> list[float]:
+    """Return the strengths after training that all of some runs have counted, ascending."""
+    return sorted(set.intersection(*({float(after) for after in row["right"]} for row in rows)))
 
 
 def choose(runs: Runs, method: Method) -> Choice:
