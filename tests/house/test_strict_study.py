@@ -22,6 +22,7 @@ from inosgm import LinearTail, LogitAdjustment, Trainer
 GRID = Grid(rates=(0.3, 1.0), tails=(0.5,), strengths=(0.0, 1.0))
 TASK = replace(TASKS["mnist5k"], steps=3, expected_batch=64, options={"widths": (4,), "activation": "tanh"}, grid=GRID)
 SMALL = replace(TASK, plans=("scale",), seeds=(1, 2))
+SOME = [method for method in methods(SMALL) if method.plan != "asc"]
 
 
 @pytest.fixture(scope="module")
@@ -57,34 +58,36 @@ def test_models_with_other_sample_rates_do_not_share_batches(kept):
         Together([runner._model()] * 2, points, plans, [np.zeros(10)] * 2, runner.records, np.zeros(4000, int), 0.0, 7)
 
 
-def test_a_study_tunes_resumes_and_ends_at_no_edge(kept, tmp_path):
-    file = tmp_path / "runs.jsonl"
+@pytest.fixture(scope="module")
+def tuned(kept, tmp_path_factory):
+    """The file of a small study that has tuned every method but ASC and run the reported seeds, and its choices."""
+    file = tmp_path_factory.mktemp("study") / "mnist5k.jsonl"
     runs = Runs(SMALL, file, None, kept)
-    some = [method for method in methods(SMALL) if method.plan != "asc"]
-    choices = tune(runs, some)
-    assert set(choices) == {method.name for method in some}
-    for method in some:
+    choices = tune(runs, SOME)
+    runs.finish([choice.point for choice in choices.values()], SMALL.seeds)
+    return file, choices
+
+
+def test_a_study_resumes_and_ends_at_no_edge(kept, tuned, tmp_path):
+    file, choices = tmp_path / "runs.jsonl", tuned[1]
+    file.write_text(tuned[0].read_text() + '\n{"point": {"plan"')  # killed while it wrote a line
+    runs = Runs(SMALL, file, None, kept)
+    assert {method.name: choose(runs, method) for method in SOME} == choices
+    for method in SOME:
         chosen = choices[method.name]
         assert belongs(method, chosen.point)
         assert all(runs.get(point, SMALL.tuning_seeds[0]) for point in method.neighbours(chosen.point))
-    runs.finish([choice.point for choice in choices.values()], SMALL.seeds)
-    with file.open("a", encoding="utf-8") as killed:
-        killed.write('\n{"point": {"plan"')
-    again = Runs(SMALL, file, None, kept)
-    assert len(again.all()) == len(runs.all())
-    assert {method.name: choose(again, method) for method in some} == choices
     before = file.read_bytes()
-    again.finish([choice.point for choice in choices.values()], SMALL.seeds)
+    runs.finish([choice.point for choice in choices.values()], SMALL.seeds)
     assert file.read_bytes() == before
 
 
-def test_a_page_is_made_of_what_there_is(kept, tmp_path, monkeypatch):
+def test_a_page_is_made_of_what_there_is(kept, tuned, tmp_path, monkeypatch):
     monkeypatch.setattr(page, "TASKS", {"mnist5k": SMALL, "cm": TASKS["cm"]})
+    (tmp_path / "mnist5k.jsonl").write_text(tuned[0].read_text())
     runs = Runs(SMALL, tmp_path / "mnist5k.jsonl", None, kept)
-    choices = tune(runs, [method for method in methods(SMALL) if method.plan != "asc"])
-    runs.finish([choice.point for choice in choices.values()], SMALL.seeds)
-    runs.finish(paths(choices), SMALL.seeds[:1])
-    extras(runs, choices)
+    runs.finish(paths(tuned[1]), SMALL.seeds[:1])
+    extras(runs, tuned[1])
     text = "words\n<!-- mnist5k -->old<!-- end -->\n<!-- mnist5k-extras --><!-- end -->\n<!-- cm -->kept<!-- end -->"
     (tmp_path / "strict_owners.md").write_text(text)
     page.write(tmp_path, tmp_path)
