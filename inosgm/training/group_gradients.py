@@ -199,6 +199,10 @@ class GroupBatch:
         ]
 
 
+class LeaderFailed(RuntimeError):
+    """The end of a rank that follows and has done nothing wrong: the error is that of another rank."""
+
+
 class Follower:
     """A rank that does what the leader tells it: it holds no key, no ledger and no optimizer state that matters.
 
@@ -217,12 +221,12 @@ class Follower:
         """Follow until the leader ends; return what it said last.
 
         Raises:
-            RuntimeError: if the leader failed; what this rank raised before if that was why.
+            LeaderFailed: if the leader failed; what this rank raised before if that was why.
         """
         while True:
             name, content = self._workers.hear()
             if name == "failed":
-                raise self._error or RuntimeError("rank 0, or a rank that it heard of, failed: see its error")
+                raise self._error or LeaderFailed("rank 0, or a rank that it heard of, failed: see its error")
             if name == "end":
                 return content
             getattr(self, f"_{name}")(content)

@@ -220,6 +220,11 @@ class Trainer(Uncopied):
         return self._mechanism.released
 
     @property
+    def leads(self) -> bool:
+        """Whether this process keeps the run, the ledger and the curve: all do but the ranks that follow rank 0."""
+        return self._workers.leads
+
+    @property
     def engine(self) -> Engine | None:
         """The engine that computes gradients; chosen when data is first seen."""
         return self._gradients.engine
