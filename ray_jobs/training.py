@@ -7,14 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import ray.train
-import torch
 from ray.train.torch import TorchConfig, TorchTrainer
 
 from inosgm._internal.imports import add_cwd_to_path
-from inosgm.experiments import build, directory, train
+from inosgm.experiments import directory
 from inosgm.experiments.config import TrainingConfig
 from inosgm.experiments.training import configuration_in
-from inosgm.training import Workers
+from inosgm.experiments.worker_processes import train_in_group
 from inosgm.training.run import Run, RunFiles
 from ray_jobs.capacity import Request
 from ray_jobs.connection import connect
@@ -100,10 +99,9 @@ def _train_here(given: dict[str, Any]) -> None:
     """Train as one worker of the group, from the last checkpoint of the run directory."""
     os.chdir(given["directory"])  # where the command was started, whose modules a configuration may name
     add_cwd_to_path()
-    torch.set_num_threads(given["threads"])
     config = configuration_in(given["run"])
-    training = build(config, note=given["note"], workers=Workers(shards=given["shards"]))
-    train(training, steps=None if given["target"] is None else max(0, given["target"] - training.begun_at))
+    left = None if given["target"] is None else max(0, given["target"] - _steps_done(Path(given["run"])))
+    train_in_group(config, given["shards"], threads=given["threads"], steps=left, note=given["note"])
 
 
 def _steps_done(folder: Path) -> int:

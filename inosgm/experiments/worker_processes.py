@@ -53,10 +53,25 @@ def worker_processes(config: TrainingConfig, number: int, *, steps: int | None =
                 process.join()
 
 
+def train_in_group(
+    config: TrainingConfig, shards: int, *, threads: int = 1, steps: int | None = None, note: str = ""
+) -> None:
+    """Train a run as one rank of the process group that this process is in.
+
+    Args:
+        config: The run, the same on every rank.
+        shards: Into how many shards batches are cut, if the run has not begun.
+        threads: With how many threads this process computes from now on.
+        steps: How many steps to make, on rank 0; all that are left if not given.
+        note: What the ledger says about it.
+    """
+    torch.set_num_threads(threads)
+    train(build(config, note=note, workers=Workers(shards=shards)), steps=steps)
+
+
 def _follow(config: TrainingConfig, rank: int, number: int, meeting: str, steps: int | None) -> None:
     """Train as a rank that follows."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to all processes, and the leader decides
-    torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=meeting, rank=rank, world_size=number)
     with suppress(LeaderFailed):  # which prints its own error
-        train(build(config, workers=Workers(shards=number)), steps=steps)
+        train_in_group(config, number, steps=steps)
