@@ -113,6 +113,8 @@ def _announce(training: "Training", out: Output) -> None:
     out.note(training.plan_report())
     if training.begun_at:
         out.note(f"resuming from step {training.begun_at} of the run in {training.config.run}")
+    elif warning := training.warning():
+        out.note(warning)
 
 
 def _train_seeds(

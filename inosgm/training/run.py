@@ -122,6 +122,7 @@ class Run(RunFiles):
         return self
 
     def __exit__(self, *_: object) -> None:
+        fcntl.flock(self._lock, fcntl.LOCK_UN)  # processes that load records have inherited it
         os.close(self._lock)
 
     def key(self) -> int:
