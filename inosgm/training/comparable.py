@@ -1,4 +1,4 @@
-"""Types and shapes of outputs, targets and inputs that losses and models take, in words where torch is obscure."""
+"""Types and shapes of what losses and models take: errors in words where those of torch are obscure."""
 
 from functools import partial
 from typing import Any

@@ -38,6 +38,7 @@ from inosgm.training.losses import per_record
 from inosgm.training.microbatches import LogicalBatch, Microbatch, parts_of
 from inosgm.training.padding import try_batches
 from inosgm.training.predictions import as_numpy, evaluating
+from inosgm.training.process_groups import refuse_lone_ranks
 from inosgm.training.scores import Score, refuse_mixing_scores
 from inosgm.training.targets import require_classes
 
@@ -105,6 +106,15 @@ class ModelGradients:
         """The engine that computes gradients; chosen when data is first seen."""
         return self._engine
 
+    @property
+    def in_parts(self) -> bool:
+        """Whether a batch is run in parts: then random numbers that records share are drawn once for all of them."""
+        return self.max_physical_batch is not None
+
+    def require_listening(self) -> None:
+        """Raise in one of several ranks: each would make steps of its own."""
+        refuse_lone_ranks()
+
     def check(self, data: Any) -> None:
         """Raise for data or a model that cannot be worked with, if they are not those that were looked at."""
         built = self._built(self._modules)
@@ -117,12 +127,20 @@ class ModelGradients:
             self.require_classes(data[1])
             self._targets = data[1]
 
-    def measure(self, data: Any, positions: np.ndarray, step: int, key: int | None) -> LogicalBatch:
-        """Return the gradients and scores of a batch; with a key, the model's random numbers follow key and step."""
-        batch = self._logical(data, positions, step, key)
+    def measure(self, data: Any, positions: np.ndarray, step: int, key: int | None, *, first: int = 0) -> LogicalBatch:
+        """Return the gradients and scores of a batch; with a key, the model's random numbers follow key and step.
+
+        Args:
+            data: All records.
+            positions: Those of the batch.
+            step: The step.
+            key: The key.
+            first: The number of the first micro-batch, if the batch is a part of a larger one.
+        """
+        batch = self._logical(data, positions, step, key, first)
         if batch.drew:  # a model that drew nothing, or other numbers, when it was tried: choose the engine anew
             self._engine = None
-            batch = self._logical(data, positions, step, key)
+            batch = self._logical(data, positions, step, key, first)
             if batch.drew:
                 raise ValueError("model draws other random numbers with some records: leave max_physical_batch out")
         return batch
@@ -136,7 +154,7 @@ class ModelGradients:
                 found.append(as_numpy(self.loss(apply(self.model, inputs), targets)).astype(np.float64))
         return np.concatenate(found)
 
-    def _logical(self, data: Any, positions: np.ndarray, step: int, key: int | None) -> LogicalBatch:
+    def _logical(self, data: Any, positions: np.ndarray, step: int, key: int | None, first: int) -> LogicalBatch:
         """Return the batch of a step, run in parts."""
         engine = self.ready(data)
         like = engine.parameters[0]
@@ -146,10 +164,10 @@ class ModelGradients:
             key = 0 if self._comparing is not None else int(np.random.SeedSequence().generate_state(1)[0])
         # Without parts, all records share what a forward pass draws once, whoever else was drawn: it stays as it is.
         shared = keys.batch_seed(key, step) if self._chance is Chance.SHARED else None
-        pick = self._pick_whole if self.max_physical_batch is None else self._pick
+        pick = self._pick if self.in_parts else self._pick_whole
         cut = [
             (keys.microbatch_seed(key, step, number), some)
-            for number, some in enumerate(parts_of(positions, self.max_physical_batch))
+            for number, some in enumerate(parts_of(positions, self.max_physical_batch), first)
         ]
         parts = [
             Microbatch(partial(self._converted, data, fetch, like), seed, shared)
@@ -222,7 +240,7 @@ class ModelGradients:
                 inputs,
                 targets,
                 autocast=self._autocast,
-                in_parts=self.max_physical_batch is not None,
+                in_parts=self.in_parts,
             )
             if self._losses_released:  # losses of groups are those of the model in evaluation mode
                 how = mixes_records(self.model, self.loss, inputs, targets, training=False)
@@ -234,7 +252,7 @@ class ModelGradients:
             refuse_writing(self._asked_engine, self.model, self.loss, inputs, targets, autocast=self._autocast)
         if self._score is not None:
             with sandbox(self.model, loss=self.loss, score=self._score), self._snapshot:
-                refuse_mixing_scores(self._score, engine, inputs, targets, in_parts=self.max_physical_batch is not None)
+                refuse_mixing_scores(self._score, engine, inputs, targets, in_parts=self.in_parts)
         self._chance = self._chance_of(engine, inputs, targets)
         self._tally = None
         if (
@@ -253,7 +271,7 @@ class ModelGradients:
                 "model must not draw random numbers in evaluation mode that records share: with steering, losses of "
                 "groups are released, and computed in parts"
             )
-        in_parts = self.max_physical_batch is not None
+        in_parts = self.in_parts
         if self._asked_engine is None and not (in_parts and isinstance(engine, BookKeeping)):
             return Chance.PER_RECORD if in_parts else None  # others are chosen only if they draw for every record
         chance = chance_of(type(engine), *how, autocast=self._autocast)

@@ -25,7 +25,7 @@ from inosgm.training.averaging import WeightAverage
 from inosgm.training.checkpoints import Checkpoint, load_states, states_of
 from inosgm.training.curve import LearningCurve
 from inosgm.training.gradient_mechanism import GradientMechanism
-from inosgm.training.model_gradients import ModelGradients
+from inosgm.training.group_gradients import GroupGradients
 from inosgm.training.parameter_watch import ParameterWatch
 from inosgm.training.run import Revision, Run, key_of_revision
 from inosgm.training.runlog import RunLog
@@ -42,7 +42,7 @@ class PlanFollower(Uncopied):
     schedule: LRScheduler | None
     _course: PlanSequence
     _mechanism: GradientMechanism
-    _gradients: ModelGradients
+    _gradients: GroupGradients
     _owners: Any
     _options: dict[str, Any]
     _settings: dict[str, str]
@@ -144,8 +144,10 @@ class PlanFollower(Uncopied):
                 raise ValueError(f"a run begins with the first step, and this trainer has made {self.steps_done}")
             self._secret = place.key() if self._secret is None else self._secret
             place.save_stages(self._course.plans)
+            place.save_shards(self._gradients.shards)
             self._start_plan(self.plan)
             return
+        self._gradients.cut_into(place.shards())
         if any(place.plan(stage) != plan for stage, plan in enumerate(self._course.plans)):
             raise ValueError(f"{place.path} holds a run with another plan: choose another directory, or `revise` that")
         revision = place.revising()
@@ -306,6 +308,7 @@ class PlanFollower(Uncopied):
 
     def _mechanism_for(self, plan: Plan, released: int = 0, spent: np.ndarray | None = None) -> GradientMechanism:
         """Return the mechanism that follows a plan from one of its steps on, with the noise of this revision."""
+        self._gradients.follow_plan(plan)
         key = None if self._secret is None else key_of_revision(self._secret, self._revision)
         return self.mechanism_type(
             plan,

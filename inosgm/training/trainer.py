@@ -34,19 +34,21 @@ from inosgm.training.curve import LearningCurve
 from inosgm.training.diagnostics import Diagnostics, diagnose
 from inosgm.training.fitting import require_fitting
 from inosgm.training.gradients import Engine, fix_in_place
+from inosgm.training.group_gradients import Follower, GroupGradients
 from inosgm.training.held_out import require_apart, with_owners
 from inosgm.training.loop import make_steps
 from inosgm.training.losses import loss_or_losses
 from inosgm.training.metrics import Evaluation
-from inosgm.training.model_gradients import ModelGradients
 from inosgm.training.parameter_watch import ParameterWatch
 from inosgm.training.plan_following import PlanFollower, turn_model
 from inosgm.training.predictions import Metrics, evaluated, evaluating, require_metrics
+from inosgm.training.process_groups import refuse_lone_ranks, refuse_wrapped
 from inosgm.training.progress import StepProgress
 from inosgm.training.run import Run
 from inosgm.training.runlog import RunLog
 from inosgm.training.saving import save_model
 from inosgm.training.scores import Score
+from inosgm.training.workers import Workers
 
 
 class Trainer(PlanFollower):
@@ -89,13 +91,16 @@ class Trainer(PlanFollower):
         ema: The decay of a moving average of the weights, such as 0.99. `fit` then evaluates the averages, and its
             results are about them; `averaged` gives them to the model for a while. They cost no budget.
         engine: How gradients are computed; chosen for the model if not given.
+        workers: The ranks that train this model together, one of which this process is: `Workers()` on each of them.
         key: As for `INOSGM`. A run in a directory makes up its own.
         ledger: As for `INOSGM`. A run in a directory keeps its own if none is given.
         charge_steps: As for `INOSGM`; the steps between checkpoints, or all of the plan, if not given.
         note: What the ledger says about it.
 
     Raises:
-        TypeError: for a model, an optimizer, a schedule or a loss that cannot be trained with.
+        TypeError: for a model, an optimizer, a schedule or a loss that cannot be trained with, and for one that
+            DistributedDataParallel or FSDP wraps.
+        RuntimeError: in a process group of torch.distributed with more than one rank, without `workers`.
         ValueError: for owners that are not the plan's, and for parameters that the optimizer does not know.
 
     >>> from inosgm import LinearTail, Owners, plan_sample
@@ -132,6 +137,7 @@ class Trainer(PlanFollower):
         fix: bool = False,
         ema: float | None = None,
         engine: type[Engine] | None = None,
+        workers: Workers | None = None,
         key: int | None = None,
         ledger: LedgerHook | None = None,
         charge_steps: int | None = None,
@@ -145,6 +151,10 @@ class Trainer(PlanFollower):
         owners = first.owners if owners is None else owners
         if owners is None:
             raise ValueError("owners must be given: this plan was made by hand or read from a file")
+        refuse_wrapped(model)
+        if workers is None:
+            refuse_lone_ranks()
+        self._workers = Workers() if workers is None else workers
         turn_model(model, 0)
         if fix:
             fix_in_place(model, optimizer)
@@ -156,9 +166,10 @@ class Trainer(PlanFollower):
         self._passes = threading.RLock()  # an update in one thread would be taken for a write by a pass in another
         run_model, loss = loss_or_losses(model, loss, losses)
         self._as_data = partial(as_data, collate_fn=collate_fn, whole=losses is not None)
-        self._gradients = ModelGradients(
+        self._gradients = GroupGradients(
             run_model,
             loss,
+            workers=self._workers,
             score=score,
             engine=engine,
             max_physical_batch=max_physical_batch,
@@ -226,6 +237,7 @@ class Trainer(PlanFollower):
                 parameter.grad = (total / mechanism.expected_batch).to(parameter.dtype)
             self.optimizer.step()
             self.optimizer.zero_grad(set_to_none=True)
+            self._gradients.share_parameters()
             if self.schedule is not None:
                 self.schedule.step()
             if self._average is not None:
@@ -299,6 +311,9 @@ class Trainer(PlanFollower):
     ) -> LearningCurve:
         """Train for the steps of the plan, or some of them.
 
+        With `workers`, every rank calls it with its data, and the ranks train together. Rank 0 follows all arguments:
+        it keeps the run, the ledger and the curve, evaluates, watches and stops. The other ranks follow rank 0.
+
         Args:
             data: Inputs and targets, or one map-style data set of such pairs.
             steps: How many steps; all that are left if not given.
@@ -335,6 +350,47 @@ class Trainer(PlanFollower):
         calls = Callbacks(on_step=on_step, on_evaluate=on_evaluate, on_checkpoint=on_checkpoint)
         kept = None if keep_checkpoints is None else _validate.count("keep_checkpoints", keep_checkpoints, least=1)
         require_metrics(metrics, self._gradients.loss)
+        if not self._workers.leads:
+            self._curve = LearningCurve.from_json(Follower(self._gradients, self._as_data(data), turn_model).run())
+            return self._curve
+        with self._workers.leading(lambda: self._curve.to_json()):
+            return self._fit(
+                *data,
+                steps=steps,
+                held_out=held_out,
+                evaluate_every=evaluate_every,
+                diagnostics=diagnostics,
+                run=run,
+                checkpoint_every=checkpoint_every,
+                keep_checkpoints=kept,
+                checkpoint_trainable_only=checkpoint_trainable_only,
+                metrics=metrics,
+                calls=calls,
+                watch=watch,
+                stop=stop,
+                progress=progress,
+            )
+
+    def _fit(
+        self,
+        *data: Any,
+        steps: int | None,
+        held_out: Any,
+        evaluate_every: int | None,
+        diagnostics: bool,
+        run: str | os.PathLike[str] | Run | None,
+        checkpoint_every: int | None,
+        keep_checkpoints: int | None,
+        checkpoint_trainable_only: bool,
+        metrics: Metrics | None,
+        calls: Callbacks,
+        watch: Callable[[LearningCurve], None] | None,
+        stop: Callable[[], bool] | None,
+        progress: bool,
+    ) -> LearningCurve:
+        """Train as the rank that leads, or in a process alone."""
+        self._gradients.require_listening()
+        records = self._as_data(data)
         require_apart(data, held_out)
         length = self.plan.steps if self._revised else self._course.steps
         every = _interval("checkpoint_every", checkpoint_every, length, 20)
@@ -360,6 +416,7 @@ class Trainer(PlanFollower):
             def step() -> None:
                 if self.released == self.plan.steps:
                     self._next_stage()
+                    self._gradients.begin(records, self._revision)
                     bar.follow(self.plan)
                     if place is not None and self._options["charge_steps"] is None:
                         self._mechanism.charge_steps = every
@@ -380,13 +437,15 @@ class Trainer(PlanFollower):
             def save(needed: bool, ending: bool) -> None:
                 if place is not None and (needed or ending or self._steps_of_interval() % every == 0):
                     self._save(place, needed=needed, trainable_only=checkpoint_trainable_only)
-                    if kept is not None:
-                        place.keep_latest(kept)
+                    if keep_checkpoints is not None:
+                        place.keep_latest(keep_checkpoints)
                     if calls.on_checkpoint is not None:
                         calls.on_checkpoint(CheckpointEvent(step=self.steps_done, run=place.path))
 
             if held_out is not None and not self._curve.steps:
                 self._evaluate(data, held_out, diagnostics, metrics, calls, log, bar)
+            if self.steps_done < end:
+                self._gradients.begin(records, self._revision)
             make_steps(
                 lambda: self.steps_done,
                 end,
