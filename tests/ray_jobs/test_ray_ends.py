@@ -86,7 +86,7 @@ sys.stdin.read()
 NOBODY = "127.0.0.1:1"
 """Where nothing listens."""
 
-STATS = "stats mean t.csv --column wage --bounds 0 1 --owners owners.csv --owner clinic"
+STATS = "stats mean t.csv --column wage --bounds 0 1 --budgets owners.csv --owner-column clinic"
 STATS += " --address local --store stats --ledger ledger"
 
 COMMANDS = {
