@@ -100,7 +100,7 @@ def train(run: TrainingConfig | Training, *, steps: int | None = None, progress:
     if not training.trainer.steps_done:
         _require_kept(training.trainer.course)
         training.check()  # what is refused leaves no directory behind
-    if config.run is not None:
+    if config.run is not None and training.trainer.leads:
         with Run(config.run):
             directory.require_same(config)
             directory.remember(config)

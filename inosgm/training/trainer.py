@@ -236,6 +236,11 @@ class Trainer(Uncopied):
         return self._mechanism.released
 
     @property
+    def leads(self) -> bool:
+        """Whether this process keeps the run, the ledger and the curve: all do but the ranks that follow rank 0."""
+        return self._workers.leads
+
+    @property
     def engine(self) -> Engine | None:
         """The engine that computes gradients; chosen when data is first seen."""
         return self._gradients.engine
@@ -342,7 +347,8 @@ class Trainer(Uncopied):
                 arguments that cannot be.
         """
         if not self._workers.leads:
-            self._curve = LearningCurve.from_json(Follower(self._gradients, self._as_data(data), turn_model).run())
+            follower = Follower(self._gradients, self._as_data(data), partial(turn_model, self.model))
+            self._curve = LearningCurve.from_json(follower.run())
             return self._curve
         with self._workers.leading(lambda: self._curve.to_json()):
             return self._fit(
@@ -510,6 +516,7 @@ class Trainer(Uncopied):
             raise ValueError("a run in stages, or one that is steered, has a plan that cannot be revised: begin anew")
         if self.plan.variant.filters_records:
             raise ValueError("a run in which every record pays for itself cannot be revised: begin anew")
+        self._workers.require_alone("revise")
         self._mechanism.require_here()
         with self._passes:  # no other thread makes a step by one plan while another one is begun
             if run is None:
