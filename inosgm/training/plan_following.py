@@ -115,7 +115,7 @@ class PlanFollower(Uncopied):
         """
         if len(self._course.plans) > 1 or self._steering is not None:
             raise ValueError("a run in stages, or one that is steered, has a plan that cannot be revised: begin anew")
-        if self.plan.squared_norm_budget is not None:  # its steps share one charge, of which none may be undone
+        if self.plan.variant.filters_records:
             raise ValueError("a run in which every record pays for itself cannot be revised: begin anew")
         self._gradients.workers.require_alone("revise")
         self._mechanism.require_here()
@@ -183,7 +183,7 @@ class PlanFollower(Uncopied):
         if self._steering is not None:
             self._steering.restore(json.loads(checkpoint.steering))
         spent = None
-        if plan.squared_norm_budget is not None and released < plan.steps:
+        if plan.variant.filters_records and released < plan.steps:
             if checkpoint.private is None:
                 raise ValueError(f"{place.path} does not hold what its records have spent: begin a new run")
             spent = checkpoint.private["spent"].numpy()
@@ -212,7 +212,7 @@ class PlanFollower(Uncopied):
 
     def _forget_private(self, place: Run) -> None:
         """Delete the checkpoints that are no longer needed, if one, of a stage before too, has what nobody may see."""
-        if any(plan.squared_norm_budget is not None for plan in self._course.plans):
+        if any(plan.variant.filters_records for plan in self._course.plans):
             place.drop_before(self.steps_done)
 
     def _own_ledger(self, place: Run) -> Ledger:
