@@ -3,7 +3,7 @@
 import sys
 from importlib import import_module
 
-NAMES = ["imports", "weights", "sampling", "planning", "training", "jobs", "shadows", "attack", "streaming"]
+NAMES = ["imports", "weights", "sampling", "planning", "training", "workers", "jobs", "shadows", "attack", "streaming"]
 
 for name in sys.argv[1:] or NAMES:
     if name not in NAMES:
