@@ -22,8 +22,8 @@ from inosgm.planning.sequence import PlanSequence
 from inosgm.training.checkpoints import Checkpoint
 from inosgm.training.curve import LearningCurve
 from inosgm.training.metrics import Evaluation
+from inosgm.training.plan_following import turn_model
 from inosgm.training.run import Run, RunFiles
-from inosgm.training.trainer import turn_model
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

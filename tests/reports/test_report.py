@@ -79,7 +79,7 @@ def demo(tmp_path_factory):
         (place / "grants.csv").write_text(table)
         (place / "wages.csv").write_text("wage\n" + "".join(f"{10 * row}\n" for row in range(200)))
         (place / "demo" / "statistics").mkdir()
-        wish = ["stats", "mean", "wages.csv", "--column", "wage", "--bounds", "0", "2000", "--owners", "grants.csv"]
+        wish = ["stats", "mean", "wages.csv", "--column", "wage", "--bounds", "0", "2000", "--budgets", "grants.csv"]
         asked = CliRunner().invoke(app, [*wish, "--rows-in-order", "--output", "demo/statistics/mean.json"])
         assert asked.exit_code == 0, asked.output
     return place
