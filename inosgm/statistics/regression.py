@@ -146,7 +146,7 @@ class LeastTrimmedSquares(LinearRegression):
             owners,
             bounds=bounds,
             target_bounds=target_bounds,
-            tail=HardTail(plan.tail_length(self.fraction)),
+            tail=HardTail(self.tail_length(plan, self.fraction)),
             order=Ascending(),
             **options,
         )

@@ -66,7 +66,9 @@ class TrimmedMean(BoundedColumn):
     ) -> None:
         self.bounds, self.centre = Bounds.of(bounds), _validate.number("centre", centre)
         self.fraction = open_fraction("fraction", fraction)
-        super().__init__(plan, owners, tail=HardTail(plan.tail_length(self.fraction)), order=Ascending(), **options)
+        super().__init__(
+            plan, owners, tail=HardTail(self.tail_length(plan, self.fraction)), order=Ascending(), **options
+        )
 
     def scores(self, batch: Any) -> np.ndarray:
         """Return distances from the centre: the closest are the most important."""
@@ -127,7 +129,9 @@ class RobustMean(Statistic):
     ) -> None:
         self.centre, self.radius = _validate.number("centre", centre), _validate.number("radius", radius, above=0)
         self.fraction = _validate.number("fraction", fraction, least=0, most=1)
-        super().__init__(plan, owners, tail=LinearTail(plan.tail_length(self.fraction)), order=Ascending(), **options)
+        super().__init__(
+            plan, owners, tail=LinearTail(self.tail_length(plan, self.fraction)), order=Ascending(), **options
+        )
 
     def check(self, batch: Any) -> None:
         """Raise for anything but finite numbers."""

@@ -2,6 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import Any, ClassVar, Self
 
@@ -50,6 +51,8 @@ class Statistic(Streaming):
         order: The order of importance.
         bins: The number of sums into which `contributions` sorts records, with `Cells`.
         by_owner: Whether every owner has sums of its own.
+        matching: The fraction of the records that take part, where only some of a table do (`conditional`): released.
+        matching_error: Its standard error.
         key: As for `INOSGM`.
         ledger: As for `INOSGM`.
         note: As for `INOSGM`; the name if not given.
@@ -93,10 +96,13 @@ class Statistic(Streaming):
         order: Order = Descending(),
         bins: int = 1,
         by_owner: bool = False,
+        matching: float = 1.0,
+        matching_error: float = 0.0,
         key: int | None = None,
         ledger: LedgerHook | None = None,
         note: str = "",
     ) -> None:
+        self._matching, self._matching_error = matching, matching_error
         rounds = self.rounds_of(**self._parameters)
         if plan.steps != rounds:
             raise ValueError(f"plan must have {rounds} steps for the statistic {self.name!r}, got {plan.steps}")
@@ -110,6 +116,10 @@ class Statistic(Streaming):
     def rounds_of(cls, **parameters: Any) -> int:
         """Return the number of releases that the statistic takes with these parameters."""
         return 1
+
+    def tail_length(self, plan: Plan, fraction: float) -> float:
+        """Return the length of a tail that holds a fraction of the records that take part, for a plan."""
+        return float(self._parameters.get("matching", 1.0)) * plan.tail_length(fraction)
 
     @property
     def parameters(self) -> dict[str, Any]:
@@ -134,6 +144,22 @@ class Statistic(Streaming):
     def estimate(self) -> Estimate:
         """Return the estimate from the released sums, after the last round."""
 
+    def answer(self) -> Estimate:
+        """Return the estimate, with the error of the released number of records that take part in its standard error.
+
+        How the value depends on that number is found by moving it by its standard error (the delta method).
+        """
+        estimate, share = self.estimate(), self._matching
+        if not self._matching_error:
+            return estimate
+        step = min(self._matching_error, share / 2)
+        moved = []
+        for self._matching in (share - step, share + step):
+            moved.append(np.asarray(self.estimate().value))
+        self._matching = share
+        error = np.hypot(estimate.standard_error, np.abs(moved[1] - moved[0]) / 2)
+        return replace(estimate, standard_error=error if np.ndim(error) else float(error))
+
     def learned(self, value: np.ndarray) -> None:
         """Update the state with a released sum, on which later rounds may depend."""
 
@@ -142,7 +168,7 @@ class Statistic(Streaming):
         self.check(data)
         for _ in range(self._plan.steps):
             self.observe(self.release(data).value)
-        return self.estimate()
+        return self.answer()
 
     def observe(self, value: np.ndarray) -> None:
         """Record the released sum of a round."""
@@ -180,8 +206,13 @@ class Statistic(Streaming):
 
     @property
     def totals(self) -> np.ndarray:
-        """The expected total sensitivity of each owner's records in a batch: public."""
-        return np.asarray(self._plan.sample_rates * self._plan.sizes * self.sensitivities)
+        """The expected total sensitivity of each owner's records in a batch: public, or released."""
+        return np.asarray(self._matching * self._plan.sample_rates * self._plan.sizes * self.sensitivities)
+
+    @property
+    def records(self) -> float:
+        """The number of records that take part: public, or released."""
+        return self._matching * float(self._plan.sizes.sum())
 
     @property
     def total(self) -> float:

@@ -62,7 +62,7 @@ class UpperTailMean(_Largest):
 
     def __init__(self, plan: Plan, owners: Owners | Any = None, *, bounds: Any, level: float, **options: Any) -> None:
         self.level = open_fraction("level", level)
-        super().__init__(plan, owners, bounds, HardTail(plan.tail_length(self.level)), **options)
+        super().__init__(plan, owners, bounds, HardTail(self.tail_length(plan, self.level)), **options)
 
     def estimate(self) -> Estimate:
         """Return the mean of the largest values."""
@@ -110,12 +110,12 @@ class TopHeavySum(_Largest):
         self, plan: Plan, owners: Owners | Any = None, *, bounds: Any, fraction: float = 0.5, **options: Any
     ) -> None:
         self.fraction = _validate.number("fraction", fraction, above=0, most=1)
-        super().__init__(plan, owners, bounds, LinearTail(plan.tail_length(self.fraction)), **options)
+        super().__init__(plan, owners, bounds, LinearTail(self.tail_length(plan, self.fraction)), **options)
 
     def estimate(self) -> Estimate:
         """Return the sum."""
         (total,) = self.observed
-        weight = float(self.plan.sizes.sum() / self.totals.sum())
+        weight = float(self.records / self.totals.sum())
         return self.estimated(
             weight * (self.bounds.middle * self.total + self.bounds.half * float(total)),
             weight * self.bounds.half * self.noise,

@@ -103,7 +103,13 @@ class Engine(ABC):
 
 
 def apply(model: Callable[..., Any], inputs: Any) -> Any:
-    """Call a model on a batch: a tuple or list holds its arguments, a dict its keyword arguments."""
+    """Call a model on a batch: a tuple or list holds its arguments, a dict its keyword arguments.
+
+    Of an output with `logits`, as models of Hugging Face return it, those are what losses and scores are about.
+    """
     if isinstance(inputs, tuple | list):
-        return model(*inputs)
-    return model(**inputs) if isinstance(inputs, dict) else model(inputs)
+        outputs = model(*inputs)
+    else:
+        outputs = model(**inputs) if isinstance(inputs, dict) else model(inputs)
+    logits = None if isinstance(outputs, Tensor) else getattr(outputs, "logits", None)
+    return logits if isinstance(logits, Tensor) else outputs
