@@ -155,19 +155,21 @@ class OrderedSum:
             self._add(rows, values, places, numbers, chosen)
             self._counts += counts
 
-    def skip(self, owners: Array) -> None:
+    def skip(self, counts: Array) -> None:
         """Count records that take no part in the sum, because of a condition on themselves.
 
         Such a record contributes nothing and has no rank. Whether it takes part is a function of the record alone, so a
         record more or less still moves the sum by at most its owner's sensitivity.
 
         Args:
-            owners: The position of each record's owner in the plan.
+            counts: The number of such records of each owner in the plan.
         """
-        counts = _counted("owners", _whole("owners", owners), self._counts.size)
+        skipped = _whole("counts", counts)
+        if skipped.shape != self._counts.shape or (skipped < 0).any():
+            raise ValueError(f"counts must be a number of records for each of {self._counts.size} owners")
         with self._lock:
             self._require_whole()
-            self._counts += counts
+            self._counts += skipped
 
     def add(
         self, rows: np.ndarray, scores: np.ndarray, owners: np.ndarray, ids: np.ndarray | int, cells: np.ndarray | None

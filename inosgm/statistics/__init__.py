@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from inosgm.statistics.covariance import Covariance as Covariance
     from inosgm.statistics.covariance import private_covariance as private_covariance
     from inosgm.statistics.covariance import private_pca as private_pca
+    from inosgm.statistics.data_bounds import private_bounds as private_bounds
     from inosgm.statistics.durable import run_statistic as run_statistic
     from inosgm.statistics.estimate import Estimate as Estimate
     from inosgm.statistics.federated import FederatedAverage as FederatedAverage
@@ -54,7 +55,9 @@ if TYPE_CHECKING:
 
 _NAMES_OF = {
     "answering": ["ask"],
+    "conditions": ["Condition"],
     "covariance": ["Covariance", "PCA", "private_covariance", "private_pca"],
+    "data_bounds": ["private_bounds"],
     "durable": ["run_statistic"],
     "estimate": ["Estimate"],
     "federated": ["FederatedAverage"],
@@ -65,6 +68,7 @@ _NAMES_OF = {
     "registry": ["PROCEDURES"],
     "regression": ["LeastTrimmedSquares", "LinearRegression", "private_regression", "private_trimmed_regression"],
     "robust": ["RobustMean", "TrimmedMean", "private_robust_mean", "private_trimmed_mean"],
+    "shares": ["Share", "private_share"],
     "statistic": ["Statistic"],
     "sums": ["Count", "Sum", "private_count", "private_sum"],
     "tables": ["Table"],

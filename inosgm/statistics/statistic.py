@@ -71,6 +71,12 @@ class Statistic(Streaming):
     of_labels: ClassVar[bool] = False
     """True if columns of files are read as labels instead of numbers."""
 
+    blind: ClassVar[bool] = False
+    """True if every record contributes 0, so that records need not be read."""
+
+    in_one_process: ClassVar[bool] = False
+    """True if its sums are made by the process that releases them, not by jobs."""
+
     _parameters: dict[str, Any]
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -196,7 +202,7 @@ class Statistic(Streaming):
                 )
             self._resume_at(len(values))
         for value in values:
-            self.observe(np.asarray(value, dtype=np.float64))
+            self.observe(value if isinstance(value, dict) else np.asarray(value, dtype=np.float64))
         return self
 
     @cached_property

@@ -88,6 +88,7 @@ ASKED = {
         "region",
         {"categories": ["north", "south"], "other": "rest"},
     ),
+    "bounds": ("--column wage --outside .05", "wage", {"outside": 0.05}),
     "covariance": ("--columns wage age --bounds 0 5000 18 65", ["wage", "age"], BOX),
     "pca": (
         "--column wage --column age --bounds 0 5000 --bounds 18 65 --components 1",
@@ -394,3 +395,22 @@ def test_a_label_that_resembles_an_owner_is_named_and_large_budgets_are_noticed(
     assert "it says 'acme', did you mean 'ACME'?" in told
     Path("owners.csv").write_text("owner,epsilon,delta\nacme,1,1e-5\nbolt,800,1e-5\n")
     assert "owner 'bolt' grants epsilon 800" in invoke(*words, "--budgets", "owners.csv").output
+
+
+def test_groups_and_bounds_on_the_command_line(here):
+    asked = ["--budgets", "owners.csv", "--owner-column", "firm", "--key", "1"]
+    wage = ["--column", "wage", "--bounds", "0", "5000", "--by", "region"]
+    owners = owners_of(here)
+    for keys in (["north", "south"], None):
+        named = [] if keys is None else ["--keys", *keys]
+        found = json.loads(invoke("mean", "t.csv", *wage, *named, *asked, "--json").stdout)
+        expected = ask(
+            PROCEDURES["mean"], here, owners, column="wage", owner="firm", by="region", keys=keys, key=1, **BOUNDS
+        )
+        assert found["value"] == expected.value.tolist()
+        assert found["by"] == "region"
+        assert "north" in invoke("mean", "t.csv", *wage, *named, *asked).output
+    assert "upper bound" in invoke("bounds", "t.csv", "--column", "wage", *asked).output
+    refusal = CliRunner().invoke(app, ["stats", "mean", "t.csv", "--column", "wage", "--bounds", "auto", *asked])
+    assert refusal.exit_code == 2
+    assert "private_bounds" in refusal.output

@@ -40,6 +40,8 @@ class Request:
         rows_in_order: Whether it is stated that rows belong to owners in the order of the CSV.
         where: The condition that records must satisfy.
         missing: What happens to records that lack a value.
+        by: The column that names the groups of records.
+        keys: The names of the groups, if these are public.
         delta: One delta for all owners.
         ledger: The file that is charged.
         share: Which part of every owner's epsilon it may cost.
@@ -62,6 +64,8 @@ class Request:
     rows_in_order: bool = False
     where: str | None = None
     missing: str = "refuse"
+    by: str | None = None
+    keys: list[str] | None = None
     delta: float | None = None
     ledger: Path | None = None
     share: float = 1.0
@@ -87,7 +91,8 @@ def answer(request: Request, executor: "Executor") -> None:
             "does not go with --owner-column, which says whose each row is", rows_in_order=request.rows_in_order or None
         )
     _validate.number("share", request.share, above=0, most=1)
-    how: dict[str, Any] = {"where": request.where, "missing": request.missing}
+    how: dict[str, Any] = {name: getattr(request, name) or None for name in ("where", "by", "keys")}
+    how["missing"] = request.missing
     table = ProgressTable.of(request.table, request.columns, request.owner_column, **how)
     granting, owners = _owners(request, table)
     table.check(owners)
@@ -328,6 +333,7 @@ def _show(request: Request, estimate: "Estimate") -> None:
         "table": request.table,
         "columns": _names(request),
         **({} if request.where is None else {"where": request.where}),
+        **({} if request.by is None else {"by": request.by}),
         **({} if request.missing == "refuse" else {"missing": str(request.missing)}),
         "share": request.share,
     }
