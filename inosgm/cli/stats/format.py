@@ -10,6 +10,9 @@ import numpy as np
 from inosgm._internal.text import columns as laid_out
 from inosgm.statistics import Estimate
 
+IN_TABLES = ("edges", "categories", "components", "keys", "beyond_at_most")
+"""Details that the table of an answer shows."""
+
 MAX_DETAILS = 4
 """The largest number of details that a line shows: more would wrap on a terminal. JSON has all of them."""
 
@@ -29,8 +32,8 @@ def _table(estimate: Estimate, columns: Sequence[str]) -> list[str]:
         return _groups(values, errors, details)
     if "beyond_at_most" in details:
         beyond = np.asarray(details["beyond_at_most"]).tolist()
-        rows = zip(("lower bound", "upper bound"), values.tolist(), beyond, strict=True)
-        return laid_out(["", "value", "records beyond"], [[name, _short(v), f"at most {b:.0f}"] for name, v, b in rows])
+        ends = zip(("lower bound", "upper bound"), values.tolist(), beyond, strict=True)
+        return laid_out(["", "value", "records beyond"], [[name, _short(v), f"at most {b:.0f}"] for name, v, b in ends])
     if values.ndim > 1:
         return laid_out(
             ["", *columns], [[name, *map(_short, row)] for name, row in zip(columns, values.tolist(), strict=True)]
@@ -67,11 +70,7 @@ def _details(estimate: Estimate) -> Iterator[str]:
     """Yield a line for every detail of a few numbers, and where the rest is."""
     for name, value in estimate.details.items():
         numbers = np.asarray(value)
-        if (
-            name not in ("edges", "categories", "components", "keys", "beyond_at_most")
-            and numbers.ndim < 2
-            and numbers.size <= MAX_DETAILS
-        ):
+        if name not in IN_TABLES and numbers.ndim < 2 and numbers.size <= MAX_DETAILS:
             yield f"{name.replace('_', ' ')}: {', '.join(_short(number) for number in numbers.ravel().tolist())}"
     if estimate.by_owner and any(np.ndim(row.value) for row in estimate.by_owner.values()):
         yield "(the values of each owner: --json, --output)"
