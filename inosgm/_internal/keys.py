@@ -17,6 +17,10 @@ class Purpose(Enum):
 
     SIDE_KEY = b"inosgm beside", 16  # key of the values that are released beside the steps of a training run
     REVISION_KEY = b"inosgm revision", 16  # key of a training run whose plan was revised: the sums are other ones
+    WORKERS_KEY = (
+        b"inosgm workers",
+        16,
+    )  # secret of a step for random numbers of a model on workers: neither coins nor noise
     CONFIG_KEY = b"inosgm config", 16  # key of a training run, from `key:` of the file and everything else in it
     STAGE_KEY = b"inosgm stage", 16  # key of one stage of a statistic, from the key, the question and the plan
     SHADOW_KEY = b"inosgm shadow", 16  # key of one shadow model of an audit

@@ -68,6 +68,8 @@ def train(
     out.note(training.plan_report())
     if training.begun_at:
         out.note(f"resuming from step {training.begun_at} of the run in {config.run}")
+    elif warning := training.warning():
+        out.note(warning)
     with interruptible(lambda _: f"finished steps are kept in {config.run}, and the same command resumes"):
         result = experiments.train(training, steps=steps, progress=not quiet)
     out.result(

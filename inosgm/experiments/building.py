@@ -12,6 +12,7 @@ from inosgm.experiments import components, directory
 from inosgm.experiments.config import TrainingConfig
 from inosgm.experiments.input_files import Source, read_run
 from inosgm.experiments.plans import planned, steering_of
+from inosgm.experiments.small_shares import small_shares_warning
 from inosgm.ledger.cost import LedgerHook
 from inosgm.owners import Owners
 from inosgm.planning.plan import Plan
@@ -57,6 +58,10 @@ class Training:
         """Return a table of the plan, or of all stages, for people."""
         course = self.trainer.course
         return course.report() if len(course.plans) > 1 else self.plan.report()
+
+    def warning(self) -> str:
+        """Return a warning about owners that the plan gives little of every batch, or nothing."""
+        return small_shares_warning(self.config, self.dataset, self.trainer.course)
 
     @property
     def held_out(self) -> tuple[Any, Any, np.ndarray]:

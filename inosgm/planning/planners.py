@@ -11,6 +11,10 @@ from inosgm.planning.plan import AlreadySpent, Plan
 __all__ = ["AlreadySpent", "Plan", "plan_blend", "plan_sample", "plan_scale", "plan_uniform"]
 
 
+EXPOSURE_STEPS = 64
+"""Weights among which `plan_blend` finds the one that keeps a Delta: finer ones hardly change a plan."""
+
+
 def plan_sample(
     owners: Owners,
     *,
@@ -92,7 +96,8 @@ def plan_scale(
 def plan_blend(
     owners: Owners,
     *,
-    weight: float,
+    weight: float | None = None,
+    most_exposure: float | None = None,
     steps: int,
     expected_batch: float,
     clip_norm: float,
@@ -107,6 +112,8 @@ def plan_blend(
     Args:
         owners: Who grants what; see Owners.
         weight: In [0, 1], the share of the rates: 1 is plan_sample, 0 is plan_scale.
+        most_exposure: Instead of a weight: the largest Delta of any owner (`Plan.exposure`). The plan gets the largest
+            weight that keeps it, to 1/64.
         steps: How many releases there will be.
         expected_batch: Expected number of records in a batch, at most the number of records.
         clip_norm: The mean of the sensitivities over all records.
@@ -127,10 +134,31 @@ def plan_blend(
     >>> plan.sample_rates.round(3), plan.sensitivities.round(2)
     (array([0.063, 0.031]), array([1.24, 0.64]))
     """
-    weight = _validate.number("weight", weight, least=0, most=1)
-    return Plan.of(
-        plan_request(owners, steps, expected_batch, clip_norm, accountant, past), "blend", weight, owners=owners
-    )
+    if (weight is None) == (most_exposure is None):
+        raise ValueError(f"one of weight and most_exposure must be given, got {weight} and {most_exposure}")
+    request = plan_request(owners, steps, expected_batch, clip_norm, accountant, past)
+    if weight is not None:
+        weight = _validate.number("weight", weight, least=0, most=1)
+        return Plan.of(request, "blend", weight, owners=owners)
+    limit = _validate.number("most_exposure", most_exposure, least=0, most=1)
+
+    def keeps(candidate: Plan) -> bool:
+        return bool(candidate.exposure().excess.max() <= limit)
+
+    least, plan = 0, Plan.of(request, "blend", 0.0, owners=owners)
+    if not keeps(plan):
+        raise ValueError(
+            f"most_exposure must be at least the Delta of plan_scale, {plan.exposure().excess.max():.3g}, got {limit:g}"
+        )
+    above = EXPOSURE_STEPS + 1
+    while above - least > 1:  # Delta rises with the weight: it is 0 without different rates
+        middle = (least + above) // 2
+        candidate = Plan.of(request, "blend", middle / EXPOSURE_STEPS, owners=owners)
+        if keeps(candidate):
+            least, plan = middle, candidate
+        else:
+            above = middle
+    return plan
 
 
 def plan_uniform(

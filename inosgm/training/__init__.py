@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from inosgm.training.gradients import fixed as fixed
     from inosgm.training.metrics import Evaluation as Evaluation
     from inosgm.training.trainer import Trainer as Trainer
+    from inosgm.training.workers import Workers as Workers
 
 _NAMES_OF = {
     "curve": ["LearningCurve"],
@@ -21,6 +22,7 @@ _NAMES_OF = {
     "gradients": ["BookKeeping", "Engine", "Functional", "OneByOne", "fixed"],
     "metrics": ["Evaluation"],
     "trainer": ["Trainer"],
+    "workers": ["Workers"],
 }
 
 __all__ = [name for names in _NAMES_OF.values() for name in names]

@@ -14,7 +14,6 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
-from torch.utils.data import Dataset
 
 from inosgm._internal import validate as _validate
 from inosgm._internal.once import Uncopied
@@ -38,14 +37,18 @@ from inosgm.training.diagnostics import Diagnostics, diagnose
 from inosgm.training.fitting import require_fitting
 from inosgm.training.gradient_mechanism import GradientMechanism
 from inosgm.training.gradients import Engine, fix_in_place
+from inosgm.training.group_gradients import Follower, GroupGradients
+from inosgm.training.held_out import require_apart, with_owners
 from inosgm.training.loop import make_steps
+from inosgm.training.losses import loss_or_losses
 from inosgm.training.metrics import Evaluation
-from inosgm.training.model_gradients import ModelGradients
 from inosgm.training.predictions import evaluated, evaluating
+from inosgm.training.process_groups import refuse_lone_ranks, refuse_wrapped
 from inosgm.training.progress import StepProgress
 from inosgm.training.run import Revision, Run, key_of_revision
 from inosgm.training.runlog import RunLog
 from inosgm.training.scores import Score
+from inosgm.training.workers import Workers
 
 
 class Trainer(Uncopied):
@@ -64,8 +67,14 @@ class Trainer(Uncopied):
         plan: What the budgets buy; or a `PlanSequence` of plans, which are followed one after another. A model that has
             `turn_to` is told the number of each stage before it begins.
         model: Any module that treats records alike and apart. It is not wrapped, and put into training mode for a step.
-        loss: A torch loss, or a function of outputs and targets that gives one loss per record.
+        loss: A torch loss, or a function of outputs and targets that gives one loss per record. Of an output with
+            `logits`, as in Hugging Face's models, it is given those.
         optimizer: Any torch optimizer of the model's trainable parameters that needs no closure.
+        losses: Instead of `loss`, a function of the model and a batch that gives one loss per record: for outputs,
+            batches and sums of losses of your own. It is tried like a loss. There are no predictions then, so
+            evaluations have losses only.
+        collate_fn: Makes a batch of a list of records of a data set, and may pad them; that of torch if not given.
+            What it makes of a record must not depend on the others, nor the loss of a record on its padding.
         owners: Who owns which record; those that the plan was made for if not given.
         tail: The part of an ordered batch that is down-weighted, or a function that makes it from the plan (which a
             plan that is revised needs): `lambda plan: LinearTail(plan.tail_length(0.4))`.
@@ -75,16 +84,21 @@ class Trainer(Uncopied):
         steering: What chooses the next step among the plan's choices, by released values.
         schedule: A learning-rate schedule of the optimizer, which makes a step after each step.
         max_physical_batch: The most records that are in memory at once; larger batches are run in parts, twice.
+        num_workers: How many processes load the parts of a batch from a data set ahead, with the same bits whatever
+            their number. It needs `max_physical_batch`.
         autocast: The precision of the forward pass, such as torch.bfloat16.
         fix: Replace modules that mix records by ones that do not, in the model and in the optimizer.
         engine: How gradients are computed; chosen for the model if not given.
+        workers: The ranks that train this model together, one of which this process is: `Workers()` on each of them.
         key: As for `INOSGM`. A run in a directory makes up its own.
         ledger: As for `INOSGM`. A run in a directory keeps its own if none is given.
         charge_steps: As for `INOSGM`; the steps between checkpoints, or all of the plan, if not given.
         note: What the ledger says about it.
 
     Raises:
-        TypeError: for a model, an optimizer, a schedule or a loss that cannot be trained with.
+        TypeError: for a model, an optimizer, a schedule or a loss that cannot be trained with, and for one that
+            DistributedDataParallel or FSDP wraps.
+        RuntimeError: in a process group of torch.distributed with more than one rank, without `workers`.
         ValueError: for owners that are not the plan's, and for parameters that the optimizer does not know.
 
     >>> from inosgm import LinearTail, Owners, plan_sample
@@ -106,9 +120,11 @@ class Trainer(Uncopied):
         self,
         plan: Plan | PlanSequence,
         model: nn.Module,
-        loss: Any,
-        optimizer: Optimizer,
+        loss: Any = None,
+        optimizer: Optimizer | None = None,
         *,
+        losses: Callable[[Any, Any], torch.Tensor] | None = None,
+        collate_fn: Callable[[list[Any]], Any] | None = None,
         owners: Owners | Sequence[str | int] | np.ndarray | None = None,
         tail: Tail | Callable[[Plan], Tail] = NoTail(),
         order: Order = Descending(),
@@ -117,9 +133,11 @@ class Trainer(Uncopied):
         steering: Steering | None = None,
         schedule: LRScheduler | None = None,
         max_physical_batch: int | None = None,
+        num_workers: int = 0,
         autocast: torch.dtype | None = None,
         fix: bool = False,
         engine: type[Engine] | None = None,
+        workers: Workers | None = None,
         key: int | None = None,
         ledger: LedgerHook | None = None,
         charge_steps: int | None = None,
@@ -129,9 +147,14 @@ class Trainer(Uncopied):
         first = self._course.first
         _validate.instance("model", model, nn.Module, "give a torch module")
         _validate.instance("optimizer", optimizer, Optimizer, "make one such as torch.optim.SGD(model.parameters())")
+        assert optimizer is not None
         owners = first.owners if owners is None else owners
         if owners is None:
             raise ValueError("owners must be given: this plan was made by hand or read from a file")
+        refuse_wrapped(model)
+        if workers is None:
+            refuse_lone_ranks()
+        self._workers = Workers() if workers is None else workers
         turn_model(model, 0)
         if fix:
             fix_in_place(model, optimizer)
@@ -141,12 +164,16 @@ class Trainer(Uncopied):
         if isinstance(total, int) and total < first.steps:
             raise ValueError(f"schedule must last for the {first.steps} steps of the plan, it has total_steps={total}")
         self._passes = threading.RLock()  # an update in one thread would be taken for a write by a pass in another
-        self._gradients = ModelGradients(
-            model,
+        run_model, loss = loss_or_losses(model, loss, losses)
+        self._as_data = partial(as_data, collate_fn=collate_fn, whole=losses is not None)
+        self._gradients = GroupGradients(
+            run_model,
             loss,
+            workers=self._workers,
             score=score,
             engine=engine,
             max_physical_batch=max_physical_batch,
+            num_workers=num_workers,
             autocast=autocast,
             losses_released=steering is not None,
             require_fitting=partial(require_fitting, model, optimizer, schedule),
@@ -179,6 +206,7 @@ class Trainer(Uncopied):
 
     def _mechanism_for(self, plan: Plan, released: int = 0, spent: np.ndarray | None = None) -> GradientMechanism:
         """Return the mechanism that follows a plan from one of its steps on, with the noise of this revision."""
+        self._gradients.follow_plan(plan)
         key = None if self._secret is None else key_of_revision(self._secret, self._revision)
         return self.mechanism_type(
             plan,
@@ -253,7 +281,7 @@ class Trainer(Uncopied):
         self._mechanism.require_here()  # before the lock, which is never let go of in a process that has forked off
         with self._passes:
             self.model.train()
-            records, mechanism = as_data(data), self._mechanism
+            records, mechanism = self._as_data(data), self._mechanism
             if self._steering is not None:
                 mechanism.steer(records, self._steering)
             release = mechanism.release(records)
@@ -261,6 +289,7 @@ class Trainer(Uncopied):
                 parameter.grad = (total / mechanism.expected_batch).to(parameter.dtype)
             self.optimizer.step()
             self.optimizer.zero_grad(set_to_none=True)
+            self._gradients.share_parameters()
             if self.schedule is not None:
                 self.schedule.step()
         return release
@@ -283,6 +312,9 @@ class Trainer(Uncopied):
         progress: bool = True,
     ) -> LearningCurve:
         """Train for the steps of the plan, or some of them.
+
+        With `workers`, every rank calls it with its data, and the ranks train together. Rank 0 follows all arguments:
+        it keeps the run, the ledger and the curve, evaluates, watches and stops. The other ranks follow rank 0.
 
         Args:
             data: Inputs and targets, or one map-style data set of such pairs.
@@ -309,8 +341,40 @@ class Trainer(Uncopied):
             ValueError: for a directory that holds another run, for held-out records that are training records, and for
                 arguments that cannot be.
         """
-        records = as_data(data)
-        _require_apart(data, held_out)
+        if not self._workers.leads:
+            self._curve = LearningCurve.from_json(Follower(self._gradients, self._as_data(data), turn_model).run())
+            return self._curve
+        with self._workers.leading(lambda: self._curve.to_json()):
+            return self._fit(
+                *data,
+                steps=steps,
+                held_out=held_out,
+                evaluate_every=evaluate_every,
+                diagnostics=diagnostics,
+                run=run,
+                checkpoint_every=checkpoint_every,
+                watch=watch,
+                stop=stop,
+                progress=progress,
+            )
+
+    def _fit(
+        self,
+        *data: Any,
+        steps: int | None,
+        held_out: Any,
+        evaluate_every: int | None,
+        diagnostics: bool,
+        run: str | os.PathLike[str] | Run | None,
+        checkpoint_every: int | None,
+        watch: Callable[[LearningCurve], None] | None,
+        stop: Callable[[], bool] | None,
+        progress: bool,
+    ) -> LearningCurve:
+        """Train as the rank that leads, or in a process alone."""
+        self._gradients.require_listening()
+        records = self._as_data(data)
+        require_apart(data, held_out)
         length = self.plan.steps if self._revised else self._course.steps
         every = _interval("checkpoint_every", checkpoint_every, length, 20)
         often = _interval("evaluate_every", evaluate_every, length, 10)
@@ -319,6 +383,7 @@ class Trainer(Uncopied):
             self.check(*data)  # before a run is begun, and before held-out records meet the model
         self._gradients.trained_on = data
         with ExitStack() as stack:
+            stack.callback(self._gradients.ahead.close)
             place = log = None
             if run is not None:
                 place = stack.enter_context(run if isinstance(run, Run) else Run(run))
@@ -335,6 +400,7 @@ class Trainer(Uncopied):
             def step() -> None:
                 if self.released == self.plan.steps:
                     self._next_stage()
+                    self._gradients.begin(records, self._revision)
                     bar.follow(self.plan)
                     if place is not None and self._options["charge_steps"] is None:
                         self._mechanism.charge_steps = every
@@ -344,7 +410,7 @@ class Trainer(Uncopied):
             def evaluate(last: bool) -> bool:
                 due = held_out is not None and (last or self._steps_of_interval() % often == 0)
                 if due:
-                    self._evaluate(records, held_out, diagnostics, log, bar)
+                    self._evaluate(data, held_out, diagnostics, log, bar)
                 return due
 
             def save(needed: bool, ending: bool) -> None:
@@ -352,7 +418,9 @@ class Trainer(Uncopied):
                     self._save(place, needed=needed)
 
             if held_out is not None and not self._curve.steps:
-                self._evaluate(records, held_out, diagnostics, log, bar)
+                self._evaluate(data, held_out, diagnostics, log, bar)
+            if self.steps_done < end:
+                self._gradients.begin(records, self._revision)
             make_steps(
                 lambda: self.steps_done,
                 end,
@@ -379,7 +447,7 @@ class Trainer(Uncopied):
             data: Inputs and targets, or one map-style data set of such pairs.
         """
         self.model.train()
-        records = as_data(data)
+        records = self._as_data(data)
         self._mechanism.check(records)
 
     def evaluate(self, *data: Any, owners: Any = None) -> Evaluation:
@@ -400,7 +468,7 @@ class Trainer(Uncopied):
                 as well if they share memory or entries with the data that this trainer was last trained on.
             owners: The owner of each record, for held-out records.
         """
-        records = as_data(data)
+        records = self._as_data(data)
         labels = labels_at(self.plan.labels, self._mechanism.owners) if owners is None else owners
         with self._passes:
             engine = self._gradients.ready(records)
@@ -463,11 +531,14 @@ class Trainer(Uncopied):
         """Evaluate the model on records that are known to be held out."""
         with self._passes:
             most = self._gradients.max_physical_batch or 1024
-            return evaluated(self.model, self._gradients.loss, as_data(data), owners, self._gradients.like(), most)
+            model, loss = self._gradients.model, self._gradients.loss
+            return evaluated(model, loss, self._as_data(data), owners, self._gradients.like(), most)
 
-    def _evaluate(self, records: Any, held_out: Any, diagnostics: bool, log: RunLog | None, bar: StepProgress) -> None:
+    def _evaluate(
+        self, data: tuple[Any, ...], held_out: Any, diagnostics: bool, log: RunLog | None, bar: StepProgress
+    ) -> None:
         """Evaluate on held-out records, and write it down."""
-        *public, owners = _with_owners(held_out)
+        *public, owners = with_owners(held_out)
         found = self._evaluation(tuple(public), owners)
         self._curve.append(self.steps_done, found)
         bar.evaluated(found)
@@ -478,7 +549,7 @@ class Trainer(Uncopied):
         if diagnostics:
             if owners is not None:
                 log.write(self.steps_done, diagnostics=self.diagnose(*public, owners=owners))
-            log.write_private(self.steps_done, diagnostics=self.diagnose(*_both(records)))
+            log.write_private(self.steps_done, diagnostics=self.diagnose(*data))
 
     def _resume(self, place: Run, data: tuple[Any, ...]) -> None:
         """Take everything from the latest checkpoint of a run, after finishing its revision, or begin one."""
@@ -490,8 +561,10 @@ class Trainer(Uncopied):
                 raise ValueError(f"a run begins with the first step, and this trainer has made {self.steps_done}")
             self._secret = place.key() if self._secret is None else self._secret
             place.save_stages(self._course.plans)
+            place.save_shards(self._gradients.shards)
             self._start_plan(self.plan)
             return
+        self._gradients.cut_into(place.shards())
         if any(place.plan(stage) != plan for stage, plan in enumerate(self._course.plans)):
             raise ValueError(f"{place.path} holds a run with another plan: choose another directory, or `revise` that")
         revision = place.revising()
@@ -665,24 +738,3 @@ def turn_model(model: Any, stage: int) -> None:
 def _interval(name: str, value: int | None, steps: int, parts: int) -> int:
     """Return a number of steps between events; a part of all steps if none is given."""
     return -(-steps // parts) if value is None else _validate.count(name, value, least=1)
-
-
-def _require_apart(data: tuple[Any, ...], held_out: Any) -> None:
-    """Raise for held-out records that are training records: evaluations on them would be written down as public."""
-    if held_out is not None and share_records(data, _with_owners(held_out)[:-1]):
-        raise ValueError(
-            "held_out must hold no training records, and shares memory or entries of a data set with the data that is "
-            "trained on: evaluations on held-out records are public. Hold some out before training, such as x[800:] "
-            "beside x[:800]; evaluate(x, y) after training marks what it says about training records as private"
-        )
-
-
-def _with_owners(held_out: Any) -> tuple[Any, ...]:
-    """Return held-out data and, last, the owners of its records, or None."""
-    given = _both(held_out)
-    owned = len(given) == 3 or (len(given) == 2 and isinstance(given[0], Dataset))
-    return given if owned else (*given, None)
-
-
-def _both(records: Any) -> tuple[Any, ...]:
-    return records if isinstance(records, tuple) else (records,)

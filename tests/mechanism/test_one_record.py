@@ -48,7 +48,7 @@ MANY = 40_000
 LONG = "x" * 7_000_000
 """The label of one record. In an array of fixed width, the labels of MANY records take 1.1 TB."""
 
-examples = settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+examples = settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
 
 
 def plan(steps=1):

@@ -11,8 +11,8 @@ from scipy.stats import norm
 
 from inosgm import Ledger, Owners
 from inosgm.accounting import Segment, composed_epsilon
+from inosgm.accounting.tradeoff import plain_power
 from inosgm.audit.bounds import Counts, Refutation
-from inosgm.audit.tradeoff import plain_power
 from inosgm.methods.pdp_published import published_accounting
 from inosgm.methods.pdp_sgd import sampling_probabilities, threshold
 
