@@ -38,6 +38,7 @@ class Request:
         ledger: The file that is charged.
         share: Which part of every owner's epsilon it may cost.
         method: Whether sensitivities differ (scale) or all are those of the strictest owner (uniform).
+        confidence: The probability with which the printed interval covers the answer.
         key: Makes the answer reproducible, and not private.
         store: Where jobs are kept; None for this process alone.
         attempts: How often a job may fail.
@@ -58,6 +59,7 @@ class Request:
     ledger: Path | None = None
     share: float = 1.0
     method: str = "scale"
+    confidence: float = 0.95
     key: int | None = None
     store: str | None = None
     attempts: int = ATTEMPTS
@@ -72,11 +74,13 @@ def answer(request: Request, executor: "Executor") -> None:
     from inosgm._internal import validate as _validate
     from inosgm.cli.stats.progress import ProgressTable
     from inosgm.ledger.refusals import BudgetExceeded
+    from inosgm.statistics.bounds import open_fraction
 
     _require_places(request)
     if request.owner is not None:
         refuse("does not go with --owner, which says whose each row is", rows_in_order=request.rows_in_order or None)
     _validate.number("share", request.share, above=0, most=1)
+    open_fraction("confidence", request.confidence)
     table = ProgressTable.of(request.table, request.columns, request.owner)
     granting, owners = _owners(request, table)
     table.check(owners)
@@ -294,6 +298,8 @@ def _how_to_resume(request: Request) -> str:
 
 def _show(request: Request, estimate: "Estimate") -> None:
     """Print an answer, and write it."""
+    import numpy as np
+
     from inosgm._internal.files import write_durably
     from inosgm.cli.stats.format import shown
 
@@ -303,11 +309,13 @@ def _show(request: Request, estimate: "Estimate") -> None:
         "columns": list(request.columns),
         "share": request.share,
     }
-    values = {**about, "parameters": dict(request.parameters), **estimate.to_dict()}
+    interval = [np.asarray(end).tolist() for end in estimate.interval(request.confidence)]
+    said = {"parameters": dict(request.parameters), "confidence": request.confidence, "interval": interval}
+    values = {**about, **said, **estimate.to_dict()}
     if request.output is not None:
         write_durably(request.output, json.dumps(values).encode() + b"\n")
     kept = "the same command shows the result" if request.store is not None else ""
     kept = kept if request.output is None else f"the result is in {request.output}"
-    request.out.result(lambda: shown(estimate, request.columns), lambda: values, kept=kept)
+    request.out.result(lambda: shown(estimate, request.columns, request.confidence), lambda: values, kept=kept)
     if request.output is not None:
         request.out.note(f"written to {request.output}")
