@@ -17,6 +17,7 @@ from inosgm.mechanism.noise import name_of_noise
 from inosgm.owners import Label, Owners
 from inosgm.planning.plan import Plan
 from inosgm.planning.planners import plan_scale
+from inosgm.planning.saturation import saturated
 from inosgm.statistics.estimate import Estimate, cost_of, segments_of
 from inosgm.statistics.key_selection import risk_plan
 from inosgm.statistics.queries import Query, Responder, Stage
@@ -53,13 +54,15 @@ def plans_for(
     planner: Planner = plan_scale,
     accountant: Accountant | None = None,
 ) -> tuple[Plan, ...]:
-    """Return a plan for every stage of a query: all of them together cost every owner its share.
+    """Return a plan for every stage of a query: all of them together cost every owner at most its share.
+
+    Where every record counts once, plans are saturated: owners with large budgets pay only what the estimate uses.
 
     Args:
         query: The query.
         parameters: The parameters of the query.
         owners: The owners and their budgets.
-        plan: A plan that is followed as it is; for a query of one stage.
+        plan: A plan to follow; for a query of one stage.
         share: The fraction of its epsilon that every owner spends, at its delta.
         planner: The function that makes plans.
         accountant: PLD() if not given.
@@ -67,13 +70,13 @@ def plans_for(
     Raises:
         ValueError: if a plan is given for several stages, or the share is outside (0, 1].
     """
-    rounds = query.rounds(**parameters)
+    rounds, each_once = query.rounds(**parameters), query.each_once(parameters)
     if plan is not None:
         if len(rounds) > 1:
             raise ValueError(
                 "plan: a query of several stages makes its own plans; give the share that it may cost instead"
             )
-        return (plan,)
+        return (saturated(plan) if each_once else plan,)
     share = _validate.number("share", share, above=0, most=1)
     accountant = chosen(accountant)
     plans: list[Plan] = []
@@ -89,7 +92,7 @@ def plans_for(
             accountant=accountant,
             past=segments_of(plans),
         )
-        plans.append(made)
+        plans.append(saturated(made) if each_once else made)
     return tuple(plans)
 
 
@@ -111,8 +114,18 @@ def keys_for(
         return tuple(None for _ in plans)
     kind = query.statistic
     who = query.name if kind is None else kind.key_name
-    asked = json.dumps([key, who, _canonical({**query.parameters, **parameters})], sort_keys=True)
+    asked = json.dumps([key, who, _canonical(_named(query, parameters))], sort_keys=True)
     return tuple(Purpose.STAGE_KEY.key(f"{asked} {stage} {plan.digest}") for stage, plan in enumerate(plans))
+
+
+def _named(query: Query, parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the parameters as keys know them.
+
+    An estimate over all records is named as such, and a weighted or stratified one is not, which keeps the keys that
+    these had before there was a choice. With one key the two must not share their noise.
+    """
+    named = {name: value for name, value in {**query.parameters, **parameters}.items() if name != "assume_alike"}
+    return {**named, "each_once": True} if query.each_once(parameters) else named
 
 
 def _canonical(value: Any) -> Any:
@@ -170,7 +183,8 @@ def answer_query(
             sums, counts, shares, quantiles and histograms.
         keys: The names of the groups, if these are public. If not, names that many records have are released first, for
             40 % of the epsilon and 5 % of the delta (`KeySelection`).
-        plan: A plan that is followed as it is, instead of a share; for queries of one stage.
+        plan: A plan to follow, instead of a share; for queries of one stage. Where every record counts once,
+            sensitivities that are larger than the estimate needs are lowered, and cost less.
         share: The fraction of its epsilon that every owner spends.
         ledger: The ledger that is charged before each release; it may refuse.
         key: Makes the answer reproducible; it is not private against anybody who knows the key.

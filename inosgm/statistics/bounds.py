@@ -55,6 +55,16 @@ class Bounds:
         """Half of the distance between the bounds."""
         return self.high / 2 - self.low / 2
 
+    def notes(self, value: float) -> tuple[str, ...]:
+        """Return what to say about an estimate that lies at or beyond a bound."""
+        if self.low < value < self.high:
+            return ()
+        name, bound = ("lower", self.low) if value <= self.low else ("upper", self.high)
+        return (
+            f"the answer lies at or beyond the {name} bound, {bound:g}: the noise is as large as what is measured, or "
+            "the bounds are too close and cut values off",
+        )
+
     def shares(self, values: Any) -> np.ndarray:
         """Return values as distances from the middle in units of half the range: numbers in [-1, 1]."""
         return np.clip((numbers(values) - self.middle) / self.half, -1.0, 1.0)

@@ -9,6 +9,7 @@ through to the answer.
 """
 
 import math
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -102,9 +103,10 @@ def _words(selection: Selection) -> str:
 
 def _named(selection: Selection, estimate: Estimate) -> Estimate:
     """Return an estimate that says which records it is about."""
-    where = "" if selection.where is None else f", among the records with {selection.where.text}"
-    lacking = "" if selection.missing is Missing.refuse else ", without those that lack a value"
-    return replace(estimate, estimand=f"{estimate.estimand}{where}{lacking}")
+    where = "" if selection.where is None else f" with {selection.where.text}"
+    lacking = "" if selection.missing is Missing.refuse else " and without a missing value"
+    # every estimand says how many records there are: here, how many take part is private
+    return replace(estimate, estimand=re.sub(r"all \d+ records", f"all records{where}{lacking}", estimate.estimand))
 
 
 def grouped(query: Query, selection: Selection) -> tuple[Builder, tuple[float, ...]]:
@@ -124,7 +126,7 @@ def grouped(query: Query, selection: Selection) -> tuple[Builder, tuple[float, .
 
     def build(parameters: Mapping[str, Any], records: int) -> Stages:
         yield Stage(KeyRisk, {})
-        found = yield Stage(KeySelection, {}, GroupNames(labels=_of_labels(query)))
+        found = yield Stage(KeySelection, _weighing(parameters), GroupNames(labels=_of_labels(query)))
         if not found.details["keys"]:
             return replace(found, estimand="no group has enough records to appear")
         return (yield from inner(tuple(found.details["keys"]), parameters))
@@ -137,13 +139,13 @@ def _group_sums(what: str, indicator: bool) -> Callable[..., Stages]:
         if parameters.get("stratified"):
             raise ValueError("stratified does not go with groups: name the owners as groups, or ask about each owner")
         how = {"keys": list(keys), "bounds": parameters.get("bounds", (0.0, 1.0)), "what": what, "indicator": indicator}
-        return (yield Stage(GroupMoments, how, Grouped(keys)))
+        return (yield Stage(GroupMoments, {**how, **_weighing(parameters)}, Grouped(keys)))
 
     return build
 
 
 def _group_quantiles(keys: tuple[Label, ...], parameters: Mapping[str, Any]) -> Stages:
-    how = {"keys": list(keys), "bounds": parameters["bounds"]}
+    how = {"keys": list(keys), "bounds": parameters["bounds"], **_weighing(parameters)}
     counts = yield Stage(GroupMoments, {**how, "what": "count"}, Grouped(keys))
     found = [float(count) for count in np.asarray(counts.value)]
     return (yield Stage(GroupQuantiles, {**parameters, "keys": list(keys), "counts": found}, Grouped(keys)))
@@ -154,12 +156,14 @@ def _group_histograms(keys: tuple[Label, ...], parameters: Mapping[str, Any]) ->
     shape = (len(keys), edges.size - 1)
     others = shape[0] * shape[1]
     view = GroupBins(keys, tuple(edges.tolist()))
-    counts = yield Stage(GroupCounts, {"categories": list(range(others + 1)), "other": None}, view)
+    cells = {"categories": list(range(others + 1)), "other": None, **_weighing(parameters)}
+    counts = yield Stage(GroupCounts, cells, view)
     kept = _without(counts, others, keys=np.array(keys), edges=edges)
     return replace(
         kept,
         value=np.reshape(kept.value, shape),
         standard_error=np.reshape(kept.standard_error, shape),
+        bias_bound=np.reshape(kept.bias_bound, shape),
         estimand=kept.estimand.replace("group", "bin of every group", 1),
     )
 
@@ -167,6 +171,11 @@ def _group_histograms(keys: tuple[Label, ...], parameters: Mapping[str, Any]) ->
 def _after(first: float, shares: tuple[float, ...]) -> tuple[float, ...]:
     """Return the shares of later stages, where a first one has spent its part: squares add up for Gaussian noise."""
     return tuple(1.0 if share == 1 else math.hypot(first, math.sqrt(1 - first**2) * share) for share in shares)
+
+
+def _weighing(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """Return how records are weighted, for a stage that has other parameters."""
+    return {"assume_alike": True} if parameters.get("assume_alike") else {}
 
 
 def _of_labels(query: Query) -> bool:
@@ -202,6 +211,8 @@ def _mean(parameters: Mapping[str, Any], records: int) -> Stages:
         total,
         value=bounds.middle + ratio.value,
         standard_error=ratio.standard_error,
+        bias_bound=(float(total.bias_bound) + abs(ratio.value) * float(number.bias_bound))
+        / max(float(number.value), float(number.standard_error)),
         estimand=total.estimand.replace("sum", "mean", 1),
         by_owner=None,
         details={
@@ -238,6 +249,7 @@ def _without(counts: Estimate, cell: int, **details: Any) -> Estimate:
         counts,
         value=value,
         standard_error=np.delete(counts.standard_error, cell),
+        bias_bound=np.delete(np.broadcast_to(counts.bias_bound, np.shape(counts.value)), cell),
         by_owner=None
         if rows is None
         else {
@@ -252,7 +264,7 @@ def _counted_first(query: Query) -> Builder:
     """Release the number of records that take part; then ask about these, with it in place of a public number."""
 
     def build(parameters: Mapping[str, Any], records: int) -> Stages:
-        number = yield Stage(Count, {}, TakesPart(labels=_of_labels(query)))
+        number = yield Stage(Count, _weighing(parameters), TakesPart(labels=_of_labels(query)))
         error = float(number.standard_error) / records
         share = min(1.0, max(float(number.value) / records, 2 * error))
         inner, estimate = query.stages(**parameters), None

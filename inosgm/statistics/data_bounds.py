@@ -80,7 +80,7 @@ class DataBounds(Histogram):
         value = np.array([self.edges[counts.size - low], self.edges[high]])
         return self.estimated(
             value,
-            np.zeros(2),
+            np.zeros(2),  # edges have no noise: how many records lie beyond them has
             "bounds: powers of two beyond which few records lie",
             beyond_at_most=np.array([below, above]),
         )
@@ -98,7 +98,7 @@ class DataBounds(Histogram):
         few = most <= np.maximum(self.outside / 2 * self.records, 2 * margins)
         held = int(np.flatnonzero(counts > z * error).max(initial=top))  # the outermost bin that is surely not empty
         edge = next(edge for edge in range(held + 1, counts.size + 1) if few[edge] or edge == counts.size)
-        return edge, float(max(most[edge], 0.0))
+        return edge, float(max(most[edge], 0.0) + self.missing)  # records of very small budgets count less
 
 
 def _powers(smallest: float, largest: float) -> np.ndarray:

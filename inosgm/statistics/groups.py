@@ -199,6 +199,7 @@ class GroupQuantiles(_Grouped):
         records = np.maximum(self.counts, error)
         off = scale * np.array(self.observed)[:, :groups]  # records up to each tested value, less what the level says
         margin = error * float(-ndtri((1 - CONFIDENCE) / 2 / len(self.observed)))  # Bonferroni over all rounds
+        margin += max(self.level, 1 - self.level) * self.missing  # what the weights can move
         tested = np.array(self._tested)[:, :groups]
         low = np.where(off < -margin, tested, self.bounds.low).max(axis=0)
         high = np.where(off > margin, tested, self.bounds.high).min(axis=0)
@@ -206,6 +207,7 @@ class GroupQuantiles(_Grouped):
             self.thresholds[:groups],
             np.maximum((high - low) / 4, (self.high - self.low)[:groups] / 2),
             f"quantile at level {self.level:g} of every group",
+            bias_bound=np.zeros(groups),  # the interval has it, and the error is a quarter of the interval
             keys=np.array(self.keys),
             records=records,
             interval=np.stack([low, high], axis=1),

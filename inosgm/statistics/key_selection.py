@@ -37,6 +37,11 @@ class KeyRisk(Statistic):
     def __init__(self, plan: Plan, owners: Owners | Any = None, **options: Any) -> None:
         super().__init__(plan, owners, **options)
 
+    @classmethod
+    def each_once(cls, **parameters: Any) -> bool:
+        """Return False: the plan is charged as it is."""
+        return False
+
     def contributions(self, batch: Any) -> np.ndarray:
         """Return 0 for every record."""
         return np.zeros(len(batch))

@@ -60,7 +60,14 @@ class Query:
             return self.base.parameters
         functions = [self.stages] if self.statistic is None else _constructors(self.statistic)
         declared = [parameter for function in functions for parameter in signature(function).parameters.values()]
-        return {parameter.name: parameter.default for parameter in declared if parameter.kind is parameter.KEYWORD_ONLY}
+        own = {parameter.name: parameter.default for parameter in declared if parameter.kind is parameter.KEYWORD_ONLY}
+        return own if self.statistic is None else {**own, "assume_alike": False}
+
+    def each_once(self, parameters: Mapping[str, Any]) -> bool:
+        """Return whether the answer is over all records, each counting once, from sums over all of them."""
+        if self.base is not None:
+            return self.base.each_once(parameters)
+        return (Statistic if self.statistic is None else self.statistic).each_once(**parameters)
 
     def require(self, parameters: Mapping[str, Any]) -> None:
         """Raise for a parameter that the query does not have."""

@@ -141,7 +141,7 @@ def test_numbers_have_names(here):
     told = invoke("covariance", "t.csv", *words.split(), *OWNERS, "--quiet").stdout
     assert told.splitlines()[0].split() == ["wage", "age"]
     words, *_ = ASKED["quantile"]
-    assert "\ninterval: " in invoke("quantile", "t.csv", *words.split(), *OWNERS, "--quiet").stdout
+    assert "\n95 % interval: " in invoke("quantile", "t.csv", *words.split(), *OWNERS, "--quiet").stdout
     ages = ["--column", "age", "--categories", 20, 30, *OWNERS, "--key", 1, "--quiet"]
     told = [invoke("group-counts", table, *ages).stdout.splitlines() for table in ("t.csv", "t.parquet")]
     names = [[line.split()[0] for line in lines if line] for lines in told]
@@ -297,7 +297,8 @@ def test_an_answer_is_printed_and_written(here, tmp_path):
     assert "no --ledger: the cost of this question is recorded nowhere" in result.stderr
     assert result.stderr.endswith("written to a.json\n")
     only = invoke(*MEAN, "--quiet").output
-    assert only.splitlines()[1].startswith("mean, in which")
+    assert only.splitlines()[1].startswith("95 % interval: ")
+    assert only.splitlines()[2] == "mean over all 300 records, each counting once"
 
 
 @pytest.mark.parametrize(

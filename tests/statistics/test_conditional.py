@@ -86,7 +86,7 @@ def test_it_is_the_value_among_the_records_that_satisfy_it_and_errs_as_it_says(n
 
 def test_a_quantile_is_that_of_the_records_that_satisfy_it():
     answer = asked("quantile", key=1, level=0.5, **BOUNDS)
-    low, high = answer.details["interval"]
+    low, high = answer.interval(0.99)
     assert low <= np.median(WOMEN.x) <= high < 40  # the median of all is near 55
     assert abs(answer.details["records"] - len(WOMEN)) < 5 * answer.details["records_error"]
 

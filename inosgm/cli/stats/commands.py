@@ -89,6 +89,10 @@ COMMON: dict[str, Any] = {
     "ledger": Annotated[Path | None, typer.Option(help="The ledger that is charged; it is created if there is none.")],
     "share": Annotated[float, typer.Option(help="The fraction of every owner's epsilon that this may cost.")],
     "method": Annotated[Method, typer.Option(help="A sensitivity for each owner (scale), or the strictest for all.")],
+    "confidence": Annotated[
+        float,
+        typer.Option(help="The probability with which the printed interval covers the answer, over the noise."),
+    ],
     "key": Annotated[int | None, typer.Option(help="Make the answer reproducible (and not private).")],
     "as_json": JsonOption,
     "quiet": QuietOption,
@@ -102,8 +106,14 @@ COMMON: dict[str, Any] = {
     "max_concurrent": ConcurrentOption,
     "attempts": AttemptsOption,
 }
-FLAGS = ("as_json", "quiet", "stratified", "rows_in_order")
-DEFAULTS = {"share": 1.0, "method": Method.scale, "missing": Missing.refuse, **dict.fromkeys(FLAGS, False)}
+FLAGS = ("as_json", "quiet", "stratified", "assume_alike", "rows_in_order")
+DEFAULTS = {
+    "share": 1.0,
+    "method": Method.scale,
+    "missing": Missing.refuse,
+    "confidence": 0.95,
+    **dict.fromkeys(FLAGS, False),
+}
 
 _COLUMN = typer.Option("--column", "--columns", metavar="NAME ...", help="The columns of the question.")
 COLUMN = Annotated[list[str], _COLUMN]
@@ -123,6 +133,13 @@ OPTIONS: dict[str, Any] = {
     "categories": Annotated[list[str], typer.Option(metavar="NAME ...", help="The names of the groups: public ones.")],
     "other": Annotated[str | None, typer.Option(help="The name of all other groups together; else other.")],
     "stratified": Annotated[bool, typer.Option("--stratified", help="A value for each owner, put together by size.")],
+    "assume_alike": Annotated[
+        bool,
+        typer.Option(
+            "--assume-alike",
+            help="Assume that records are alike across owners, and weigh them by budgets: less noise, biased if not.",
+        ),
+    ],
     "level": Annotated[float, typer.Option(help="Between 0 and 1: 0.9 is where the largest tenth begins.")],
     "fraction": Annotated[
         float | None, typer.Option(help="The fraction of the weight in the tail, which is down-weighted.")
@@ -138,6 +155,7 @@ OPTIONS: dict[str, Any] = {
     "largest": Annotated[float | None, typer.Option(help="The largest size that is told from larger ones; else 2^40.")],
     "components": Annotated[int | None, typer.Option(min=1, help="How many components; else all.")],
 }
+ALIKE = "assume_alike"  # the option that every question takes
 NUMBERS = {"--bounds", "--target-bounds", "--edges"}
 WORDS = {"--column", "--columns", "--categories", "--keys"}
 
@@ -281,7 +299,7 @@ def _command(name: str, question: Question) -> Callable[..., None]:
             given["store"] = store_of(given["store"], "-".join([name, Path(table).stem, *map(_file_name, column)]))
         else:
             refuse("goes with --store, which says where partial sums are kept", **workers, attempts=attempts)
-        own = {option: given.pop(option) for option in (*question.needs, *question.takes)}
+        own = {option: given.pop(option) for option in (*question.needs, *question.takes, ALIKE)}
         columns, parameters = _parameters(question, column, own)
         request = Request(
             question=name,
@@ -297,7 +315,7 @@ def _command(name: str, question: Question) -> Callable[..., None]:
 
     about = {"of": OF, "column": COLUMN_OR_NONE} if question.of_condition else {"column": COLUMN}
     needed = {**about, **{option: OPTIONS[option] for option in question.needs}, "budgets": COMMON["budgets"]}
-    taken = {**{option: OPTIONS[option] for option in question.takes}, **COMMON}
+    taken = {**{option: OPTIONS[option] for option in (*question.takes, ALIKE)}, **COMMON}
     kinds = {"table": TABLE, **needed, **taken}
     required = {"table", *needed} - (set(about) if question.of_condition else set())
     run.__signature__ = inspect.Signature(  # type: ignore[attr-defined]

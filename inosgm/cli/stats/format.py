@@ -9,6 +9,7 @@ import numpy as np
 
 from inosgm._internal.text import columns as laid_out
 from inosgm.statistics import Estimate
+from inosgm.statistics.estimate import shown_number
 
 IN_TABLES = ("edges", "categories", "components", "keys", "beyond_at_most")
 """Details that the table of an answer shows."""
@@ -17,15 +18,18 @@ MAX_DETAILS = 4
 """The largest number of details that a line shows: more would wrap on a terminal. JSON has all of them."""
 
 
-def shown(estimate: Estimate, columns: Sequence[str]) -> str:
-    """Return an answer as text, given the names of its columns."""
+def shown(estimate: Estimate, columns: Sequence[str], confidence: float) -> str:
+    """Return an answer as text, given the names of its columns and the confidence of its interval."""
     if np.ndim(estimate.value) == 0:
-        return "\n".join([str(estimate), *_details(estimate)])
-    about = str(replace(estimate, value=0.0, standard_error=0.0)).partition("\n")[2]
-    return "\n".join([*_table(estimate, columns), about, *_details(estimate)])
+        low, high = (shown_number(end, estimate.standard_error) for end in estimate.interval(confidence))
+        first, _, rest = str(estimate).partition("\n")
+        interval = f"{100 * confidence:g} % interval: {low} to {high}"
+        return "\n".join([first, interval, rest, *_details(estimate)])
+    about = str(replace(estimate, value=0.0, standard_error=0.0, bias_bound=0.0)).partition("\n")[2]
+    return "\n".join([*_table(estimate, columns, confidence), about, *_details(estimate)])
 
 
-def _table(estimate: Estimate, columns: Sequence[str]) -> list[str]:
+def _table(estimate: Estimate, columns: Sequence[str], confidence: float) -> list[str]:
     """Return a line for each number, or for each row of a matrix."""
     values, errors, details = np.asarray(estimate.value), np.asarray(estimate.standard_error), estimate.details
     if "keys" in details:
@@ -38,7 +42,9 @@ def _table(estimate: Estimate, columns: Sequence[str]) -> list[str]:
         return laid_out(
             ["", *columns], [[name, *map(_short, row)] for name, row in zip(columns, values.tolist(), strict=True)]
         )
-    header, directions = ["", "value", "standard error"], np.empty((values.size, 0))
+    percent = f"{100 * confidence:g} %"
+    header = ["", "value", "standard error", f"{percent} from", "to"]
+    directions, intervals = np.empty((values.size, 0)), np.array(estimate.interval(confidence)).T
     if "edges" in details:
         names = [f"{low:g} to {high:g}" for low, high in pairwise(np.asarray(details["edges"]).tolist())]
         if len(names) > 1:  # values beyond the edges are in there
@@ -50,9 +56,13 @@ def _table(estimate: Estimate, columns: Sequence[str]) -> list[str]:
         header, directions = [*header, *columns], np.asarray(details["components"])
     else:
         names = ["intercept", *columns[:-1]]
-    rows = zip(names, values.tolist(), errors.tolist(), directions.tolist(), strict=True)
+    rows = zip(names, values.tolist(), errors.tolist(), intervals.tolist(), directions.tolist(), strict=True)
     return laid_out(
-        header, [[name, _short(value), f"{error:.2g}", *map(_short, rest)] for name, value, error, rest in rows]
+        header,
+        [
+            [name, *(shown_number(number, error) for number in (value, error, *ends)), *map(_short, rest)]
+            for name, value, error, ends, rest in rows
+        ],
     )
 
 

@@ -46,6 +46,7 @@ class Request:
         ledger: The file that is charged.
         share: Which part of every owner's epsilon it may cost.
         method: Whether sensitivities differ (scale) or all are those of the strictest owner (uniform).
+        confidence: The probability with which the printed interval covers the answer.
         key: Makes the answer reproducible, and not private.
         store: Where jobs are kept; None for this process alone.
         attempts: How often a job may fail.
@@ -70,6 +71,7 @@ class Request:
     ledger: Path | None = None
     share: float = 1.0
     method: str = "scale"
+    confidence: float = 0.95
     key: int | None = None
     store: str | None = None
     attempts: int = ATTEMPTS
@@ -84,6 +86,7 @@ def answer(request: Request, executor: "Executor") -> None:
     from inosgm._internal import validate as _validate
     from inosgm.cli.stats.progress import ProgressTable
     from inosgm.ledger.refusals import BudgetExceeded
+    from inosgm.statistics.bounds import open_fraction
 
     _require_places(request)
     if request.owner_column is not None:
@@ -94,6 +97,7 @@ def answer(request: Request, executor: "Executor") -> None:
     how: dict[str, Any] = {name: getattr(request, name) or None for name in ("where", "by", "keys")}
     how["missing"] = request.missing
     table = ProgressTable.of(request.table, request.columns, request.owner_column, **how)
+    open_fraction("confidence", request.confidence)
     granting, owners = _owners(request, table)
     table.check(owners)
     request = replace(request, parameters=_with_typed_categories(request.parameters, table, owners))
@@ -325,6 +329,8 @@ def _names(request: Request) -> list[str]:
 
 def _show(request: Request, estimate: "Estimate") -> None:
     """Print an answer, and write it."""
+    import numpy as np
+
     from inosgm._internal.files import write_durably
     from inosgm.cli.stats.format import shown
 
@@ -337,11 +343,13 @@ def _show(request: Request, estimate: "Estimate") -> None:
         **({} if request.missing == "refuse" else {"missing": str(request.missing)}),
         "share": request.share,
     }
-    values = {**about, "parameters": dict(request.parameters), **estimate.to_dict()}
+    interval = [np.asarray(end).tolist() for end in estimate.interval(request.confidence)]
+    said = {"parameters": dict(request.parameters), "confidence": request.confidence, "interval": interval}
+    values = {**about, **said, **estimate.to_dict()}
     if request.output is not None:
         write_durably(request.output, json.dumps(values).encode() + b"\n")
     kept = "the same command shows the result" if request.store is not None else ""
     kept = kept if request.output is None else f"the result is in {request.output}"
-    request.out.result(lambda: shown(estimate, _names(request)), lambda: values, kept=kept)
+    request.out.result(lambda: shown(estimate, _names(request), request.confidence), lambda: values, kept=kept)
     if request.output is not None:
         request.out.note(f"written to {request.output}")
