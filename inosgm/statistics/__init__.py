@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from inosgm.statistics.quantiles import Quantile as Quantile
     from inosgm.statistics.quantiles import private_quantile as private_quantile
     from inosgm.statistics.queries import Procedure as Procedure
+    from inosgm.statistics.questions import Question as Question
+    from inosgm.statistics.questions import Questions as Questions
     from inosgm.statistics.registry import PROCEDURES as PROCEDURES
     from inosgm.statistics.regression import LeastTrimmedSquares as LeastTrimmedSquares
     from inosgm.statistics.regression import LinearRegression as LinearRegression
@@ -65,6 +67,7 @@ _NAMES_OF = {
     "means": ["Mean", "private_mean"],
     "quantiles": ["Quantile", "private_quantile"],
     "queries": ["Procedure"],
+    "questions": ["Question", "Questions"],
     "registry": ["PROCEDURES"],
     "regression": ["LeastTrimmedSquares", "LinearRegression", "private_regression", "private_trimmed_regression"],
     "robust": ["RobustMean", "TrimmedMean", "private_robust_mean", "private_trimmed_mean"],

@@ -1,6 +1,7 @@
 """Answers to queries: all plans are made before anything is charged, then the stages run in turn."""
 
 import json
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from os import PathLike
@@ -53,6 +54,8 @@ def plans_for(
     share: float = 1.0,
     planner: Planner = plan_scale,
     accountant: Accountant | None = None,
+    past: Sequence[Plan] = (),
+    reached: float = 0.0,
 ) -> tuple[Plan, ...]:
     """Return a plan for every stage of a query: all of them together cost every owner at most its share.
 
@@ -66,6 +69,8 @@ def plans_for(
         share: The fraction of its epsilon that every owner spends, at its delta.
         planner: The function that makes plans.
         accountant: PLD() if not given.
+        past: Plans that are paid for from the same share before.
+        reached: The fraction of the share that these may have cost.
 
     Raises:
         ValueError: if a plan is given for several stages, or the share is outside (0, 1].
@@ -84,13 +89,15 @@ def plans_for(
         if stage == query.risk:
             plans.append(risk_plan(owners, accountant))
             continue
+        # costs of Gaussian noise add up in squares; without a past it is the query's own share, in all its bits
+        spent = math.sqrt(reached**2 + (1 - reached**2) * spent**2) if reached and spent < 1 else spent
         made = planner(
             owners if share * spent == 1 else owners.granting(share * spent),
             steps=steps,
             expected_batch=owners.n_records,
             clip_norm=1.0,
             accountant=accountant,
-            past=segments_of(plans),
+            past=segments_of([*past, *plans]),
         )
         plans.append(saturated(made) if each_once else made)
     return tuple(plans)

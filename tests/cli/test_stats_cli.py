@@ -415,3 +415,47 @@ def test_groups_and_bounds_on_the_command_line(here):
     refusal = CliRunner().invoke(app, ["stats", "mean", "t.csv", "--column", "wage", "--bounds", "auto", *asked])
     assert refusal.exit_code == 2
     assert "private_bounds" in refusal.output
+
+
+def test_a_dry_run_reads_no_value_and_charges_nothing(here, monkeypatch):
+    asked = ["--budgets", "owners.csv", "--owner-column", "firm", "--ledger", "l", "--dry-run"]
+    wage = ["--column", "wage", "--bounds", "0", "5000"]
+    told = json.loads(invoke("mean", "t.csv", *wage, "--share", ".5", *asked, "--json").stdout)
+    assert not Path("l").exists()
+    answered = json.loads(invoke("mean", "t.csv", *wage, "--share", ".5", *asked[:4], "--json").stdout)
+    assert told["cost"] == answered["cost"]
+    assert told["standard_error"] == answered["standard_error"]
+    assert told["bias_bound"] == answered["bias_bound"]
+    gap = ["--column", "gap", "--bounds", "0", "1"]  # it lacks a value, which a dry run does not see
+    assert "nothing was charged" in invoke("mean", "t.csv", *gap, *asked).output
+    groups = ["--by", "region", "--keys", "north", "south", "--where", "age > 30"]
+    assert "standard error about" in invoke("mean", "t.csv", *wage, *groups, *asked).output
+    for words in ([*wage, "--by", "region"], [*wage, "--level", ".5"]):
+        name = "quantile" if "--level" in words else "mean"
+        assert "depends on the data" in invoke(name, "t.csv", *words, *asked).output
+
+
+def test_processes_without_a_store_make_a_temporary_one_or_none(here, monkeypatch):
+    words = [
+        "mean",
+        "t.parquet",
+        "--column",
+        "wage",
+        "--bounds",
+        "0",
+        "5000",
+        "--budgets",
+        "owners.csv",
+        "--owner-column",
+        "firm",
+        "--key",
+        "1",
+    ]
+    alone = json.loads(invoke(*words, "--json").stdout)
+    serial = invoke(*words, "--processes", "2", "--json")
+    assert json.loads(serial.stdout)["value"] == alone["value"]
+    assert "this process reads 400 rows faster alone" in serial.stderr.replace(f"{RECORDS} rows", "400 rows")
+    monkeypatch.setattr("inosgm.cli.stats.run.SERIAL_ROWS", 0)
+    several = json.loads(invoke(*words, "--processes", "2", "--json", "--quiet").stdout)
+    assert several["value"] == alone["value"]
+    assert not Path("runs").exists()

@@ -94,6 +94,9 @@ COMMON: dict[str, Any] = {
         typer.Option(help="The probability with which the printed interval covers the answer, over the noise."),
     ],
     "key": Annotated[int | None, typer.Option(help="Make the answer reproducible (and not private).")],
+    "dry_run": Annotated[
+        bool, typer.Option("--dry-run", help="Say what it would cost and how exact it would be; read no value.")
+    ],
     "as_json": JsonOption,
     "quiet": QuietOption,
     "output": Annotated[Path | None, typer.Option(help="Also write the result to this file, as JSON.")],
@@ -106,7 +109,7 @@ COMMON: dict[str, Any] = {
     "max_concurrent": ConcurrentOption,
     "attempts": AttemptsOption,
 }
-FLAGS = ("as_json", "quiet", "stratified", "assume_alike", "rows_in_order")
+FLAGS = ("as_json", "quiet", "dry_run", "stratified", "assume_alike", "rows_in_order")
 DEFAULTS = {
     "share": 1.0,
     "method": Method.scale,
@@ -298,7 +301,9 @@ def _command(name: str, question: Question) -> Callable[..., None]:
         if given["store"] is not None or workers["address"] == ANY_RAY:
             given["store"] = store_of(given["store"], "-".join([name, Path(table).stem, *map(_file_name, column)]))
         else:
-            refuse("goes with --store, which says where partial sums are kept", **workers, attempts=attempts)
+            kept = {option: value for option, value in workers.items() if option != "processes"}
+            refuse("goes with --store, which says where partial sums are kept", **kept, attempts=attempts)
+            given["processes"] = workers["processes"]
         own = {option: given.pop(option) for option in (*question.needs, *question.takes, ALIKE)}
         columns, parameters = _parameters(question, column, own)
         request = Request(
