@@ -232,7 +232,7 @@ def test_owners_in_every_form_are_the_same_owners(here, tmp_path):
         ("mean t.csv --column wage --bounds 0 1 --owner-column region", "names an owner that"),
         ("mean t.csv --column wage --bounds 0 1 --output t.csv", "would overwrite the table"),
         ("mean t.csv --column wage --bounds 0 1 --output no/answer.json", "there is no directory no"),
-        ("mean t.csv --column wage --bounds 0 1 --processes 2", "--processes goes with --store"),
+        ("mean t.csv --column wage --bounds 0 1 --max-concurrent 2", "--max-concurrent goes with --store"),
         ("mean t.csv --column wage --bounds 0 1 --store s --num-cpus 2", "--num-cpus goes with --address"),
         ("count t.csv --column age", "values must be 0 or 1"),
         ("quantile t.csv --column wage --bounds 0 1 --level 50", "level must be below 1"),
@@ -454,7 +454,7 @@ def test_processes_without_a_store_make_a_temporary_one_or_none(here, monkeypatc
     alone = json.loads(invoke(*words, "--json").stdout)
     serial = invoke(*words, "--processes", "2", "--json")
     assert json.loads(serial.stdout)["value"] == alone["value"]
-    assert "this process reads 400 rows faster alone" in serial.stderr.replace(f"{RECORDS} rows", "400 rows")
+    assert f"this process reads {RECORDS} rows faster alone" in serial.stderr
     monkeypatch.setattr("inosgm.cli.stats.run.SERIAL_ROWS", 0)
     several = json.loads(invoke(*words, "--processes", "2", "--json", "--quiet").stdout)
     assert several["value"] == alone["value"]

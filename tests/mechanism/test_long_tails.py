@@ -38,7 +38,7 @@ def test_a_record_more_moves_a_long_tail_by_at_most_its_sensitivity():
     whole = np.arange(40)
     plain = OrderedSum([1.0, 3.0], HardTail(20.0))
     plain.update(values, scores=values, owners=owners, ids=whole)
-    assert total(whole) == pytest.approx(float(plain.exact()), abs=1e-4)
+    assert total(whole) == pytest.approx(float(plain.exact()), abs=1e-3)  # sensitivities make room for rounding
     for record in range(40):
         moved = abs(total(np.delete(whole, record)) - total(whole))
         assert moved <= (1.0, 3.0)[owners[record]]

@@ -1,4 +1,4 @@
-"""Several questions share one budget: together they cost the share, and nothing is charged unless all can be paid for."""
+"""Several questions share one budget: together they cost the share, and are charged only if all can be paid for."""
 
 import numpy as np
 import pandas as pd
