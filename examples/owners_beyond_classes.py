@@ -109,7 +109,16 @@ def methods(owners: Owners, steps: int) -> dict[str, tuple[Plan, Tail]]:
         "IDP-SGD, blend": (plan_blend(owners, weight=0.5, **asked), NoTail()),
         "INO-SGD, scale": (scale, LinearTail(scale.tail_length(0.7))),
         "ASC": (plan_asc(owners, every=EVERY, **asked), NoTail()),
+        "lower 0.5": (plan_scale(lowered(owners, 0.5), **asked), NoTail()),
+        "lower 0.9": (plan_scale(lowered(owners, 0.9), **asked), NoTail()),
     }
+
+
+def lowered(owners: Owners, share: float) -> Owners:
+    """Return owners who lower their epsilon by a share of what lies between it and the strictest (`plan.lower`)."""
+    epsilon = owners.epsilon - share * (owners.epsilon - owners.epsilon.min())
+    of_record = np.array(owners.labels)[owners.of_record]
+    return Owners(of_record=of_record, epsilon=dict(zip(owners.labels, epsilon.tolist(), strict=True)), delta=1e-5)
 
 
 def served(task: Task, plan: Plan, tail: Tail, rate: float, key: int) -> tuple[np.ndarray, np.ndarray]:
@@ -129,13 +138,13 @@ def served(task: Task, plan: Plan, tail: Tail, rate: float, key: int) -> tuple[n
     )
 
 
-def main(steps: int = 150, seeds: int = 3) -> None:
+def main(steps: int = 150, seeds: int = 3, rates: tuple[float, ...] = RATES) -> None:
     """Tune every method alike, and show whom each serves."""
     for name, task in tasks().items():
         owners = Owners(of_record=task.owners, epsilon=task.epsilon, delta=1e-5)
         print(f"{name:18}{'all owners':>11}{'strictest':>11}{'worst':>8}   learning rate")
         for method, way in methods(owners, steps).items():
-            chosen = {rate: served(task, *way, rate, key=1000)[0].mean() for rate in RATES}
+            chosen = {rate: served(task, *way, rate, key=1000)[0].mean() for rate in rates}
             best = max(chosen, key=chosen.__getitem__)
             found = np.mean([served(task, *way, best, key=key)[1] for key in range(seeds)], axis=0)
             print(f"{method:18}{found.mean():11.3f}{found[0]:11.3f}{found.min():8.3f}   {best:g}", flush=True)

@@ -53,6 +53,6 @@ def _remedy(config: TrainingConfig, dataset: Dataset, course: PlanSequence) -> s
     except ValueError:  # owners do not hold classes of their own
         return (
             "if owners hold different mixes of classes, set adjustment with class_shares, which must be public; "
-            "otherwise compare plan.method blend and asc"
+            "if they hold records of other kinds, compare plan.lower and dp-sgd"
         )
     return "set adjustment, such as {loss: 1, after: 0.5}, which corrects for it at no cost in privacy"

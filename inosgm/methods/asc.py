@@ -79,7 +79,7 @@ def plan_asc(
         past: What was done to the owners' records before.
 
     Raises:
-        ValueError: naming the argument that cannot be, or the owner whose budget does not fit.
+        ValueError: naming the invalid argument, or the owner whose budget does not fit.
     """
     if sampling == "without_replacement":
         expected_batch = _validate.count("expected_batch", expected_batch, least=1)

@@ -31,18 +31,18 @@ def plan_sample(
 
     Args:
         owners: Who grants what; see Owners.
-        steps: How many releases there will be.
+        steps: Number of releases.
         expected_batch: Expected number of records in a batch, at most the number of records.
         clip_norm: The sensitivity of every owner.
         accountant: PLD() if not given.
-        past: What was done to the owners' records before, which counts: ledger.past(owners) knows.
+        past: Earlier releases of the owners' records, which count: ledger.past(owners) returns them.
 
     Returns:
         The plan, with the budgets and the accountant's name in it.
 
     Raises:
-        ValueError: naming the argument that cannot be, or the owner whose budget does not fit, the limit that
-            was hit and what to change.
+        ValueError: naming the invalid argument, or the owner whose budget does not fit, the limit that was hit
+            and what to change.
 
     >>> from inosgm import Owners
     >>> owners = Owners(of_record=["benign"] * 600 + ["malignant"] * 400,
@@ -68,20 +68,10 @@ def plan_scale(
     **Guarantee.** After the last step every owner has spent at most what it grants, and at least 99.5 % of
     it, at its delta, for one of its records added or removed.
 
+    The other arguments, the result and the errors are those of `plan_sample`.
+
     Args:
-        owners: Who grants what; see Owners.
-        steps: How many releases there will be.
-        expected_batch: Expected number of records in a batch, at most the number of records.
         clip_norm: The mean of the sensitivities over all records.
-        accountant: PLD() if not given.
-        past: What was done to the owners' records before, which counts: ledger.past(owners) knows.
-
-    Returns:
-        The plan, with the budgets and the accountant's name in it.
-
-    Raises:
-        ValueError: naming the argument that cannot be, or the owner whose budget does not fit, the limit that
-            was hit and what to change.
 
     >>> from inosgm import Owners
     >>> owners = Owners(of_record=["benign"] * 600 + ["malignant"] * 400,
@@ -109,23 +99,13 @@ def plan_blend(
     **Guarantee.** After the last step every owner has spent at most what it grants, and at least 99.5 % of
     it, at its delta, for one of its records added or removed. The rates give exactly the expected batch.
 
+    The other arguments, the result and the errors are those of `plan_sample`.
+
     Args:
-        owners: Who grants what; see Owners.
         weight: In [0, 1], the share of the rates: 1 is plan_sample, 0 is plan_scale.
         most_exposure: Instead of a weight: the largest Delta of any owner (`Plan.exposure`). The plan gets the largest
             weight that keeps it, to 1/64.
-        steps: How many releases there will be.
-        expected_batch: Expected number of records in a batch, at most the number of records.
         clip_norm: The mean of the sensitivities over all records.
-        accountant: PLD() if not given.
-        past: What was done to the owners' records before, which counts: ledger.past(owners) knows.
-
-    Returns:
-        The plan, with the budgets and the accountant's name in it.
-
-    Raises:
-        ValueError: naming the argument that cannot be, or the owner whose budget does not fit, the limit that
-            was hit and what to change.
 
     >>> from inosgm import Owners
     >>> owners = Owners(of_record=["benign"] * 600 + ["malignant"] * 400,
@@ -175,20 +155,7 @@ def plan_uniform(
     **Guarantee.** After the last step every owner has spent at most what it grants, at its delta, for one of
     its records added or removed; the strictest owner at least 99.5 % of it.
 
-    Args:
-        owners: Who grants what; see Owners.
-        steps: How many releases there will be.
-        expected_batch: Expected number of records in a batch, at most the number of records.
-        clip_norm: The sensitivity of every owner.
-        accountant: PLD() if not given.
-        past: What was done to the owners' records before, which counts: ledger.past(owners) knows.
-
-    Returns:
-        The plan, with the budgets and the accountant's name in it.
-
-    Raises:
-        ValueError: naming the argument that cannot be, or the owner whose budget does not fit, the limit that
-            was hit and what to change.
+    Arguments, result and errors are those of `plan_sample`.
 
     >>> from inosgm import Owners
     >>> owners = Owners(of_record=["benign"] * 600 + ["malignant"] * 400,

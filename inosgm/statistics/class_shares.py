@@ -19,7 +19,7 @@ def release_class_shares(
     owners: Owners,
     budget_share: float = 0.02,
     *,
-    classes: int,
+    classes: int | None = None,
     ledger: LedgerHook | None = None,
     key: int | None = None,
 ) -> np.ndarray:
@@ -31,15 +31,16 @@ def release_class_shares(
     **Guarantee.** One histogram per owner in one release (`private_group_counts`, stratified), which costs every owner
     at most `budget_share` of its epsilon, at its delta. With a ledger, the release is charged there first; a plan made
     with `past=ledger.past(owners)` spends the rest. Noisy counts below half a record become that before rows are
-    normalised, which is post-processing. The number of columns is `classes`, which is public: it is never taken from
-    the records, since one record of a rare class would then change the shape of the release. Noisy shares cost accuracy
-    of the correction, never privacy.
+    normalised, which is post-processing. The number of columns is public: give `classes` unless every class is known to
+    have records without the one that is protected, because the only record of the largest class would change the shape
+    of the release. Noisy shares cost accuracy of the correction, never privacy.
 
     Args:
         y: The class of every record, whole numbers from 0.
         owners: Who holds which record.
         budget_share: The share of every owner's epsilon to spend, between 0 and 1.
-        classes: The number of classes of the model. Public.
+        classes: The number of classes of the model. Public. If not given, the largest class that occurs is taken as a
+            public fact, as it is where the list of classes is published.
         ledger: Where the cost is charged.
         key: Makes the noise a function of it: reproducible, NOT PRIVATE against anyone who knows it.
 
@@ -52,10 +53,12 @@ def release_class_shares(
     array([[1. , 0. ],
            [0.5, 0.5]])
     """
-    classes = validate.count("classes", classes, least=2)
     labels = np.asarray(y)
     if labels.ndim != 1 or labels.dtype.kind not in "iu" or (labels.size and labels.min() < 0):
         raise ValueError("y must be the class of every record, whole numbers from 0: encode names as numbers first")
+    if classes is None:
+        classes = max(2, int(labels.max(initial=0)) + 1)
+    classes = validate.count("classes", classes, least=2)
     if labels.size and labels.max() >= classes:
         raise ValueError(f"y must hold classes 0 to {classes - 1}: give the number of classes of the model")
     estimate = private_group_counts(

@@ -5,6 +5,9 @@ from typing import TYPE_CHECKING
 from inosgm._internal.lazy import lazy_names
 
 if TYPE_CHECKING:
+    from inosgm.training.callbacks import CheckpointEvent as CheckpointEvent
+    from inosgm.training.callbacks import EvaluationEvent as EvaluationEvent
+    from inosgm.training.callbacks import StepEvent as StepEvent
     from inosgm.training.curve import LearningCurve as LearningCurve
     from inosgm.training.diagnostics import Diagnostics as Diagnostics
     from inosgm.training.gradients import BookKeeping as BookKeeping
@@ -17,6 +20,7 @@ if TYPE_CHECKING:
     from inosgm.training.workers import Workers as Workers
 
 _NAMES_OF = {
+    "callbacks": ["CheckpointEvent", "EvaluationEvent", "StepEvent"],
     "curve": ["LearningCurve"],
     "diagnostics": ["Diagnostics"],
     "gradients": ["BookKeeping", "Engine", "Functional", "OneByOne", "fixed"],

@@ -205,7 +205,7 @@ def _twentieth(plan: Plan) -> int:
 def _require_fitting_steering(plan: Plan, steering: Steering | None) -> None:
     """Raise unless a plan has what its steering releases: a plan beside it that pays for the losses."""
     if steering is None:
-        if plan.choices is not None:
+        if plan.variant.needs_steering:
             raise ValueError(
                 "steering must be given for a plan with choices: AdaptiveShares(plan, every=..., ...) for ASC"
             )

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -72,8 +72,7 @@ class GroupGradients(ModelGradients):
     @contextmanager
     def comparing(self) -> Iterator[None]:
         """Compare sums in this process, which must be alone: other ranks would not know that dropout is left out."""
-        if self.workers.size > 1:
-            raise RuntimeError("certify and audit in one process: the other ranks of this group do not listen")
+        self.workers.require_alone("certify and audit")
         with super().comparing():
             yield
 
@@ -199,6 +198,10 @@ class GroupBatch:
         ]
 
 
+class LeaderFailed(RuntimeError):
+    """The end of a rank that follows and has done nothing wrong: the error is that of another rank."""
+
+
 class Follower:
     """A rank that does what the leader tells it: it holds no key, no ledger and no optimizer state that matters.
 
@@ -208,7 +211,7 @@ class Follower:
         turn_model: Tells the model which stage begins.
     """
 
-    def __init__(self, gradients: GroupGradients, data: Any, turn_model: Callable[[Any, int], None]) -> None:
+    def __init__(self, gradients: GroupGradients, data: Any, turn_model: Callable[[int], None]) -> None:
         self._gradients, self._workers, self._data, self._turn = gradients, gradients.workers, data, turn_model
         self._batch: RankBatch | None = None
         self._error: BaseException | None = None
@@ -217,15 +220,16 @@ class Follower:
         """Follow until the leader ends; return what it said last.
 
         Raises:
-            RuntimeError: if the leader failed; what this rank raised before if that was why.
+            LeaderFailed: if the leader failed; what this rank raised before if that was why.
         """
-        while True:
-            name, content = self._workers.hear()
-            if name == "failed":
-                raise self._error or RuntimeError("rank 0, or a rank that it heard of, failed: see its error")
-            if name == "end":
-                return content
-            getattr(self, f"_{name}")(content)
+        with closing(self._gradients.ahead):
+            while True:
+                name, content = self._workers.hear()
+                if name == "failed":
+                    raise self._error or LeaderFailed("rank 0, or a rank that it heard of, failed: see its error")
+                if name == "end":
+                    return content
+                getattr(self, f"_{name}")(content)
 
     def _answer(self, work: Callable[[], Any]) -> None:
         """Collect what some work returns, or that it failed."""
@@ -235,7 +239,7 @@ class Follower:
     def _begin(self, about: dict[str, Any]) -> None:
         def compare() -> None:
             self._gradients.cut_into(about["shards"])
-            self._turn(self._gradients.model, about["stage"])
+            self._turn(about["stage"])
             if records_in(self._data) != about["records"]:
                 raise ValueError(
                     f"data must hold the same {about['records']} records on every rank, and holds "

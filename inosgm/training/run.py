@@ -195,6 +195,11 @@ class Run(RunFiles):
             if place[1] < step:
                 self._file(*place).unlink()
 
+    def keep_latest(self, checkpoints: int) -> None:
+        """Delete all but so many of the latest checkpoints."""
+        for place in sorted(self._places())[:-checkpoints]:
+            self._file(*place).unlink()
+
     def drop_after(self, step: int) -> None:
         """Delete every checkpoint of more steps than these, and what was made of the last one."""
         for name in RESULTS:

@@ -82,8 +82,13 @@ class Workers(Uncopied):
         elif not self._listening:
             raise RuntimeError(
                 f"rank {self.rank} of {self.size} cannot make a step by itself: call trainer.fit(..., steps=...) on "
-                "every rank, which makes steps together; revise, certify and audit in one process"
+                "every rank, which makes steps together"
             )
+
+    def require_alone(self, what: str) -> None:
+        """Raise in a group of several ranks, for something that one process does."""
+        if self.size > 1:
+            raise RuntimeError(f"{what} in one process: the other ranks of this group of {self.size} do not listen")
 
     @contextmanager
     def leading(self, last: Callable[[], Any]) -> Iterator[None]:

@@ -370,7 +370,7 @@ def test_killed_at_any_moment_it_ends_as_if_it_had_not_been(tmp_path):
         ("inosgm.methods.ipate.learning:Learning.step", 30),
         ("inosgm.jobs.store:Store.commit", 5),
         ("inosgm.methods.ipate.votes:NoisyVotes.labels", 1),
-        ("inosgm.methods.ipate.learning:Learning.look", 3),
+        ("inosgm.methods.ipate.learning:Learning.record_evaluation", 3),
         ("inosgm.jobs.store:Store.forget", 4),
     ]
     arguments = [str(part) for place in places for part in place]

@@ -62,8 +62,11 @@ def test_one_record_cannot_change_the_shape(record):
     """The only record of the largest class, there or not: the number of columns is an argument."""
     y = np.append(np.zeros(999, dtype=int), record)
     assert release_class_shares(y, OWNERS, classes=4, key=1).shape == (2, 4)
-    with pytest.raises(TypeError, match="classes"):
-        release_class_shares(y, OWNERS, key=1)
+
+
+def test_without_classes_those_that_occur_are_public():
+    assert release_class_shares(Y, OWNERS, key=3).shape == (2, 3)
+    assert release_class_shares(np.zeros(1000, dtype=int), OWNERS, key=1).shape == (2, 2)
 
 
 def test_a_class_that_noise_hides_still_has_a_prior():

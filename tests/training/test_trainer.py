@@ -484,7 +484,7 @@ def test_a_schedule_that_ends_before_the_plan_is_refused():
 
 
 def test_the_form_of_a_record_is_shown_where_a_model_cannot_take_it():
-    with pytest.raises(RuntimeError) as error:
+    with pytest.raises(TypeError, match="are uint8") as error:
         trainer().step((X * 9).astype(np.uint8), Y)
     assert any("a record has inputs uint8 (6,) and targets int64 ()" in note for note in error.value.__notes__)
     with pytest.raises(RuntimeError) as error:

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from group_parts import PLAN, Adapted, Killed, X, Y, exact_plan, fit, network, parameters_of, trainer
+from group_parts import OWNERS, PLAN, Adapted, Killed, X, Y, exact_plan, fit, network, parameters_of, trainer
 from torch import nn
 from worker_group import run_group
 
@@ -121,7 +121,7 @@ def test_rank_0_alone_charges_and_a_refusal_comes_before_any_record_is_touched()
             fit(made)
         return type(refusal.value).__name__, touched, bool((parameters_of(made.model) == before).all())
 
-    assert run_group(2, member) == [("BudgetExceeded", [], True), ("RuntimeError", [], True)]
+    assert run_group(2, member) == [("BudgetExceeded", [], True), ("LeaderFailed", [], True)]
 
 
 def test_what_a_rank_that_follows_is_told_holds_neither_key_nor_noise_nor_the_records_of_others():
@@ -146,7 +146,12 @@ def test_what_a_rank_that_follows_is_told_holds_neither_key_nor_noise_nor_the_re
 def test_a_step_by_one_rank_of_a_group_is_refused():
     def member(rank):
         made = trainer(workers=Workers())
-        for attempt in (lambda: made.step(X, Y), lambda: made.mechanism.release((X, Y)), lambda: certify(made, (X, Y))):
+        for attempt in (
+            lambda: made.step(X, Y),
+            lambda: made.mechanism.release((X, Y)),
+            lambda: certify(made, (X, Y)),
+            lambda: made.revise(OWNERS),
+        ):
             with pytest.raises(RuntimeError, match=r"one process|by itself"):
                 attempt()
         made.check(X, Y)  # which releases nothing
