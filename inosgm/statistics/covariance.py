@@ -136,6 +136,7 @@ class PCA(Covariance):
             np.maximum(variances, 0.0)[kept],
             errors[kept],
             "variances along principal components",
+            notes=self.first_order_notes(),
             components=vectors.T[kept],
             components_standard_error=np.stack(
                 [_errors_of_component(moments, variances, vectors, k) for k in range(self.count)]

@@ -80,6 +80,7 @@ class LinearRegression(Statistic):
             values,
             error * errors,
             what,
+            notes=self.first_order_notes(),
             ridge=fit.ridge,
             shrunk=fit.shrunk,
             residual_variance=fit.residual_variance * self.box.columns[-1].half ** 2,

@@ -26,6 +26,9 @@ from inosgm.statistics.intervals import Number, TestedShares
 
 _OPTIONS = ("key", "ledger", "note")
 
+_FIRST_ORDER = 0.01
+"""The share of all weight that may be missing before a bias bound of first order gets a note."""
+
 _FULL = 1e-9
 """A weight this close to 1 counts as 1: sensitivities are rounded to fixed point, by 1e-11 and less."""
 
@@ -309,6 +312,16 @@ class Statistic(Streaming):
     def bias_ratio(self) -> float:
         """The largest bias over the error from the noise, for every linear function of a sum: a public number."""
         return self.missing / self.records * self.full_total / self.noise
+
+    def first_order_notes(self) -> tuple[str, ...]:
+        """Return what to say about a bias bound of first order where more than a hundredth of all weight is missing."""
+        share = self.missing / float(self._plan.sizes.sum())
+        if share <= _FIRST_ORDER:
+            return ()
+        return (
+            f"{100 * share:.2g} % of the weight is missing or too much, and the bias bound is of first order: it may "
+            "be too small; planner=plan_uniform (--method uniform) gives an answer without this bias",
+        )
 
     @property
     def error_ratio(self) -> float:
