@@ -68,14 +68,8 @@ def problem(batch: int, *, exact: bool) -> tuple[Plan, np.ndarray, np.ndarray]:
     owners = Owners(of_record=np.where(y < 5, "strict", "open"), epsilon={"strict": 1.0, "open": 4.0}, delta=1e-5)
     plan = plan_scale(owners, steps=STEPS, expected_batch=batch, clip_norm=1.0)
     if exact:
-        plan = Plan(
-            sample_rates=plan.sample_rates,
-            sensitivities=plan.sensitivities,
-            sizes=plan.sizes,
-            labels=plan.labels,
-            steps=STEPS,
-            noise_scale=EXACT,
-        )
+        public: dict[str, Any] = {"sizes": plan.sizes, "labels": plan.labels, "steps": STEPS, "noise_scale": EXACT}
+        plan = Plan(sample_rates=plan.sample_rates, sensitivities=plan.sensitivities, **public)
     return plan, x, y
 
 
