@@ -54,7 +54,7 @@ class Exposure:
             `false_positive_rates`.
         false_positive_rates: .001, .01 and .1.
         mu: The least mu with which a Gaussian mechanism is at least as easy to attack, wherever both errors of an
-            attack have rates of at least 1e-6.
+            attack have rates of at least 1e-6; infinite if an attack has both below that.
         excess: Delta, how much easier an attack is than under the plan that gives the budget of this owner to
             everybody; 0 if it is not easier at all. NaN if the plan knows no budgets.
     """
@@ -100,9 +100,10 @@ def exposure_of(plan: PlanNumbers, labels: Sequence[Label] | None = None) -> Exp
     named = np.array([power(np.array(FALSE_POSITIVE_RATES)) for power in found])
     inner = np.where(powers <= 1 - LEAST_RATE, powers, LEVELS)  # a power of 1 is rounded up from below it
     mu = np.maximum(special.ndtri(inner) - special.ndtri(LEVELS), 0.0).max(axis=1)
+    mu[powers[:, 0] > 1 - LEAST_RATE] = np.inf  # no level is left to compare at
     return Exposure(
         labels=tuple(plan.labels[row] for row in rows.tolist()),
-        advantage=np.maximum(powers - LEVELS, 0.0).max(axis=1)[kinds],
+        advantage=np.array([_advantage(row) for row in powers])[kinds],
         true_positive_rate=np.clip(named, FALSE_POSITIVE_RATES, 1.0)[kinds],
         mu=mu[kinds],
         excess=excess[kinds],
@@ -136,6 +137,19 @@ def _alone(plan: PlanNumbers, rows: np.ndarray) -> list[list[Stretch]]:
         [*_stretches(past, row), *([(((rate, float(noise[row])),), plan.steps)] if np.isfinite(noise[row]) else [])]
         for row in range(rows.size)
     ]
+
+
+def _advantage(powers: np.ndarray) -> float:
+    """Return the largest distance of a curve from its levels, not below it between them.
+
+    A curve is concave. So between two levels it is below the line through the two levels before, and below that through
+    the two after; below the first level it is at most as high as there.
+    """
+    slopes, steps, gaps = np.diff(powers) / np.diff(LEVELS), np.diff(LEVELS), powers - LEVELS
+    before = gaps[1:-2] + np.maximum(slopes[:-2] - 1, 0.0) * steps[1:-1]
+    after = gaps[2:-1] + np.maximum(1 - slopes[2:], 0.0) * steps[1:-1]
+    most = max(powers[0], gaps.max(), np.minimum(before, after).max(), gaps[1] + steps[0], gaps[-2])
+    return float(np.clip(most, 0.0, 1.0))
 
 
 def _excess(powers: np.ndarray, reference: Power) -> float:

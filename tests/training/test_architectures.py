@@ -2,6 +2,7 @@
 
 import copy
 
+import numpy as np
 import pytest
 import torch
 from architectures import ARCHITECTURES, Lora, architecture, classes
@@ -10,7 +11,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from inosgm._internal.trees import tree_map
-from inosgm.training.gradients import BookKeeping, Functional, engine_for, layers, register_layer_rule
+from inosgm.training.gradients import BookKeeping, Functional, OneByOne, engine_for, layers, register_layer_rule
 from inosgm.training.gradients.bookkeeping import NotPerRecord
 from inosgm.training.gradients.per_record import Lookups, Outer, PulledBack, TiedTable
 
@@ -197,6 +198,37 @@ def test_both_answers_to_a_question_about_all_records_are_tried(question):
     assert type(engine_for(ByBatch(question, by_value), ENTROPY, *images(4))) is not BookKeeping
 
 
+class Scaled(nn.Linear):
+    """Divides records by something that all of them decide, and that is 1 for synthetic records."""
+
+    def __init__(self, divisor):
+        super().__init__(4, 3)
+        self.divisor = divisor
+
+    def forward(self, x):
+        return super().forward(x / self.divisor(x))
+
+
+@pytest.mark.parametrize(
+    "divisor",
+    [
+        lambda x: 255 if x.max() > 10 else 1,
+        lambda x: 255 if (x > 10).any() else 1,
+        lambda x: 1 if (x < 11).all() else 255,
+        lambda x: 2 if x.sum() > 1000 else 1,
+        lambda x: x.max().clamp(min=11),
+        lambda x: x.norm().clamp(min=500),
+    ],
+)
+def test_one_record_never_changes_how_others_are_treated(divisor):
+    """Images that are scaled if one of them has bytes: synthetic records never cause it, and a real one might."""
+    model, (x, targets) = Scaled(divisor), images(4)
+    engine = engine_for(model, ENTROPY, x, targets)
+    x = torch.cat([torch.full_like(x[:1], 1000.0), x[1:]])
+    others = engine.gradients(x[1:], targets[1:]).norms()
+    assert torch.allclose(engine.gradients(x, targets).norms()[1:], others, rtol=1e-6)
+
+
 def test_a_question_about_one_record_counts_as_moving():
     model = ByBatch(lambda x: (x[0] > 5).all(), lambda x: torch.arange(len(x)))
     assert type(engine_for(model, ENTROPY, *images(4))) is not BookKeeping
@@ -208,6 +240,63 @@ def test_a_question_about_all_records_alone_is_no_reason_against_it():
             return super().forward(x) if (x == 0).all() else super().forward(x * 1)
 
     assert type(engine_for(Asks(4, 3), ENTROPY, *images(4))) is BookKeeping
+
+
+def _overwritten_in_place(p, x):
+    shifted = p.clone()
+    shifted.mul_(3)
+    return x * shifted
+
+
+def _overwritten_through_a_view(p, x):
+    shifted = p.clone()
+    shifted.view(-1).mul_(3)
+    return x * shifted
+
+
+def _overwritten_after_its_use(p, x):
+    shift = p.clone()
+    shifted = x + shift
+    shift.mul_(3)
+    return shifted
+
+
+def _records_in_a_view(p, x):
+    held = torch.zeros_like(x)
+    held[:, 0].copy_(x[:, 0])
+    return x + held * p
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda p, x: x + torch.add(torch.ones(4), p, alpha=3),
+        lambda p, x: x * p[(0, 0, 1, 1),],
+        lambda p, x: x * p[np.array([0, 0, 1, 1])],
+        _overwritten_in_place,
+        _overwritten_through_a_view,
+        _overwritten_after_its_use,
+        _records_in_a_view,
+    ],
+)
+def test_a_gradient_is_never_longer_than_its_norm_however_a_parameter_is_used(use):
+    """Scaled, repeated or overwritten on its way to the records, where only moved entries keep their length."""
+
+    class Uses(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.parameter, self.out = nn.Parameter(torch.linspace(0.5, 2, 4)), nn.Linear(4, 3)
+
+        def forward(self, x):
+            return self.out(use(self.parameter, x))
+
+    model, (x, targets) = Uses(), images(4)
+    exact = torch.cat([OneByOne(model, ENTROPY).gradients(x[k : k + 1], targets[k : k + 1]).norms() for k in range(5)])
+    try:
+        found = BookKeeping(model, ENTROPY).gradients(x, targets)
+    except NotPerRecord:
+        return
+    torch.testing.assert_close(found.norms()[:5], exact, rtol=1e-5, atol=0)
 
 
 class RowPerRecord(nn.Module):

@@ -9,6 +9,7 @@ parameters through the record-free part of the graph.
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from types import EllipsisType
 from typing import Any
 
 import torch
@@ -47,6 +48,7 @@ class RecordFree:
         affine: The constant, the weight and the bias that it is the linear map of, if it is one: the first state of a
             recurrent layer is such a constant.
         cut_from: The tensor whose rows were cut to make it, if they were: row k of one is from row k of the other.
+        version: How often the tensor had been written to when this was noted.
     """
 
     tensor: Tensor
@@ -56,6 +58,15 @@ class RecordFree:
     turned: "RecordFree | None" = None
     affine: "tuple[Tensor, RecordFree | None, RecordFree | None] | None" = None
     cut_from: "RecordFree | None" = None
+    version: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "version", self.tensor._version)
+
+    @property
+    def overwritten(self) -> bool:
+        """Whether the tensor, or one that shares its memory, was written to since: by torch's count of writes."""
+        return self.tensor._version != self.version
 
 
 Gradient = Callable[[tuple[Tensor, ...], Tensor], PerRecord]
@@ -130,6 +141,12 @@ class Meeting:
         return _Diagonal(values.reshape(n, *shape[1:]))
 
 
+def _require_unwritten(free: RecordFree) -> None:
+    """Raise if a tensor with parameters was written to: its gradients are no longer those of what met records."""
+    if free.roots and free.overwritten:
+        raise NotPerRecord("a tensor that is computed from parameters is overwritten")
+
+
 class ParameterFlow(TorchFunctionMode):
     """Follows record-free tensors through one forward pass, and keeps gradients where they meet records.
 
@@ -168,12 +185,23 @@ class ParameterFlow(TorchFunctionMode):
         self.strays: set[int] = set()
 
     def known(self, value: Any) -> RecordFree | None:
-        """Return what is known about a value if it is a record-free tensor."""
-        return self._free.get(id(value))
+        """Return what is known about a value if it is a record-free tensor.
+
+        One that was written to through a view, say, may hold records by now.
+
+        Raises:
+            NotPerRecord: for such a tensor with parameters.
+        """
+        found = self._free.get(id(value))
+        if found is None or not found.overwritten:
+            return found
+        _require_unwritten(found)
+        del self._free[id(value)]
+        return None
 
     def follows(self, values: Iterable[Any]) -> bool:
         """Return whether no tensor among some values depends on records, or one of them on parameters alone."""
-        free = [self._free.get(id(value)) for value in values if isinstance(value, Tensor)]
+        free = [self.known(value) for value in values if isinstance(value, Tensor)]
         return all(each is not None for each in free) or any(each is not None and each.roots for each in free)
 
     def __torch_function__(
@@ -187,10 +215,11 @@ class ParameterFlow(TorchFunctionMode):
                 self.strays.update(self.inside[-1])  # a layer whose weight is computed from other parameters
             return result
         name = _name(function)
-        free = [self._free.get(id(tensor)) for tensor in tensors]
+        free = [self.known(tensor) for tensor in tensors]
         only_first = name in _FORM_OF_SECOND and free[0] is not None
         if only_first or all(each is not None for each in free) or name in _FACTORIES:
-            result = self._mark(name, function(*args, **kwargs), args, kwargs, tensors)
+            given = [each for each in free if each is not None]
+            result = self._mark(name, function(*args, **kwargs), args, kwargs, given)
             self._note_strays(tensors, result)
             return result
         if not any(each is not None and each.roots for each in free):
@@ -220,6 +249,7 @@ class ParameterFlow(TorchFunctionMode):
         if isinstance(gradients, _Diagonal):
             return self._pull_diagonal(gradients.values, free, root)
         parameter = self._trained[root]
+        _require_unwritten(free)
         if free.tensor is parameter:
             return gradients
         if free.turned is not None and isinstance(gradients, Outer | Single):
@@ -237,6 +267,7 @@ class ParameterFlow(TorchFunctionMode):
     def _pull_diagonal(self, values: Tensor, free: RecordFree, root: int) -> PerRecord:
         """Return the gradients of a parameter if row k of a record-free tensor was given to record k alone."""
         n = self.records
+        _require_unwritten(free)
         if free.source is not None:
             meeting = Meeting(self, torch.Tensor.expand, "expand", (), {})
             return self.pull_back(meeting.reduced(values, free.source), free.source, root)
@@ -261,19 +292,21 @@ class ParameterFlow(TorchFunctionMode):
             return self._pull_diagonal(whole, free.cut_from, root)
         raise NotPerRecord("a tensor that is computed from parameters has a row for each record")
 
-    def _mark(self, name: str, result: Any, args: Sequence[Any], kwargs: dict[str, Any], tensors: list[Tensor]) -> Any:
-        """Note that results are record-free."""
-        given = [self._free[id(tensor)] for tensor in tensors if id(tensor) in self._free]
-        for leaf in _leaves(result):
+    def _mark(
+        self, name: str, result: Any, args: Sequence[Any], kwargs: dict[str, Any], given: "list[RecordFree]"
+    ) -> Any:
+        """Note that results are record-free, as tensors are that were written to, given what the arguments were."""
+        for leaf in (*_leaves(result), *(args[:1] if name == "setitem" else ())):
             if not isinstance(leaf, Tensor):
                 continue
-            if len(tensors) == 1 and leaf is tensors[0]:  # nothing to do, as for `contiguous`
+            same = next((each for each in given if leaf is each.tensor), None)
+            if same is not None and not same.overwritten:  # nothing to do, as for `contiguous`
                 continue
             roots: dict[int, bool] = {}
             if leaf.requires_grad:
                 one = sum(bool(each.roots) for each in given) == 1
                 for each in given:
-                    keeps = one and _keeps_length(name, args, each.tensor, leaf)
+                    keeps = one and _keeps_length(name, args, kwargs, each.tensor, leaf)
                     roots |= {root: moved and keeps and root not in roots for root, moved in each.roots.items()}
             about: dict[str, Any] = {}
             if name in ("expand", "repeat", "expand_as", "tile") and given:
@@ -285,7 +318,7 @@ class ParameterFlow(TorchFunctionMode):
                 table = self._free.get(id(weight))
                 about["table"] = (table, indices) if table and lookup_padding(args, kwargs, weight) is None else None
             elif name in ("chunk", "split", "getitem", "narrow") and leaf.shape[:1] == given[0].tensor.shape[:1]:
-                about["cut_from"] = given[0] if len(given) == 1 and _keeps_length(name, args, leaf, leaf) else None
+                about["cut_from"] = given[0] if len(given) == 1 and _keeps_length(name, args, {}, leaf, leaf) else None
             elif name == "linear" and len(args) >= 2 and not kwargs and not self._free[id(args[0])].roots:
                 own = [self._free.get(id(each)) for each in (*args[1:], None)[:2]]
                 about["affine"] = (args[0], *own)
@@ -405,20 +438,16 @@ def _name(function: Callable[..., Any]) -> str:
     return _SAME.get(name, name)
 
 
-def _keeps_length(name: str, args: Sequence[Any], before: Tensor, after: Tensor) -> bool:
+def _keeps_length(name: str, args: Sequence[Any], kwargs: dict[str, Any], before: Tensor, after: Tensor) -> bool:
     """Return whether a function of one tensor with parameters moves entries, leaves some out, or adds constants."""
-    if name == "getitem":  # positions given as a tensor or a list may repeat
-        return not any(isinstance(index, Tensor | list) for index in _as_tuple(args[1]))
-    return name in _MOVES or (name in ("add", "sub") and after.shape == before.shape and _plain(args))
+    if name == "getitem":  # positions in a tensor, a list, a tuple or an array may repeat
+        return all(isinstance(index, int | slice | None | EllipsisType) for index in _as_tuple(args[1]))
+    plain = len(args) == 2 and not kwargs  # a sum of two terms without a factor
+    return name in _MOVES or (name in ("add", "sub") and after.shape == before.shape and plain)
 
 
 def _as_tuple(value: Any) -> tuple[Any, ...]:
     return value if isinstance(value, tuple) else (value,)
-
-
-def _plain(args: Sequence[Any]) -> bool:
-    """Return whether a sum has two terms and no factor."""
-    return len(args) == 2
 
 
 def _leaves(value: Any) -> Iterator[Any]:

@@ -5,6 +5,7 @@ Book-keeping cannot follow such models: row k of a layer is no longer record k.
 
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from itertools import count
 from typing import Any
 
@@ -13,14 +14,15 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from inosgm._internal.trees import tree_leaves
+from inosgm._internal.trees import tree_leaves, tree_map
 from inosgm.training.gradients.base import Engine
 from inosgm.training.gradients.batches import synthetic, tensors_in
 
 _SUMS_OF_PRODUCTS = {"mm", "bmm", "mv", "dot", "vdot", "addmm", "addmv", "addbmm", "baddbmm"}
 _PLACED_BY_VALUES = {"embedding", "_embedding_bag", "take", "put", "masked_scatter", "_pack_padded_sequence"}
 _RESHAPED = {"squeeze", "unsqueeze"}
-_OF_EVERYTHING = {getattr(torch.ops.aten, name).default for name in ("all", "any", "sum", "max", "min")}
+_CAUTIOUS = {torch.ops.aten.all.default: False, torch.ops.aten.any.default: True}
+"""Questions about all records, and the answer that a single record can cause."""
 _INTO_PYTHON = {Tensor.tolist, Tensor.numpy, Tensor.__array__, Tensor.__dlpack__}
 
 
@@ -31,7 +33,10 @@ def moves_records(engine: Engine, inputs: Any, targets: Any) -> bool:
     that does not depend on values shows when the gradients of engines are compared.
 
     A model may ask whether something holds for all records, or for any, as code for masks does
-    (`if attention_mask.all()`). Such a question moves no record, and both of its answers are tried.
+    (`if attention_mask.all()`). Such a question moves no record, and both of its answers are tried. But one record may
+    change the answer that all others get, so it must not matter to these: see `_answers_matter`. Every other number
+    that is computed from all records counts as moving them: `x / x.max().clamp(min=1)` mixes records whose values
+    synthetic ones do not have.
     """
     generator = torch.Generator().manual_seed(0)
     try:
@@ -40,13 +45,51 @@ def moves_records(engine: Engine, inputs: Any, targets: Any) -> bool:
         watch = _OrderWatch(batch).ran(engine)
     except Exception:  # a model that cannot be watched counts as one that reorders
         return True
-    moved = watch.moved
-    for answer in (True, False) if watch.asked and not moved else ():
+    moved, asked = watch.moved, watch.asked
+    for answer in (True, False) if asked and not moved else ():
         watch = _OrderWatch(batch, answer)
         with suppress(Exception):  # a model that rejects such records; what it did before counts
             watch.ran(engine)
         moved |= watch.moved
-    return moved
+    return moved or (asked and _answers_matter(engine, inputs, targets))
+
+
+def _answers_matter(engine: Engine, inputs: Any, targets: Any) -> bool:
+    """Return whether a record may be treated otherwise because of the answer to a question that others cause.
+
+    A record alone gets its own answers. Beside others, `all` may be false and `any` true instead, so a record must have
+    the same losses and outputs with these answers. A question that no synthetic record answers otherwise by itself was
+    not tried, and counts as one that matters.
+    """
+    tried, asked = set[int](), set[int]()
+    generator = torch.Generator().manual_seed(0)
+    plain = [synthetic((inputs, targets), 1, generator) for _ in range(2)]
+    same = [tree_map(partial(torch.full_like, fill_value=value), plain[0][0]) for value in (0, 1)]
+    for batch in (*plain, *((column, plain[0][1]) for column in same)):
+        results = []
+        for cautious in (False, True):
+            watch = _OrderWatch(batch, cautious=cautious)
+            torch.manual_seed(0)
+            try:
+                results.append(watch.ran(engine).results)
+            except Exception:  # a model that rejects such records, or both ways do not fit together
+                break
+            asked |= watch.answers.keys()
+            tried |= {number for number, own in watch.answers.items() if own} if not cautious else set()
+        if len(results) == 1:
+            return True
+        if results and not all(map(_alike, *(tree_leaves(result) for result in results))):
+            return True
+    return not asked <= tried
+
+
+def _alike(one: Any, other: Any) -> bool:
+    """Return whether two results are the same up to rounding."""
+    if not isinstance(one, Tensor) or not one.is_floating_point():
+        return not isinstance(one, Tensor) or torch.equal(one, other)
+    tolerance = torch.finfo(one.dtype).eps ** 0.5
+    scale = float(one.detach().abs().nan_to_num(0, 0).max()) if one.numel() else 0.0
+    return one.shape == other.shape and torch.allclose(one, other, rtol=0, atol=tolerance * scale, equal_nan=True)
 
 
 class _OrderWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -57,22 +100,31 @@ class _OrderWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]
     Args:
         batch: The batch.
         answer: What questions about all records are answered with; the truth if not given.
+        cautious: Whether `all` is false and `any` true for all records, whatever they are.
+
+    Attributes:
+        moved: Whether values may have chosen a position.
+        asked: Whether a question about all records was asked.
+        answers: For each use of `all` and `any`, by its number, whether the answer was the other than the cautious one.
+        results: What the engine returned.
     """
 
-    def __init__(self, batch: Any, answer: bool | None = None) -> None:
+    def __init__(self, batch: Any, answer: bool | None = None, *, cautious: bool = False) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         columns = tree_leaves(batch)
         self._records = columns[0].shape[0]
         self._storages = {_storage(column)._cdata: _storage(column) for column in columns}
         self._about_all: dict[int, torch.UntypedStorage] = {}
-        self._batch, self._answer = batch, answer
+        self._batch, self._answer, self._cautious = batch, answer, cautious
+        self.answers: dict[int, bool] = {}
+        self.results: Any = None
         self.lengths: set[int] = set()
         self.moved = self.asked = False
 
     def ran(self, engine: Engine) -> "_OrderWatch":
         """Run the batch, and return the watch."""
         with _Looks(self), self:
-            engine.run(*self._batch)
+            self.results = engine.run(*self._batch)
         return self
 
     def knows(self, tensor: Tensor) -> bool:
@@ -86,10 +138,13 @@ class _OrderWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if is_question and self._is_about_all(args[0]):
             self.asked = True
             return result if self._answer is None else self._answer
-        self._note_about_all(op, args, kwargs, result)
         known = any(map(self.knows, tensors_in((args, kwargs))))
+        if op in _CAUTIOUS and known and any(map(self._of_records, args[0].shape)):
+            self.answers[len(self.answers)] = bool(result) is not _CAUTIOUS[op]
+            result = torch.full_like(result, _CAUTIOUS[op]) if self._cautious else result
+        self._note_about_all(op, args, kwargs, result)
         self.lengths.update(length for tensor in tensors_in((args, kwargs, result)) for length in tensor.shape)
-        self.moved |= known and self._moves(op, args, kwargs)
+        self.moved |= known and (self._moves(op, args, kwargs) or self._reduces(op, args, result))
         if known or torch.Tag.nondeterministic_seeded in op.tags:
             self._storages.update((_storage(tensor)._cdata, _storage(tensor)) for tensor in tensors_in(result))
         return result
@@ -111,6 +166,15 @@ class _OrderWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         named |= dict(zip(named, args, strict=False)) | kwargs
         return any(self._of_records(first.shape[axis]) for axis in _axes(named, first.ndim))
 
+    def _reduces(self, op: Any, args: Any, result: Any) -> bool:
+        """Return whether an operation makes one number of all records, which is no question about them."""
+        first, made = args[0] if args else None, list(tensors_in(result))
+        if not isinstance(first, Tensor) or op.is_view or op in _CAUTIOUS:
+            return False
+        if op.overloadpacket.__name__.startswith("new_"):  # of the type of a tensor, whatever its values are
+            return False
+        return bool(made) and all(one.numel() == 1 for one in made) and any(map(self._of_records, first.shape))
+
     def _picks(self, tensor: Tensor, indices: Any, filled: bool) -> bool:
         """Return whether known values index records; filling what a mask selects with one number moves no record."""
         axis = 0
@@ -131,7 +195,7 @@ class _OrderWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if not isinstance(result, Tensor) or result.numel() != 1:
             return
         given = [tensor for tensor in tensors_in((args, kwargs)) if self.knows(tensor)]
-        if op in _OF_EVERYTHING:
+        if op in _CAUTIOUS:
             about_all = any(map(self._of_records, args[0].shape))
         else:
             about_all = bool(given) and all(map(self._is_about_all, given))
