@@ -249,6 +249,7 @@ class Trainer(PlanFollower):
             if self._steering is not None:
                 mechanism.steer(records, self._steering)
             release = mechanism.release(records)
+            self.optimizer.zero_grad(set_to_none=True)  # a backward pass of the user's, on parameters frozen since
             for parameter, total in zip(self._gradients.ready(records).parameters, release.value, strict=True):
                 parameter.grad = (total / mechanism.expected_batch).to(parameter.dtype)
             self.optimizer.step()

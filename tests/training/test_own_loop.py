@@ -287,6 +287,19 @@ def test_updates_behind_the_trainers_back_are_refused_before_anything_is_charged
     assert made.steps_done == 2
 
 
+@pytest.mark.parametrize("steps", [0, 1])
+def test_gradients_of_parameters_that_were_frozen_since_are_not_used(steps):
+    """The optimizer still has such a parameter, and the gradient of a backward pass on all records beside it."""
+    made = trainer()
+    for _ in range(steps):
+        made.step(X, Y)
+    before = made.model[0].weight.detach().clone()
+    F.cross_entropy(made.model(X), Y).backward()
+    made.model[0].requires_grad_(False)
+    made.step(X, Y)
+    assert torch.equal(made.model[0].weight, before)
+
+
 def test_what_the_trainer_does_itself_is_no_change(tmp_path):
     plain, made = trainer(), trainer(ema=0.9)
     fit(plain)
