@@ -265,9 +265,16 @@ class INOSGM(Uncopied, ABC):
                 self._filter.settle()
             value = self._noisy(total, noise)
             if self._key is not None and isinstance(self._ledger, BindingLedger):
-                self._ledger.bind(self._cost.job, step, tree_digest((total, value), self._key))
+                self._ledger.bind(self._cost.job, step, tree_digest(self._bound(total, value), self._key))
             cost = self._cost if self._filter is not None else self._cost.at(step, 1)
             return Release(value=value, step=step, cost=cost)
+
+    def _bound(self, total: Any, value: Any) -> Any:
+        """Return the arrays that the noise of a step is bound to in a ledger: all that the released value is made of.
+
+        A subclass that releases more than a noisy sum adds it. Names in a dict are not part of a digest.
+        """
+        return total, value
 
     def _pay(self, ledger: LedgerHook, step: int) -> None:
         """Pay for a step, unless that has been done; what was undone since is paid for anew.

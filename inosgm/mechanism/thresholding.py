@@ -1,5 +1,6 @@
 """Noisy sums of cells that are not public: only those above a threshold are released."""
 
+import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -65,3 +66,8 @@ class ThresholdedSums(Streaming):
         values = np.asarray(super()._noisy(total, noise))
         above = np.flatnonzero(values[: len(self._names)] > self.threshold)
         return {self._names[cell]: values[cell] for cell in above.tolist()}
+
+    def _bound(self, total: Any, value: Any) -> Any:
+        """Add the names of all cells: the same sums of other names are other data."""
+        names = json.dumps(self._names).encode()
+        return super()._bound(total, value), np.frombuffer(names, dtype=np.uint8)

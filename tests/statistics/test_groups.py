@@ -11,6 +11,7 @@ from scipy.stats import binom, norm
 from inosgm import PLD, BudgetExceeded, Cost, Ledger, Owners, Plan, audit_mechanism, certify
 from inosgm import statistics as st
 from inosgm.audit import canaries
+from inosgm.ledger.refusals import JobMismatch
 from inosgm.mechanism.thresholding import threshold_of
 from inosgm.statistics import PROCEDURES, Condition, Table
 from inosgm.statistics.answering import ask
@@ -202,6 +203,17 @@ def test_a_name_of_one_record_appears_with_at_most_its_delta():
     most = binom.ppf(1 - 1e-4, runs, RISK * delta)
     assert 0 < appearances(KeySelection, runs, delta) <= most
     assert appearances(WithoutThreshold, 50, delta) == 50  # the same attack catches a selection without a threshold
+
+
+def test_a_retry_with_other_names_is_refused():
+    """The same counts of other groups: the noise is the same, nothing would be charged, and names would be released."""
+    ledger = Ledger(owners=OWNERS)
+    how = {"column": Condition("x > 40"), "ledger": ledger, "key": 5, "share": 0.5}
+    assert set(asked("count", **how).details["keys"]) == {"u", "v", "w"}
+    renamed = FRAME.assign(g=FRAME["g"].replace({"u": "U", "v": "V", "w": "W"}))
+    with pytest.raises(JobMismatch, match="had another sum before"):
+        asked("count", renamed, **how)
+    assert set(asked("count", **how).details["keys"]) == {"u", "v", "w"}, "the same data are a retry"
 
 
 def test_the_threshold_serves_the_owner_with_the_largest_sensitivity():
