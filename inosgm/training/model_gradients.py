@@ -41,7 +41,7 @@ from inosgm.training.microbatches import LogicalBatch, Microbatch, parts_of
 from inosgm.training.padding import try_batches
 from inosgm.training.predictions import as_numpy, evaluating
 from inosgm.training.process_groups import refuse_lone_ranks
-from inosgm.training.scores import Score, refuse_mixing_scores
+from inosgm.training.scores import Score, refuse_mixing_scores, safe_score
 from inosgm.training.targets import require_classes
 
 _LOG = logging.getLogger(__name__)
@@ -94,6 +94,7 @@ class ModelGradients:
                 "could be loaded while the model runs on another"
             )
         self._score, self._asked_engine, self._autocast = score, engine, autocast
+        self._scoring: Score | None = score
         self._losses_released, self._require_fitting = losses_released, require_fitting
         self._asked_loss, self._targets, self._example, self._form = loss, None, None, None
         self._modules, self._seen = list[nn.Module](), list[Any]()
@@ -197,7 +198,7 @@ class ModelGradients:
             and self._comparing is None
         )
         silent, tally = self._chance is Chance.NONE, self._tally if full else None
-        return LogicalBatch(engine, parts, self._score, self._snapshot, silent=silent, tally=tally)
+        return LogicalBatch(engine, parts, self._scoring, self._snapshot, silent=silent, tally=tally)
 
     @contextmanager
     def comparing(self) -> Iterator[None]:
@@ -272,6 +273,7 @@ class ModelGradients:
         if self._score is not None:
             with sandbox(self.model, loss=self.loss, score=self._score), self._snapshot:
                 refuse_mixing_scores(self._score, engine, inputs, targets, in_parts=self.in_parts)
+                self._scoring = safe_score(self._score, engine, inputs, targets)
         self._chance = self._chance_of(engine, inputs, targets)
         self._tally = None
         if (

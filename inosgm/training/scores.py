@@ -1,6 +1,7 @@
 """Scores, by which a batch is ordered: the loss, or a function of the user's."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -9,6 +10,7 @@ from torch import Tensor
 from inosgm.training.gradients.base import Engine
 from inosgm.training.gradients.batches import rows, synthetic
 from inosgm.training.gradients.randomness import foreign_state, random_state, same_state
+from inosgm.training.gradients.record_order import moves_records
 
 Score = Callable[[Any, Any, Tensor], Tensor]
 """(outputs, targets, losses) -> one number per record."""
@@ -58,6 +60,43 @@ def refuse_mixing_scores(score: Score, engine: Engine, inputs: Any, targets: Any
             "score must look at one record at a time, but that of a synthetic record changes with its place in the "
             "batch: do not draw from a seed that is always the same; take order=RandomOrder() for a random order"
         )
+
+
+def safe_score(score: Score, engine: Engine, inputs: Any, targets: Any) -> Score:
+    """Return a score that is given one record at a time, unless it calls nothing that looks at several.
+
+    Synthetic records need not show that a score looks at others: `losses / losses.max().clamp(min=100)` and
+    `-losses if (losses > 20).any() else losses` do so where a real record has a large loss.
+    """
+    inputs, targets = synthetic((inputs, targets), 1, torch.Generator().manual_seed(0))
+    found = engine.gradients(inputs, targets)
+    return OneAtATime(score) if moves_records(_Scoring(score), (found.outputs, found.losses), targets) else score
+
+
+@dataclass(frozen=True, eq=False)
+class OneAtATime:
+    """A score that is given every record by itself."""
+
+    score: Score
+
+    def __call__(self, outputs: Any, targets: Any, losses: Tensor) -> Tensor:
+        """Return the score of each record."""
+        batch = outputs, targets, losses
+        if not losses.numel():
+            return scored(self.score, *batch)
+        return torch.cat([scored(self.score, *rows(batch, slice(k, k + 1))) for k in range(losses.numel())])
+
+
+@dataclass(frozen=True, eq=False)
+class _Scoring:
+    """A score in the form of what `moves_records` watches."""
+
+    score: Score
+
+    def run(self, inputs: Any, targets: Any) -> Tensor:
+        """Return the scores of outputs and losses."""
+        outputs, losses = inputs
+        return scored(self.score, outputs, targets, losses)
 
 
 def _draws(score: Score, batch: Any, device: torch.device) -> bool:

@@ -302,6 +302,27 @@ def test_a_score_that_compares_records_is_refused():
     refused(ValueError, "one record at a time", score=lambda outputs, targets, losses: losses.argsort().argsort())
 
 
+@pytest.mark.parametrize(
+    "score",
+    [
+        lambda outputs, targets, losses: -losses if (losses > 20).any() else losses,
+        lambda outputs, targets, losses: losses / losses.max().clamp(min=20),
+        lambda outputs, targets, losses: losses if outputs.abs().max() < 20 else -losses,
+    ],
+)
+def test_a_large_loss_does_not_change_the_scores_of_others(score):
+    """Synthetic records have no such losses, so only what a score calls shows that it looks at the batch."""
+    made = trainer(score=score, model=network(kind=lambda: nn.Linear(6, 3)))
+    made.check(X, Y)
+    far, wrong = X.copy(), Y.copy()
+    far[0] *= 1e4
+    wrong[0] = int(made.model(torch.from_numpy(far[:1])).argmin())
+    everybody, owners = np.arange(len(X)), np.zeros(len(X), dtype=np.int64)
+    _, beside = made.mechanism.measure((far, wrong), everybody, owners, 0)
+    _, alone = made.mechanism.measure((far, wrong), everybody[1:], owners[1:], 0)
+    assert np.allclose(np.asarray(beside)[1:], np.asarray(alone), rtol=1e-5)
+
+
 @settings(max_examples=6, deadline=None)
 @given(st.sampled_from([NoTail(), LinearTail(3.0), HardTail(2.0)]), st.sampled_from([None, 3]), st.integers(0, 9))
 def test_no_record_moves_the_sum_by_more_than_its_sensitivity(tail, most, seed):

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from itertools import count
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -15,7 +15,6 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from inosgm._internal.trees import tree_leaves, tree_map
-from inosgm.training.gradients.base import Engine
 from inosgm.training.gradients.batches import synthetic, tensors_in
 
 _SUMS_OF_PRODUCTS = {"mm", "bmm", "mv", "dot", "vdot", "addmm", "addmv", "addbmm", "baddbmm"}
@@ -26,7 +25,14 @@ _CAUTIOUS = {torch.ops.aten.all.default: False, torch.ops.aten.any.default: True
 _INTO_PYTHON = {Tensor.tolist, Tensor.numpy, Tensor.__array__, Tensor.__dlpack__}
 
 
-def moves_records(engine: Engine, inputs: Any, targets: Any) -> bool:
+class Runs(Protocol):
+    """What is watched: an engine, or something else that computes something of each record of a batch."""
+
+    def run(self, inputs: Any, targets: Any) -> Any:
+        """Return what it computes."""
+
+
+def moves_records(engine: Runs, inputs: Any, targets: Any) -> bool:
     """Return whether model or loss call an operation that can order records by their values.
 
     Calls count, not their results, because synthetic records need not cause a reordering that real ones cause. An order
@@ -54,7 +60,7 @@ def moves_records(engine: Engine, inputs: Any, targets: Any) -> bool:
     return moved or (asked and _answers_matter(engine, inputs, targets))
 
 
-def _answers_matter(engine: Engine, inputs: Any, targets: Any) -> bool:
+def _answers_matter(engine: Runs, inputs: Any, targets: Any) -> bool:
     """Return whether a record may be treated otherwise because of the answer to a question that others cause.
 
     A record alone gets its own answers. Beside others, `all` may be false and `any` true instead, so a record must have
@@ -121,7 +127,7 @@ class _OrderWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.lengths: set[int] = set()
         self.moved = self.asked = False
 
-    def ran(self, engine: Engine) -> "_OrderWatch":
+    def ran(self, engine: Runs) -> "_OrderWatch":
         """Run the batch, and return the watch."""
         with _Looks(self), self:
             self.results = engine.run(*self._batch)

@@ -24,6 +24,8 @@ def recurrent(meeting: Meeting) -> Any:
         raise meeting.refuse("the batch is a packed sequence")
     inputs, state, weights, has_bias, layers, dropout, training, both_ways, batch_first = meeting.args
     states = tuple(state) if isinstance(state, list | tuple) else (state,)
+    if any(meeting.free(part) is not None for part in states):
+        raise meeting.refuse("its first state is computed from parameters")
     directions = 1 + both_ways
     each = 2 + 2 * has_bias
     if len(weights) != each * layers * directions:
