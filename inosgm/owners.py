@@ -202,7 +202,7 @@ class Owners:
             words = (f"the first {self.sizes[self._unstated[0]]} rows belong to ", ", those after them to ")
         meaning = "".join(word + label for word, label in zip(words, labels, strict=True))
         raise ValueError(
-            "owners do not say whose each row of the data is: name the column of the data that does (owner=, --owner), "
+            "owners do not say whose each row of the data is: name the column that does (owner=, --owner-column), "
             "or state that rows are in the order of the owners (rows_in_order=True, --rows-in-order): "
             f"{meaning}, and so on"
         )

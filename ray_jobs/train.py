@@ -4,7 +4,7 @@ from inosgm.cli.program import program
 from inosgm.cli.train import train
 from ray_jobs.entry_points import application, on_ray
 
-app = application(on_ray(train, without=("run", "steps"), seeds=1))
+app = application(on_ray(train, without=("run", "steps", "workers"), seeds=1))
 
 if __name__ == "__main__":
     program(app)

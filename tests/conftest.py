@@ -12,7 +12,7 @@ pytest_plugins = ["grouping", "leftovers", "processes"]
 # A shell ignores SIGINT for what it starts in the background, and children inherit that: tests of Ctrl-C would fail.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-settings.register_profile("inosgm", deadline=None, derandomize=True, max_examples=100)
+settings.register_profile("inosgm", deadline=None, derandomize=True, max_examples=50)
 settings.load_profile("inosgm")
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # pytest has a worker per core; more threads only get in each other's way

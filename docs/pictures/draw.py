@@ -3,6 +3,7 @@
 Colours are written as variables of CSS, with a value for light and one for dark, so that one file serves both.
 """
 
+import json
 import sys
 from pathlib import Path
 
@@ -52,8 +53,36 @@ def main() -> None:
             "mathtext.fontset": "dejavusans",
         }
     )
-    for name, picture in {"budgets": budgets, "batch": batch, "proof": proof, "tails": tails, "house": house}.items():
-        save(picture(), HERE / f"{name}.svg")
+    for picture in (demo, budgets, batch, proof, tails, house):
+        save(picture(), HERE / f"{picture.__name__}.svg")
+
+
+LOOKS = {  # methods of the demonstration: colour, marker, size
+    "DP-SGD": (FAINT, "s", 5),
+    "IDP-SGD": (MIDDLE, "o", 6),
+    "INO-SGD": (GENEROUS, "D", 4),
+    "INO-SGD, adjusted": (STRICT, "o", 8),
+}
+
+
+def demo() -> Figure:
+    """Show what a plan gives every owner of the demonstration, and how each method serves it: numbers of demo.json."""
+    found = json.loads((HERE / "demo.json").read_text(encoding="utf-8"))
+    figure, (plan, served) = plt.subplots(1, 2, figsize=(9.6, 3.5), layout="constrained", width_ratios=[1, 1.7])
+    places = range(len(found["owners"]))
+    ticks = [f"{epsilon:g}" for epsilon in found["epsilon"]]
+    plan.bar(places, found["share of a batch"], color=MIDDLE)
+    plan.plot(places, found["share of records"], color=INK, linestyle=(0, (4, 3)))
+    plan.text(-0.4, found["share of records"][0] + 0.006, "share of the records", fontsize=9)
+    plan.set(title="what the plan gives each owner", xlabel="epsilon that an owner grants", ylabel="share of a batch")
+    for name, (colour, marker, size) in LOOKS.items():
+        recall = found["methods"][name]["recall"]
+        served.plot(places, recall, marker, color=colour, markersize=size, label=name, clip_on=False)
+    served.set(title="how each method serves it", xlabel="epsilon that an owner grants", ylabel="recall", ylim=(0, 1))
+    served.legend(loc="lower right", frameon=False, ncols=2, fontsize=10)
+    for axes in (plan, served):
+        axes.set_xticks(places, ticks, fontsize=9)
+    return figure
 
 
 def budgets() -> Figure:

@@ -12,6 +12,9 @@ HEADS = {ACCURACY: "accuracy", AVERAGE: "average over groups", WORST: "worst gro
 BASE = "dp-sgd"
 """What papers compare with."""
 
+ALIKE = 3.0
+"""Differences of the same sign agree if neither is more than this many times the other."""
+
 
 def table(found: dict[str, Any]) -> str:
     """Return a row for each method: what it promises, what it spent, what it is worth."""
@@ -39,10 +42,23 @@ def agreement(found: dict[str, Any]) -> str:
             gap = value - setting.published[BASE][measure]
             pairs = zip(methods[name][measure], methods[BASE][measure], strict=True)
             mean, half = _interval([one - other for one, other in pairs])
-            known = abs(mean) > half
-            verdict = "within noise" if not known else "agrees" if mean * gap > 0 else "**disagrees**"
-            rows.append([f"`{name}`", HEADS[measure], f"{gap:+.3f}", f"{mean:+.3f} ± {half:.3f}", verdict])
+            shown = "within noise" if abs(mean) <= half else verdict(gap, mean)
+            rows.append([f"`{name}`", HEADS[measure], f"{gap:+.3f}", f"{mean:+.3f} ± {half:.3f}", shown])
     return markdown(rows)
+
+
+def verdict(published: float, here: float) -> str:
+    """Say whether two differences agree: they have the same sign, and neither is more than `ALIKE` times the other.
+
+    >>> verdict(0.01, 0.02), verdict(0.01, 0.3), verdict(0.3, 0.01), verdict(-0.1, 0.1)
+    ('agrees', 'same sign, 30 times the size', 'same sign, 0.033 times the size', '**disagrees**')
+    """
+    ratio = here / published if published else float("inf")
+    if ratio <= 0:
+        return "**disagrees**"
+    if 1 / ALIKE <= ratio <= ALIKE:
+        return "agrees"
+    return f"same sign, {ratio:.2g} times the size"
 
 
 def _interval(values: list[float]) -> tuple[float, float]:

@@ -13,15 +13,15 @@ from matplotlib.lines import Line2D
 from examples.study.cases import Arm, Design
 from examples.study.tables import Results, last, recalls
 
-COLOURS = ("#8a8a8a", "#0b6e99")
-"""IDP-SGD, INO-SGD."""
+COLOURS = ("#b4541a", "#8a8a8a", "#0b6e99")
+"""DP-SGD, IDP-SGD, INO-SGD."""
 
 WIDEST = 5
 """Owners in a row."""
 
 
 def draw(design: Design, plan: str, found: dict[Arm, Results], file: Path) -> None:
-    """Draw every owner's recall over training: IDP-SGD against INO-SGD with the longest tail.
+    """Draw every owner's recall over training: DP-SGD, IDP-SGD, and INO-SGD with the longest tail.
 
     Lines are means over seeds, bands one standard deviation; there is a block of rows for each accountant.
 
@@ -40,8 +40,10 @@ def draw(design: Design, plan: str, found: dict[Arm, Results], file: Path) -> No
         grid = figure.subplots(rows * len(accountants), columns, sharex=True, sharey=True, squeeze=False)
         for block, accountant in enumerate(accountants):
             axes = grid[block * rows : (block + 1) * rows].flatten()
-            for tail, colour in zip((0.0, max(design.tails)), COLOURS, strict=True):
-                _lines(axes, found[Arm(plan=plan, accountant=accountant, tail=tail)], labels, colour)
+            arms = [Arm(plan="uniform", accountant=accountant)]
+            arms += [Arm(plan=plan, accountant=accountant, tail=tail) for tail in (0.0, max(design.tails))]
+            for arm, colour in zip(arms, COLOURS, strict=True):
+                _lines(axes, found[arm], labels, colour)
             for axis, label in zip(axes, labels, strict=False):
                 axis.set_title(f"{label} ({accountant.upper()})", fontsize=8)
         for axis in grid[:, 0]:
@@ -49,8 +51,8 @@ def draw(design: Design, plan: str, found: dict[Arm, Results], file: Path) -> No
         for axis in grid[-1]:
             axis.set_xlabel("step")
         handles = [Line2D([], [], color=colour) for colour in COLOURS]
-        names = ["IDP-SGD", f"INO-SGD, tail {max(design.tails):g}"]
-        figure.legend(handles, names, loc="outside upper center", ncols=2, frameon=False)
+        names = ["DP-SGD", "IDP-SGD", f"INO-SGD, tail {max(design.tails):g}"]
+        figure.legend(handles, names, loc="outside upper center", ncols=len(names), frameon=False)
         FigureCanvasSVG(figure).print_svg(str(file), metadata={"Date": None})
 
 

@@ -4,7 +4,7 @@ import csv
 from collections.abc import Iterable
 from pathlib import Path
 
-from examples.study import tables
+from examples.study import owner_ends, tables
 from examples.study.cases import Case, Design
 from examples.study.choice import finals
 from examples.study.figures import draw
@@ -43,6 +43,7 @@ def summarise(design: Design, results: Path, out: Path, pages: Path | None = Non
         directory.mkdir(parents=True, exist_ok=True)
         with (directory / f"{name}.csv").open("w", newline="", encoding="utf-8") as file:
             csv.writer(file, lineterminator="\n").writerows(tables.numbers(kinds))
+        owner_ends.draw(directory / f"{name}.csv", design.plans[-1][1].upper())
         for kind, found in kinds.items():
             for plan in dict.fromkeys(plan for plan, _ in design.plans):
                 draw(design, plan, found, directory / f"{name}-{plan}-{kind}.svg")

@@ -17,6 +17,10 @@ class Purpose(Enum):
 
     SIDE_KEY = b"inosgm beside", 16  # key of the values that are released beside the steps of a training run
     REVISION_KEY = b"inosgm revision", 16  # key of a training run whose plan was revised: the sums are other ones
+    WORKERS_KEY = (
+        b"inosgm workers",
+        16,
+    )  # secret of a step for random numbers of a model on workers: neither coins nor noise
     CONFIG_KEY = b"inosgm config", 16  # key of a training run, from `key:` of the file and everything else in it
     STAGE_KEY = b"inosgm stage", 16  # key of one stage of a statistic, from the key, the question and the plan
     SHADOW_KEY = b"inosgm shadow", 16  # key of one shadow model of an audit
@@ -27,6 +31,7 @@ class Purpose(Enum):
     JOB_ID = b"inosgm job", 16  # id of a job, from its spec
     PLAN_ID = b"inosgm plan", 16  # digest of a plan, from its JSON
     FEATURES_ID = b"inosgm features", 16  # what the features of a data set are a function of
+    FROZEN_ID = b"inosgm frozen", 16  # digest of the frozen parameters of a model, which a checkpoint leaves out
     CODE_ID = b"inosgm code", 8  # version of the code, from its source files
     # The next two have always shared their tag, and keep it because stored sums and ledgers hold the bits. They
     # cannot collide: BLAKE2b mixes the size of the digest into its first state, and the sizes differ.

@@ -52,6 +52,8 @@ def form_of(data: Any) -> Any:
         return {name: form_of(column) for name, column in data.items()}
     if isinstance(data, tuple):
         return tuple(form_of(column) for column in data)
-    names = tuple(map(str, getattr(data, "columns", ())))
+    if hasattr(data, "record_form"):  # what is made of data of some form
+        return type(data), data.record_form()
+    names = tuple(map(str, data.columns)) if hasattr(data, "dtypes") and hasattr(data, "columns") else ()
     kinds = tuple(map(str, data.dtypes)) if names else str(getattr(data, "dtype", ""))
     return type(data), names, kinds, tuple(getattr(data, "shape", ()))[1:]

@@ -13,9 +13,9 @@ from inosgm.accounting import PLDReplaceOne, epsilon
 from inosgm.accounting.discrete import Change
 from inosgm.accounting.gaussian import gaussian_epsilon
 from inosgm.accounting.pld import LEAST_DELTA
+from inosgm.accounting.tradeoff import Power, plain_power, sampled_gaussian_power
 from inosgm.accounting.units import REPLACE_ONE
 from inosgm.audit.claims import Claim
-from inosgm.audit.tradeoff import Power, plain_power, sampled_gaussian_power
 
 RESOLUTION = 1000
 """Scales and epsilons are searched in steps of 1/1000, rounded down, so that a bound is never too large."""
@@ -107,7 +107,7 @@ class Refutation:
         counts: The counts of a test that was fixed in advance.
         points: The number of points of the grid of rates; a coarse grid refutes a little less.
 
-    >>> from inosgm.audit.tradeoff import gaussian_power
+    >>> from inosgm.accounting.tradeoff import gaussian_power
     >>> refutation = Refutation(Counts(true_positives=900, members=1000, false_positives=100, others=1000))
     >>> refutation.refutes(gaussian_power(2.3), 0.05), refutation.refutes(gaussian_power(2.5), 0.05)
     (True, False)

@@ -64,7 +64,7 @@ def claims_of(plan: Plan, delta: float | None = None) -> tuple[Claim, ...]:
     granted = plan.epsilon if at_budgets else None
     accountant = ACCOUNTANTS[plan.accountant or ("pld" if plan.unit == ADD_REMOVE else "pld-replace-one")]
     spent = np.full(size, math.inf)
-    multipliers = plan.noise_multipliers if plan.squared_norm_budget is None else plan.segment().noise_multiplier
+    multipliers = plan.variant.claimed_multipliers(plan)
     noisy = np.flatnonzero(multipliers >= LEAST_MULTIPLIER)
     if noisy.size:
         rows = [segment.rows(noisy) for segment in plan.segments_until(plan.steps)]

@@ -17,9 +17,9 @@ def demo(
     quiet: QuietOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Compare DP-SGD, IDP-SGD and INO-SGD on real data, attack the guarantees, and write a page about it.
+    """Compare DP-SGD, IDP-SGD, INO-SGD and adjusted INO-SGD on real data, attack the guarantees, and write a page.
 
-    Ten owners hold a digit each of 4,000 MNIST images and grant epsilon 0.5 to 5. It trains on a Ray of its own unless
+    Ten owners hold a digit each of 4,000 MNIST images and grant epsilon 0.1 to 2. It trains on a Ray of its own unless
     --processes or --address is given. The same command resumes a demonstration that was stopped.
     """
     from inosgm.cli.demonstration import PAGE, run

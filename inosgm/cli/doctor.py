@@ -65,15 +65,10 @@ def examine(data_dir: str | os.PathLike[str] | None = None) -> list[Finding]:
 
 
 def _table(findings: list[Finding]) -> str:
-    """Return a line for each finding, under the name of its part."""
+    """Return a line for each finding."""
     width = max(len(finding.name) for finding in findings)
-    lines: list[str] = []
-    for before, finding in zip([None, *findings], findings, strict=False):
-        if before is None or finding.part != before.part:
-            lines += [*[""] * bool(lines), typer.style(finding.part, bold=True)]
-        sign, colour = SIGNS[finding.state]
-        lines.append(f"  {typer.style(sign, fg=colour)} {finding.name:<{width}}  {finding.about}")
-    return "\n".join(lines)
+    signs = {state: typer.style(sign, fg=colour) for state, (sign, colour) in SIGNS.items()}
+    return "\n".join(f"{signs[one.state]} {one.part:<8} {one.name:<{width}}  {one.about}" for one in findings)
 
 
 def _packages() -> Iterator[Finding]:
@@ -91,22 +86,20 @@ def _packages() -> Iterator[Finding]:
 def _required(extra: str | None) -> Iterator[tuple[str, str]]:
     """Yield the packages that inosgm, or one of its extras, requires, each with the oldest version that works."""
     for requirement in metadata.requires("inosgm") or []:
-        wanted, _, marker = requirement.partition(";")
-        of_extra = re.search(r"extra\s*==\s*['\"]([^'\"]+)", marker)
-        parsed = re.match(r"\s*([\w.-]+)[^<>=~!]*(?:>=\s*([\w.]+))?", wanted)
+        of_extra = re.search(r"extra\s*==\s*['\"]([^'\"]+)", requirement)
+        parsed = re.match(r"([\w.-]+)[^<>=~!;]*(?:>=\s*([\w.]+))?", requirement)
         if parsed and (of_extra[1] if of_extra else None) == extra:
             yield parsed[1], parsed[2] or ""
 
 
 def _problem(name: str, least: str) -> str:
     """Return what is wrong with an installed package, and the fix; nothing if it is new enough."""
-    fix = f"pip install '{name}>={least}'"
     try:
         version = metadata.version(name)
     except metadata.PackageNotFoundError:
-        return f"missing: {fix}"
+        return f"missing: pip install '{name}>={least}'"
     numbers, needed = ([int(part) for part in re.findall(r"\d+", text.partition("+")[0])] for text in (version, least))
-    return f"{version}, and {least} or newer is needed: {fix}" if numbers < needed else ""
+    return f"{version}, and {least} or newer is needed: pip install '{name}>={least}'" if numbers < needed else ""
 
 
 def _devices() -> Iterator[Finding]:
@@ -115,9 +108,8 @@ def _devices() -> Iterator[Finding]:
     except ImportError as error:
         yield Finding("device", "torch", State.absent, f"training and audits need it, and it is not there: {error}")
         return
-    cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    about = f"training.device: cpu; {cpus} CPUs, {torch.get_num_threads()} threads (OMP_NUM_THREADS sets them)"
-    yield Finding("device", "cpu", State.good, about)
+    threads = f"{torch.get_num_threads()} threads (OMP_NUM_THREADS sets them)"
+    yield Finding("device", "cpu", State.good, f"training.device: cpu; {threads}")
     gpus = [(f"cuda:{i}", torch.cuda.get_device_name(i)) for i in range(torch.cuda.device_count())]
     gpus += [("mps", "Apple")] * torch.backends.mps.is_available()
     for name, model in gpus:
@@ -130,25 +122,22 @@ def _ray() -> Finding:
     """Look for the Ray that commands with --address auto would use; start none."""
     from inosgm.jobs.clusters import ray_module
 
-    local = "--address local starts one for as long as a command takes"
+    named = os.environ.get("RAY_ADDRESS")
     try:
         connection = ray_module("ray_jobs.connection")
         address = connection.found("auto")
+        if address is not None and connection.listens(address, RAY_TIMEOUT):
+            return Finding("ray", "cluster", State.good, f"{address} answers: --address auto uses it")
     except ImportError as error:
         return Finding("ray", "ray", State.absent, str(error))
-    except ConnectionError:
-        address = None
     except ValueError as several:
         return Finding("ray", "cluster", State.good, str(several))
-    if address is None:
-        return Finding("ray", "cluster", State.absent, f"none runs here: {local}")
-    named = os.environ.get("RAY_ADDRESS") not in (None, "", "auto", "local")
-    where = f"RAY_ADDRESS={address}" if named else address
-    if connection.listens(address, RAY_TIMEOUT):
-        return Finding("ray", "cluster", State.good, f"{where} answers: --address auto uses it")
-    if named:
-        return Finding("ray", "cluster", State.bad, f"{where} does not answer: start it, or unset RAY_ADDRESS")
-    return Finding("ray", "cluster", State.absent, f"the last one, {where}, is gone: {local}")
+    except ConnectionError:  # none was ever started here
+        pass
+    if named in (None, "", "auto", "local"):
+        about = "none runs here: --address local starts one for as long as a command takes"
+        return Finding("ray", "cluster", State.absent, about)
+    return Finding("ray", "cluster", State.bad, f"RAY_ADDRESS={named} does not answer: start it, or unset RAY_ADDRESS")
 
 
 def _data(root: Path | None) -> Iterator[Finding]:

@@ -73,6 +73,12 @@ AttemptsOption = Annotated[
 ]
 
 
+WorkersOption = Annotated[
+    int | None,
+    typer.Option("--workers", min=1, help="Train one run on this many workers: processes here, or of Ray (--address)."),
+]
+
+
 class Measure(StrEnum):
     """The metric that points are compared by: the names of `sweep_results.Metric`, which help texts do not import."""
 

@@ -16,6 +16,7 @@ import signal
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -102,6 +103,7 @@ class _Watch:
         self._told, self._rest = dict[str, Any](), b""
         self._passed: set[int] = set()
         self._dead: list[str] = []
+        self._killed = False
 
     def until_the_end(self) -> None:
         """Wait until the worker has ended, and end like it."""
@@ -128,14 +130,14 @@ class _Watch:
 
     def _hear(self, selector: selectors.BaseSelector) -> bool:
         """Wait for a message of the worker, or for a process of its Ray to end; return whether the worker is there."""
-        ready = [key.data for key, _ in selector.select()]
-        if None in ready:  # checked first: a worker that leaves Ray sends that before Ray's processes end
+        ready = [key.data for key, _ in selector.select()]  # Linux lists first what happened first
+        if None in ready[:1]:  # a worker that leaves Ray sends that before Ray's processes end
             return self._take(selector)
         if ready:
             self._unwatch(selector)
-            if not _ended(self._worker):  # or else it was killed, and the Ray that it had started ended with it
-                self._dead = ready
-                # Ray would end it as well, but only after a minute if the GCS is gone.
+            self._dead = list(takewhile(lambda name: name is not None, ready))
+            if not _ended(self._worker):  # Ray would end it as well, but only after a minute if the GCS is gone
+                self._killed = True
                 os.kill(self._worker, signal.SIGKILL)
         return True
 
@@ -161,8 +163,8 @@ class _Watch:
 
     def _why(self, code: int, about: dict[str, Any]) -> str:
         """Return what ended the worker."""
-        killed = code < 0 and code != -signal.SIGABRT and not self._dead  # Ray's library exits, or aborts
-        if killed or not about:
+        by_others = code < 0 and code != -signal.SIGABRT and not self._killed  # Ray's library exits, or aborts
+        if by_others or not about:  # the Ray that it had started then ended with it
             how = signal.Signals(-code).name if code < 0 else f"exit code {code}"
             return f"process {self._worker}, which worked for this command, ended with {how} (was there memory?)"
         if "processes" not in about:
@@ -172,7 +174,8 @@ class _Watch:
         agent = _failed_agent(about.get("session"))
         if agent:
             return f"the {agent} of the Ray that this command had started died, and its raylet with it"
-        what = " and ".join(f"the {name}" for name in self._dead).replace("gcs_server", "GCS server") or "a part"
+        # If the worker ended before anything was seen to end, the raylet did: without a GCS, it ends a minute later.
+        what = " and ".join(f"the {name}" for name in self._dead or ["raylet"]).replace("gcs_server", "GCS server")
         return f"{what} of the Ray that this command had started died (was there memory?)"
 
     def _pass_on(self, number: int, _: Any) -> None:

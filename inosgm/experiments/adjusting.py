@@ -1,5 +1,7 @@
 """From the `adjustment` section of a configuration to a corrected loss and model."""
 
+from collections.abc import Sequence
+
 import numpy as np
 from torch import nn
 
@@ -28,7 +30,7 @@ class Adjusting:
         wish = config.adjustment
         if wish is not None:
             assert plan is not None  # configurations of IPATE, which has none, have no adjustment
-            shares = class_shares(config, dataset, plan)
+            shares = class_shares(config, dataset, plan.labels)
             self._inside = LogitAdjustment(plan, shares, wish.loss + wish.after)
             self._after = LogitAdjustment(plan, shares, wish.after) if wish.after else None
 
@@ -41,13 +43,13 @@ class Adjusting:
         return model if self._after is None else self._after.adjusted(model)
 
 
-def class_shares(config: TrainingConfig, dataset: Dataset, plan: Plan) -> np.ndarray:
-    """Return the public class shares of the owners of a plan, one row per owner; no record is looked at.
+def class_shares(config: TrainingConfig, dataset: Dataset, labels: Sequence[str | int]) -> np.ndarray:
+    """Return the public class shares of some owners, one row per owner; no record is looked at.
 
     Raises:
         ValueError: for shares that are missing, or of other owners or classes.
     """
-    given, labels, classes = config.adjustment and config.adjustment.class_shares, plan.labels, len(dataset.classes)
+    given, classes = config.adjustment and config.adjustment.class_shares, len(dataset.classes)
     if given:
         meant = match_labels(given, labels)
         rows = {meant[label]: row for label, row in given.items()}

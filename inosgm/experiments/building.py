@@ -12,11 +12,13 @@ from inosgm.experiments import components, directory
 from inosgm.experiments.config import TrainingConfig
 from inosgm.experiments.input_files import Source, read_run
 from inosgm.experiments.plans import planned, steering_of
+from inosgm.experiments.small_shares import small_shares_warning
 from inosgm.ledger.cost import LedgerHook
 from inosgm.owners import Owners
 from inosgm.planning.plan import Plan
 from inosgm.planning.sequence import PlanSequence
 from inosgm.training.trainer import Trainer
+from inosgm.training.workers import Workers
 
 PRECISIONS = {"bfloat16": torch.bfloat16, "float16": torch.float16}
 
@@ -58,6 +60,10 @@ class Training:
         course = self.trainer.course
         return course.report() if len(course.plans) > 1 else self.plan.report()
 
+    def warning(self) -> str:
+        """Return a warning about owners that the plan gives little of every batch, or nothing."""
+        return small_shares_warning(self.config, self.dataset, self.trainer.course)
+
     @property
     def held_out(self) -> tuple[Any, Any, np.ndarray]:
         """Inputs, targets and groups of the held-out records."""
@@ -77,7 +83,9 @@ class Training:
             raise ValueError(f"data: the model cannot be tried on the held-out records: {error}") from error
 
 
-def build(config: TrainingConfig, *, source: Source | None = None, note: str = "") -> Training:
+def build(
+    config: TrainingConfig, *, source: Source | None = None, note: str = "", workers: Workers | None = None
+) -> Training:
     """Make data, owners, plan, model, optimizer and trainer from a configuration; nothing is trained or charged.
 
     A run that has begun goes by the plan that it was begun with.
@@ -86,6 +94,7 @@ def build(config: TrainingConfig, *, source: Source | None = None, note: str = "
         config: What to make.
         source: What the configuration reads from files, where it is read already.
         note: What the ledger says about it.
+        workers: The ranks that train it together, each of which builds it.
 
     Raises:
         ValueError: for what does not fit together, with the path of the key.
@@ -97,7 +106,7 @@ def build(config: TrainingConfig, *, source: Source | None = None, note: str = "
     chosen = components.prepared(config, source)
     ledger = components.ledger_of(config, chosen.owners if begun.course is None else None)
     course = begun.course or planned(config, chosen.owners, ledger)
-    made = assemble(config, chosen, course, key=config.noise_key(), ledger=ledger, note=note)
+    made = assemble(config, chosen, course, key=config.noise_key(), ledger=ledger, note=note, workers=workers)
     return replace(made, begun_at=begun.step, follows=begun.follows or course.first, source=source)
 
 
@@ -109,13 +118,15 @@ def assemble(
     key: int | None = None,
     ledger: LedgerHook | None = None,
     note: str = "",
+    workers: Workers | None = None,
 ) -> Training:
     """Put the parts of a run that has not begun together."""
     if not len(chosen.dataset.y_test):
         raise ValueError(f"data: {config.data.name} has no held-out records")
     require_diagnosable(config, course.first, chosen.groups)
     learner = components.learner_of(config, chosen.dataset, course)
-    trainer = trainer_of(config, learner, course, chosen.owners, key=key, ledger=ledger, note=note)
+    given: dict[str, Any] = {"key": key, "ledger": ledger, "note": note, "workers": workers}
+    trainer = trainer_of(config, learner, course, chosen.owners, **given)
     return Training(
         config=config,
         dataset=chosen.dataset,
@@ -137,6 +148,7 @@ def trainer_of(
     key: int | None = None,
     ledger: LedgerHook | None = None,
     note: str = "",
+    workers: Workers | None = None,
 ) -> Trainer:
     """Make the trainer of a learner, for a plan and the owners of the records."""
     _require_one_model(config)
@@ -156,6 +168,7 @@ def trainer_of(
         max_physical_batch=fit.max_physical_batch,
         autocast=None if fit.autocast is None else PRECISIONS[fit.autocast],
         fix=fit.fix,
+        workers=workers,
         key=key,
         ledger=ledger,
         note=note,

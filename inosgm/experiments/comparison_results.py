@@ -13,7 +13,7 @@ from inosgm.accounting import ACCOUNTANTS
 from inosgm.accounting.units import ADD_REMOVE, UNITS
 from inosgm.experiments.config import TrainingConfig
 from inosgm.experiments.expense import BROKEN, Expense, expenses
-from inosgm.experiments.grid import Point, grid_of, points_of
+from inosgm.experiments.grid import Point, grid_for, points_of
 from inosgm.experiments.summary import Summary, most_expensive, runs_of
 from inosgm.experiments.sweep_results import Metric, Standing, shown_mean, standing
 from inosgm.jobs import JobSpec, Store
@@ -145,7 +145,9 @@ class Comparison:
         specs = {name: JobSpec.from_json(json.dumps(spec)) for name, spec in known["methods"]}
         configs = {name: TrainingConfig.from_dict(spec.configuration) for name, spec in specs.items()}
         return cls(
-            methods={name: reader.runs(name, points_of(config, grid_of(tune))) for name, config in configs.items()},
+            methods={
+                name: reader.runs(name, points_of(config, grid_for(config, tune))) for name, config in configs.items()
+            },
             tune={path: tuple(values) for path, values in tune.items()},
             tune_seeds=tune_seeds,
             metric=metric,
@@ -234,8 +236,8 @@ class Comparison:
             tried = ", ".join(f"{path} of {_validate.some(values)}" for path, values in self.tune.items())
             seeds = "seed" if self.tune_seeds == 1 else "seeds"
             lines.append(
-                f"tuned for each method alike: {tried}, by {self.metric.value.replace('_', ' ')} on the held-out "
-                f"records, with {self.tune_seeds} other {seeds}"
+                f"tuned for each method alike, by the keys that it has: {tried}, by "
+                f"{self.metric.value.replace('_', ' ')} on the held-out records, with {self.tune_seeds} other {seeds}"
             )
         return lines
 

@@ -1,7 +1,7 @@
 """Several methods on the same data with the same seeds, each tuned alike: durable jobs, and one table."""
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -9,10 +9,11 @@ import numpy as np
 
 from inosgm._internal import validate as _validate
 from inosgm._internal.scratch import scratch_directory
+from inosgm.experiments.adjusting import class_shares
 from inosgm.experiments.comparison_results import COMPARISON, Comparison, best_of, holds_comparison
 from inosgm.experiments.components import prepared
 from inosgm.experiments.config import TrainingConfig, differences
-from inosgm.experiments.grid import grid_of, points_of
+from inosgm.experiments.grid import grid_for, points_of
 from inosgm.experiments.input_files import read
 from inosgm.experiments.methods import kind_of, methods_of
 from inosgm.experiments.sweep_results import Metric
@@ -55,8 +56,9 @@ class ComparisonStudy(TrainingStudy):
         self._tune, self._metric = dict(tune or {}), metric
         self._tune_seeds = _validate.count("tune_seeds", tune_seeds, least=1) if tune else 0
         _require_tunable(self._tune, self.configs)
-        grid = grid_of(self._tune)
-        self._points = {name: points_of(config, grid, what="tune") for name, config in self.configs.items()}
+        self._points = {
+            name: points_of(config, grid_for(config, self._tune), what="tune") for name, config in self.configs.items()
+        }
         base, *_ = self.configs.values()
         store = open_store(store)
         if holds_sweep(store) and not holds_comparison(store):
@@ -193,7 +195,8 @@ def compare(
             and ino-sgd if not given.
         seeds: How many runs of each method, with the same seeds for all.
         tune: Values by path of key. Every method is tried with all combinations, and the best one is run: the same
-            grid for all, so that none is shown at a value that suits another.
+            grid for all, so that none is shown at a value that suits another. Keys of a section that a method does
+            without (`tail.fraction` for idp-sgd, `adjustment.after` for ino-sgd) are tried for the others.
         tune_seeds: How many runs of each combination. Their seeds are not among those of the runs that count.
         metric: What the best one is chosen by, on the held-out records.
         store: Where runs are kept: a path, a URI that fsspec knows, or a Store; nowhere if not given. It belongs to one
@@ -229,14 +232,17 @@ def fitting(config: TrainingConfig) -> tuple[list[str], dict[str, str]]:
     """
     names, reasons = [], dict[str, str]()
     records = config.model_copy(update={"features": None})  # owners do not depend on them
-    budgets = np.unique(prepared(records, read(records)).owners.epsilon).size
+    chosen = prepared(records, read(records))
+    budgets = np.unique(chosen.owners.epsilon).size
     for name, method in METHODS.items():
         try:
-            methods_of(config, [name])
+            (made,) = methods_of(config, [name]).values()
             if method.warning:
                 raise ValueError(f"{method.warning}; it runs only if it is named")
             if method.different_budgets and budgets == 1:
                 raise ValueError("all owners grant the same, so nobody is the strictest")
+            if method.adjusted:
+                class_shares(made, chosen.dataset, chosen.owners.labels)
         except ValueError as error:
             reasons[name] = str(error).removeprefix("configuration: ")
         else:
@@ -271,15 +277,19 @@ def _named(
     return {name: config.model_copy(update={"run": None}) for name, config in named.items()}
 
 
-def _require_tunable(tune: Mapping[str, Any], methods: Iterable[str]) -> None:
-    """Raise for keys that decide what a run costs, or what makes a method the method that it is called."""
-    fixed = {path: name for name in methods if name in METHODS for path in METHODS[name].changes}
+def _require_tunable(tune: Mapping[str, Any], configs: Mapping[str, TrainingConfig]) -> None:
+    """Raise for keys that decide what a run costs, that make a method the method that it is called, or of no method."""
+    fixed = {path: name for name in configs if name in METHODS for path in METHODS[name].changes}
+    tried = {path for config in configs.values() for point in grid_for(config, tune) for path in point}
     for path in tune:
         if path == "plan" or (path.startswith("plan.") and path != "plan.clip_norm"):
             raise ValueError(
                 f"tune: {path} changes what a run costs, which is to be known before the first begins: try its values "
                 "with a sweep (`inosgm sweep --grid`), or compare files that differ in it"
             )
-        for changed, name in fixed.items():
-            if path == changed or path.startswith(f"{changed}."):
-                raise ValueError(f"tune: {path} makes {name} what it is: compare files that differ in it instead")
+        decided = path.removesuffix(".kind")  # the kind of a tail is whether there is one
+        if decided in fixed:
+            raise ValueError(f"tune: {path} makes {fixed[decided]} what it is: compare files that differ in it instead")
+        if path not in tried:
+            section = path.partition(".")[0]
+            raise ValueError(f"tune: no method that is compared has {section}: name one that does, or leave {path} out")

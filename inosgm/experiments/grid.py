@@ -1,7 +1,7 @@
 """The points of a sweep: configurations that differ from one in a few keys."""
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 from typing import Any
@@ -18,6 +18,12 @@ FIXED = {
     "ledger": "the same owners pay for all points",
 }
 """Keys that all points have in common, and why."""
+
+_ABSENT: dict[str, Callable[[TrainingConfig], bool]] = {
+    "tail": lambda config: config.tail.kind == "none",
+    "adjustment": lambda config: config.adjustment is None,
+}
+"""Sections that some methods do without, and whether a configuration does."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -80,6 +86,15 @@ def grid_of(grid: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
         if isinstance(values, str) or not isinstance(values, Sequence) or not values:
             raise ValueError(f"grid: {path} must be a list of values, got {values!r}")
     return [dict(zip(grid, values, strict=True)) for values in product(*grid.values())]
+
+
+def grid_for(config: TrainingConfig, grid: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
+    """Return the combinations that tune a configuration: keys of a tail or an adjustment that it lacks are left out.
+
+    Several methods can so be tuned on one grid, each by the keys that it has.
+    """
+    absent = [name for name, missing in _ABSENT.items() if missing(config)]
+    return grid_of({path: values for path, values in grid.items() if path.partition(".")[0] not in absent})
 
 
 def values_from(text: str) -> list[Any]:

@@ -109,14 +109,14 @@ class IpateTask:
             queries = _queries(chosen, teachers.queries)
             student = _learning(config, chosen, (queries, mechanism.labels(votes)))
 
-            def look(step: int) -> bool:
+            def evaluate(step: int) -> bool:
                 if step % often and step != steps:
                     return False
-                student.look(step, held_out)
+                student.record_evaluation(step, held_out)
                 return True
 
             seen = None if watch is None else lambda: watch(_curve(student))
-            learn(student, steps, attempt, pause=_pause(config), look=look, watch=seen)
+            learn(student, steps, attempt, pause=_pause(config), evaluate=evaluate, watch=seen)
             evaluation = student.evaluate(*held_out)
         found = Evaluated(plan=teachers.plan, step=1, steps_done=steps, evaluation=evaluation)
         spent = teachers.plan.spent()

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from inosgm.experiments.config import TrainingConfig
+from inosgm.experiments.config import ClassOwners, SettingOwners, TrainingConfig
 from inosgm.methods.method import TELLING_APART
 from inosgm.methods.registry import METHODS, USUAL
 
@@ -39,9 +39,10 @@ def methods_of(config: TrainingConfig, names: Sequence[str] = USUAL) -> dict[str
             raise ValueError(f"plan.method: {name} tells owners apart, got {known}: take sample, scale or blend")
         if method.ordered and config.tail.kind == "none":
             raise ValueError(f"tail: {name} needs one, got none: set one, such as {{kind: linear, fraction: 0.7}}")
-        if method.adjusted and config.adjustment is None:
-            raise ValueError(f"adjustment: {name} needs one, got none: set one, such as {{loss: 1, after: 0.5}}")
-        made[name] = config.changed(method.changes)
+        by_default = method.adjusted and config.adjustment is None
+        if by_default and not isinstance(config.owners, ClassOwners | SettingOwners):
+            raise ValueError(f"adjustment: {name} needs class_shares, because owners do not hold classes of their own")
+        made[name] = config.changed({**method.changes, **({"adjustment": {}} if by_default else {})})
     return made
 
 

@@ -54,6 +54,11 @@ class SeedStudy(TrainingStudy):
         indices = range(_validate.count("seeds", seeds, least=1))
         super().__init__(config, [config], indices, store=store, sweeps=False)
 
+    def announcement(self) -> str:
+        """Say what the runs cost every owner and whom the plan gives little, or that all are done."""
+        warning = self.task.warning(self.specs[0]) if self.left() else ""
+        return "\n".join(filter(None, [super().announcement(), warning]))
+
     def run(self, executor: Executor | None = None, *, attempts: int = 5, progress: bool = True) -> Seeds:
         """Do the runs that are not done; see `train_seeds`."""
         return Seeds(store=self.store, outcome=self.run_jobs(executor, attempts=attempts, progress=progress))

@@ -12,6 +12,7 @@ from inosgm.experiments.config import TrainingConfig
 from inosgm.experiments.directory import with_absolute_paths
 from inosgm.experiments.input_files import Source
 from inosgm.experiments.ipate import TEACHER, IpateTask
+from inosgm.experiments.small_shares import small_shares_warning
 from inosgm.experiments.training import fit
 from inosgm.jobs import Attempt, JobSpec, Result, Stopped
 from inosgm.ledger.cost import Cost, LedgerHook
@@ -82,6 +83,12 @@ class TrainingTask:
         course = self._course(config, chosen.owners)
         require_diagnosable(config, course.first, chosen.groups)
         return course.costs(job=spec.id, note=f"{spec.kind}, index {spec.index}")
+
+    def warning(self, spec: JobSpec) -> str:
+        """Return a warning about owners that the plan of a job gives little of every batch, or nothing."""
+        config = config_of(spec)
+        chosen = components.prepared(config, self._outline)
+        return small_shares_warning(config, chosen.dataset, self._course(config, chosen.owners))
 
     def before(self, spec: JobSpec) -> Sequence[JobSpec]:
         """Return the jobs that a training run builds on: the teachers of a student of IPATE, if it is one."""

@@ -22,8 +22,8 @@ from inosgm.planning.sequence import PlanSequence
 from inosgm.training.checkpoints import Checkpoint
 from inosgm.training.curve import LearningCurve
 from inosgm.training.metrics import Evaluation
+from inosgm.training.plan_following import turn_model
 from inosgm.training.run import Run, RunFiles
-from inosgm.training.trainer import turn_model
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -100,7 +100,7 @@ def train(run: TrainingConfig | Training, *, steps: int | None = None, progress:
     if not training.trainer.steps_done:
         _require_kept(training.trainer.course)
         training.check()  # what is refused leaves no directory behind
-    if config.run is not None:
+    if config.run is not None and training.trainer.leads:
         with Run(config.run):
             directory.require_same(config)
             directory.remember(config)

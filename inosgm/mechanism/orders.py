@@ -11,7 +11,7 @@ from inosgm._internal import validate as _validate
 from inosgm._internal.keys import order_seed
 from inosgm._internal.validate import Array
 
-FEW = 512
+STABLE_SORT_SIZE = 512
 """Largest number of keys that one stable sort handles faster than sort-then-repair."""
 
 _MASK = (1 << 64) - 1
@@ -98,7 +98,7 @@ def _stable_argsort(xp: Any, key: Array) -> Array:
     numpy's unstable sort of many keys is several times faster than its stable one, so ties are put right afterwards:
     within a run of equal keys, positions are sorted by sorting run * n + position.
     """
-    if key.shape[0] <= FEW or not array_api_compat.is_numpy_array(key):
+    if key.shape[0] <= STABLE_SORT_SIZE or not array_api_compat.is_numpy_array(key):
         return xp.argsort(key, stable=True)
     ranking = np.argsort(key)
     ordered = key[ranking]

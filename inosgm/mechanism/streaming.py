@@ -24,7 +24,7 @@ from inosgm.mechanism.hashed_sampling import HashedSampler, Sampler, included, l
 from inosgm.mechanism.mechanism import INOSGM, DrawnBatch, Release, require_sizes
 from inosgm.mechanism.noise import streams
 from inosgm.mechanism.orders import Descending, Order
-from inosgm.mechanism.tail_buffer import Kept, Records
+from inosgm.mechanism.tail_buffer import HeldRecords, Kept
 from inosgm.mechanism.tails import NoTail, Tail
 from inosgm.mechanism.weights import checked_scores
 from inosgm.owners import Owners
@@ -153,6 +153,20 @@ class OrderedSum:
             chosen = None if chosen is None else chosen[there]
         with self._changing(rows.shape[1:]):
             self._add(rows, values, places, numbers, chosen)
+            self._counts += counts
+
+    def skip(self, owners: Array) -> None:
+        """Count records that take no part in the sum, because of a condition on themselves.
+
+        Such a record contributes nothing and has no rank. Whether it takes part is a function of the record alone, so a
+        record more or less still moves the sum by at most its owner's sensitivity.
+
+        Args:
+            owners: The position of each record's owner in the plan.
+        """
+        counts = _counted("owners", _whole("owners", owners), self._counts.size)
+        with self._lock:
+            self._require_whole()
             self._counts += counts
 
     def add(
@@ -334,7 +348,7 @@ class OrderedSum:
         self._counts, self._whole.high, self._whole.low = counts, high, low
         if "scores" not in arrays:
             return
-        records = Records(*(arrays[name] for name in _COLUMNS))
+        records = HeldRecords(*(arrays[name] for name in _COLUMNS))
         n = len(records)
         whole = all(column.dtype == np.int64 for column in (records.ids, records.owners, records.cells))
         wide = records.rows.shape == ((n, math.prod(shape)) if shape else (n,))
@@ -390,7 +404,7 @@ class OrderedSum:
             return
         held = np.zeros(low.size, dtype=np.int64) if cells is None else cells[low]
         numbers = ids + low if isinstance(ids, int) else ids[low]
-        some = Records(scores[low], numbers, owners[low], whole[low], held)
+        some = HeldRecords(scores[low], numbers, owners[low], whole[low], held)
         self._whole.add(-self._sums(some.rows, held))
         self._evict(self._kept.take(some))
 
@@ -404,7 +418,7 @@ class OrderedSum:
             sums = np.stack([np.bincount(cells, weights=c, minlength=self.cells) for c in whole.T], axis=1)
         return np.asarray(sums.ravel())
 
-    def _evict(self, records: Records | None) -> None:
+    def _evict(self, records: HeldRecords | None) -> None:
         """Add records to the full-weight sum for ever."""
         if records is None:
             return
@@ -412,7 +426,7 @@ class OrderedSum:
             some = records.at(slice(begin, begin + BLOCK))
             self._whole.add(self._sums(some.rows, some.cells))
 
-    def _settled(self) -> Records | None:
+    def _settled(self) -> HeldRecords | None:
         """Return the tail, from the least important record up; under the lock."""
         self._require_whole()
         self._half = True

@@ -9,7 +9,7 @@ from inosgm.mechanism.orders import Order
 
 _NOBODY = np.empty(0, dtype=np.int64)
 
-_FEW = 1 << 16
+_LEAST_WAITING = 1 << 16
 """Smallest number of waiting records that is worth sorting to evict some of them."""
 
 _NEAR = 1 << 10
@@ -17,7 +17,7 @@ _NEAR = 1 << 10
 
 
 @dataclass(frozen=True, eq=False)
-class Records:
+class HeldRecords:
     """Records of a batch, column by column."""
 
     scores: np.ndarray
@@ -27,13 +27,13 @@ class Records:
     cells: np.ndarray
 
     @classmethod
-    def joined(cls, parts: list["Records"]) -> Self:
+    def joined(cls, parts: list["HeldRecords"]) -> Self:
         """Return several one after the other."""
         return cls(*(np.concatenate([getattr(part, field.name) for part in parts]) for field in fields(cls)))
 
-    def at(self, positions: np.ndarray | slice) -> "Records":
+    def at(self, positions: np.ndarray | slice) -> "HeldRecords":
         """Return some of them."""
-        return Records(*(getattr(self, field.name)[positions] for field in fields(self)))
+        return HeldRecords(*(getattr(self, field.name)[positions] for field in fields(self)))
 
     def __len__(self) -> int:
         return int(self.scores.size)
@@ -51,8 +51,8 @@ class Kept:
 
     def __init__(self, order: Order, spans: np.ndarray, costs: np.ndarray, begins: int) -> None:
         self._order, self._spans, self._costs, self._begins = order, spans, costs, begins
-        self.records: Records | None = None
-        self._waiting: list[Records] = []
+        self.records: HeldRecords | None = None
+        self._waiting: list[HeldRecords] = []
         self._size = self._wait = 0
         self._cut: float | None = None
 
@@ -68,19 +68,19 @@ class Kept:
             key = self._order.deciding(scores, expand_ids(ids, scores.size), self._costs[owners])
         return np.flatnonzero(~(key < self._cut))  # also a NaN
 
-    def take(self, records: Records) -> Records | None:
+    def take(self, records: HeldRecords) -> HeldRecords | None:
         """Add records, and return those that are known not to be in the tail any more."""
         self._waiting.append(records)
         self._wait += len(records)
-        return self._shrink() if self._wait > max(_FEW, self._size) else None
+        return self._shrink() if self._wait > max(_LEAST_WAITING, self._size) else None
 
-    def all(self) -> list[Records]:
+    def all(self) -> list[HeldRecords]:
         """Return everything that is held, in parts."""
         return [*([] if self.records is None else [self.records]), *self._waiting]
 
-    def _shrink(self) -> Records | None:
+    def _shrink(self) -> HeldRecords | None:
         """Return most of the records that are not in the tail, without sorting them, or all if many are tied."""
-        found = Records.joined(self.all())
+        found = HeldRecords.joined(self.all())
         spans = self._spans[found.owners].astype(np.int64)
         gone = None
         if spans.sum() >= self._begins:
@@ -94,7 +94,7 @@ class Kept:
         self._wait, self._size = 0, len(found)
         return gone
 
-    def settle(self) -> Records | None:
+    def settle(self) -> HeldRecords | None:
         """Sort in what waits: afterwards `records` go from the least important up; return those that are not kept.
 
         Raises:
@@ -102,7 +102,7 @@ class Kept:
         """
         if not self._waiting:
             return None
-        found = Records.joined(self.all())
+        found = HeldRecords.joined(self.all())
         lowest_first = self._order.ranking(found.scores, found.ids, self._costs[found.owners])[::-1]
         found = found.at(lowest_first)
         ends = np.cumsum(self._spans[found.owners].astype(np.int64))

@@ -18,7 +18,7 @@ from inosgm._internal import validate as _validate
 from inosgm.accounting import ACCOUNTANTS, Accountant, Segment, chosen
 from inosgm.accounting.batched_epsilon import epsilon_of_rows
 from inosgm.accounting.units import ADD_REMOVE, REPLACE_ONE, name_in
-from inosgm.methods.method import Method
+from inosgm.methods.method import Method, adjusted_form
 from inosgm.owners import Owners
 from inosgm.planning.calibration import BELOW_BUDGET, Calibration, PlanRequest
 from inosgm.planning.choices import Choices
@@ -79,7 +79,7 @@ def plan_asc(
         past: What was done to the owners' records before.
 
     Raises:
-        ValueError: naming the argument that cannot be, or the owner whose budget does not fit.
+        ValueError: naming the invalid argument, or the owner whose budget does not fit.
     """
     if sampling == "without_replacement":
         expected_batch = _validate.count("expected_batch", expected_batch, least=1)
@@ -304,7 +304,7 @@ def _is_asc(options: Any, *, published: bool) -> bool:
     return bool(options.method == "asc" and (options.sampling == "without_replacement") == published)
 
 
-METHODS = (
+_POISSON = (
     Method(
         name="asc",
         title="ASC",
@@ -330,6 +330,11 @@ METHODS = (
         ordered=True,
         steering=_steering,
     ),
+)
+
+METHODS = (
+    *_POISSON,
+    *map(adjusted_form, _POISSON),
     Method(
         name="asc-published",
         title="ASC as published",

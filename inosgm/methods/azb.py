@@ -59,7 +59,7 @@ def plan_chosen_group(
         past: What was done to the owners' records before.
 
     Raises:
-        ValueError: naming the argument that cannot be, or the owner whose budget does not fit.
+        ValueError: naming the invalid argument, or the owner whose budget does not fit.
     """
     request = plan_request(owners, steps, expected_batch, clip_norm, of_unit(accountant, sampling), past)
     counts = np.minimum(request.expected_batch, request.sizes)

@@ -1,4 +1,4 @@
-"""Simple ways to serve owners with different budgets, to compare with: they spend less than the owners grant."""
+"""Simple baselines for owners with different budgets: they spend at most what owners grant, and often less."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -30,23 +30,20 @@ def plan_left_out(
 ) -> Plan:
     """Plan without the owners whose budgets are strictest (IDP-SGD, App. E.1); they have a rate of 0.
 
-    **Guarantee.** Who is left out spends nothing; the others at most what they grant, as with `method`. Who is left
-    out follows from the budgets, which are public.
+    **Guarantee.** Owners that are left out spend nothing; the others spend at most what they grant, as with `method`.
+    The budgets, which are public, decide who is left out.
+
+    The other arguments are those of `plan_sample`.
 
     Args:
-        owners: Who grants what; see Owners.
-        strictest: How many of the distinct epsilons, from the least on, are left out.
-        steps: How many releases there will be.
-        expected_batch: Expected number of records in a batch, at most the records of those who take part.
-        clip_norm: As in the plan of the method.
-        method: How those who take part are planned for: "uniform" (with the least epsilon among them, as the paper
-            does), "sample", "scale" or "blend".
-        weight: Of a blend, and of nothing else.
-        accountant: PLD() if not given.
-        past: What was done to the owners' records before, which counts.
+        strictest: Number of distinct epsilons, from the smallest on, whose owners are left out.
+        expected_batch: Expected number of records in a batch, at most the records of the remaining owners.
+        method: The planner for the remaining owners: "uniform" (with the smallest epsilon among them, as in the paper),
+            "sample", "scale" or "blend".
+        weight: The weight of a blend; None for other methods.
 
     Raises:
-        ValueError: naming the argument that cannot be, or the owner whose budget does not fit.
+        ValueError: naming the invalid argument, or the owner whose budget does not fit.
 
     >>> owners = Owners(of_record=list("aabbcc") * 100, epsilon={"a": 1.0, "b": 2.0, "c": 3.0}, delta=1e-5)
     >>> plan = plan_left_out(owners, strictest=1, steps=100, expected_batch=40, clip_norm=1.0)
@@ -58,8 +55,8 @@ def plan_left_out(
     strictest = _validate.count("strictest", strictest)
     if strictest >= levels.size:
         raise ValueError(
-            f"strictest must be below the number of different budgets, {levels.size}, got {strictest}: nobody would be "
-            "left (leave-out needs owners that grant different epsilons)"
+            f"strictest must be below the number of distinct epsilons, {levels.size}, got {strictest}: no owner would "
+            "remain (leave-out needs owners that grant different epsilons)"
         )
     rows = np.flatnonzero(request.epsilon >= levels[strictest])
     calibration = _calibrate(request.some(rows), method, weight)
@@ -77,27 +74,25 @@ def plan_in_turn(
     accountant: Accountant | None = None,
     past: Sequence[Segment] = (),
 ) -> tuple[Plan, ...]:
-    """Plan stages in which the owners of one budget after another are alone, the strictest first (IDP-SGD, App. E.2).
+    """Plan one stage for the owners of each budget, the strictest first (IDP-SGD, App. E.2).
 
-    The paper found this order the better one. Steps are shared out in proportion to records. A stage whose owners have
-    fewer records than the expected batch uses all of them in every step.
+    The paper found this order to be better than the reverse. The number of steps of a stage is proportional to its
+    records. If its owners have fewer records than the expected batch, every step uses all of them.
 
     **Guarantee.** Every owner spends at most what it grants, all of it in its own stage, at its delta, for one of its
     records added or removed.
 
+    The other arguments are those of `plan_sample`.
+
     Args:
-        owners: Who grants what; see Owners.
-        steps: How many releases there will be in all stages together, at least one for each budget.
-        expected_batch: Expected number of records in a batch, at most.
-        clip_norm: The sensitivity of every owner.
-        accountant: PLD() if not given.
-        past: What was done to the owners' records before, which counts.
+        steps: Number of releases in all stages together, at least one for each budget.
+        expected_batch: Largest expected number of records in a batch.
 
     Returns:
         One plan for each distinct (epsilon, delta); in each, all others have a rate of 0.
 
     Raises:
-        ValueError: naming the argument that cannot be, or the owner whose budget does not fit.
+        ValueError: naming the invalid argument, or the owner whose budget does not fit.
 
     >>> owners = Owners(of_record=list("aab") * 100, epsilon={"a": 2.0, "b": 1.0}, delta=1e-5)
     >>> plans = plan_in_turn(owners, steps=30, expected_batch=40, clip_norm=1.0)
@@ -133,26 +128,22 @@ def plan_lowered(
     accountant: Accountant | None = None,
     past: Sequence[Segment] = (),
 ) -> Plan:
-    """Plan as if everybody had lowered its epsilon towards the strictest one by a share of the way (INO-SGD, Fig. 20).
+    """Plan with every epsilon lowered towards the strictest one by a share of their distance (INO-SGD, Fig. 20).
 
-    A share of 0 is the plan of the method itself, a share of 1 gives everybody the least epsilon.
+    A share of 0 is the plan of the method itself; a share of 1 gives all owners the smallest epsilon.
 
-    **Guarantee.** Every owner spends at most its lowered epsilon, e + (1 - share) (epsilon - e) with e the least of
-    all, and so at most what it grants.
+    **Guarantee.** Every owner spends at most its lowered epsilon, e + (1 - share) (epsilon - e), where e is the
+    smallest epsilon, and therefore at most what it grants.
+
+    The other arguments are those of the planner.
 
     Args:
-        owners: Who grants what; see Owners.
         share: In [0, 1].
-        steps: How many releases there will be.
-        expected_batch: As in the plan of the method.
-        clip_norm: Likewise.
-        method: "sample", "scale", "blend" or "uniform".
-        weight: Of a blend, and of nothing else.
-        accountant: PLD() if not given.
-        past: What was done to the owners' records before, which counts.
+        method: The planner: "sample", "scale", "blend" or "uniform".
+        weight: The weight of a blend; None for other methods.
 
     Raises:
-        ValueError: naming the argument that cannot be, or the owner whose lowered budget does not fit.
+        ValueError: naming the invalid argument, or the owner whose lowered budget does not fit.
 
     >>> owners = Owners(of_record=list("ab") * 300, epsilon={"a": 1.0, "b": 3.0}, delta=1e-5)
     >>> plan_lowered(owners, share=0.5, steps=100, expected_batch=40, clip_norm=1.0).spent().round(2)
@@ -178,27 +169,24 @@ def plan_undersampled(
     accountant: Accountant | None = None,
     past: Sequence[Segment] = (),
 ) -> Plan:
-    """Plan as a method does, and leave out a share of the records of the less private, at random (INO-SGD, Table 3).
+    """Plan with lower rates for the less private owners, whose records are left out at random (INO-SGD, Table 3).
 
-    Less private is who grants more than the mean over owners, each counted once. The paper drops records once, before
-    training. Here they are dropped anew for every batch, by lower sample rates: no other record moves when one is
-    added or removed, which a choice by position would not say, and who is drawn less often pays less.
+    An owner is less private if it grants more than the mean over owners. The paper drops records once, before
+    training. Here every batch leaves out others, by lower sample rates: then a record that is added or removed moves no
+    other record, and records that are drawn less often cost less.
 
-    **Guarantee.** Every owner spends at most what it grants, and the less private, by design, less.
+    **Guarantee.** Every owner spends at most what it grants; the less private owners spend less.
+
+    The other arguments are those of the planner.
 
     Args:
-        owners: Who grants what; see Owners.
-        share: The probability with which a record of theirs is left out, in [0, 1).
-        steps: How many releases there will be.
-        expected_batch: As in the plan of the method, before any is left out; sums are still divided by it.
-        clip_norm: Likewise.
-        method: "sample", "scale", "blend" or "uniform".
-        weight: Of a blend, and of nothing else.
-        accountant: PLD() if not given.
-        past: What was done to the owners' records before, which counts.
+        share: The probability with which a batch leaves out a record of a less private owner, in [0, 1).
+        expected_batch: As in the planner, before records are left out; sums are still divided by it.
+        method: The planner: "sample", "scale", "blend" or "uniform".
+        weight: The weight of a blend; None for other methods.
 
     Raises:
-        ValueError: naming the argument that cannot be, or the owner whose budget does not fit.
+        ValueError: naming the invalid argument, or the owner whose budget does not fit.
 
     >>> owners = Owners(of_record=list("ab") * 300, epsilon={"a": 1.0, "b": 3.0}, delta=1e-5)
     >>> plan_undersampled(owners, share=0.5, steps=100, expected_batch=40, clip_norm=1.0).spent().round(2)
@@ -206,7 +194,7 @@ def plan_undersampled(
     """
     share = _validate.number("share", share, least=0, most=1)
     if share == 1:
-        raise ValueError("share must be below 1: nothing would be left of some owners")
+        raise ValueError("share must be below 1, got 1: some owners would take no part")
     request = plan_request(owners, steps, expected_batch, clip_norm, accountant, past)
     calibration = _calibrate(request, method, weight)
     kept = np.where(request.epsilon > request.epsilon.mean(), 1 - share, 1.0)
@@ -215,7 +203,7 @@ def plan_undersampled(
 
 
 def _calibrate(request: PlanRequest, method: PlanMethod, weight: float | None) -> Calibration:
-    """Return what a method gives the owners of a request."""
+    """Return the rates, sensitivities and noise of a method for the owners of a request."""
     if (method == "blend") != (weight is not None):
         raise ValueError(f"weight must be given for a blend and for nothing else, got {weight!r} for {method!r}")
     if method == "uniform":
@@ -227,7 +215,7 @@ def _calibrate(request: PlanRequest, method: PlanMethod, weight: float | None) -
 
 
 def _in_proportion(total: int, parts: np.ndarray) -> np.ndarray:
-    """Share out whole numbers in proportion, at least 1 to everybody; what is left goes to the largest remainders."""
+    """Return whole numbers in proportion to `parts`, each at least 1, that add up to `total` (largest remainders)."""
     exact = 1 + (total - parts.size) * parts / parts.sum()
     counts = np.floor(exact).astype(np.int64)
     counts[np.argsort(counts - exact, kind="stable")[: total - counts.sum()]] += 1
@@ -235,7 +223,7 @@ def _in_proportion(total: int, parts: np.ndarray) -> np.ndarray:
 
 
 def _among(calibration: Calibration, rows: np.ndarray, size: int, clip_norm: float) -> Calibration:
-    """Return the shares of some owners as shares of all, of whom the others take no part."""
+    """Return the calibration of some owners as one of all owners, of whom the others take no part."""
     sample_rates, sensitivities = np.zeros(size), np.full(size, clip_norm)
     sample_rates[rows], sensitivities[rows] = calibration.sample_rates, calibration.sensitivities
     return Calibration(sample_rates, sensitivities, calibration.noise_scale)

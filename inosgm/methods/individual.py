@@ -53,7 +53,7 @@ def plan_individual(
         The plan, with the budgets in it.
 
     Raises:
-        ValueError: naming the argument that cannot be, or the owner whose budget does not fit and what to change.
+        ValueError: naming the invalid argument, or the owner whose budget does not fit and what to change.
 
     >>> owners = Owners(of_record=["benign"] * 600 + ["malignant"] * 400,
     ...                 epsilon={"benign": 5.0, "malignant": 1.0}, delta=1e-5)

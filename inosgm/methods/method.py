@@ -1,7 +1,7 @@
 """The description of a method: all that commands, configurations, comparisons, reports and docs know about it."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from inosgm.accounting import ACCOUNTANTS, Segment
@@ -97,3 +97,16 @@ class Method:
         tail = {} if self.ordered else {"tail": {"kind": "none"}}
         adjustment = {} if self.adjusted else {"adjustment": None}
         return {**{f"plan.{name}": value for name, value in keys.items()}, **tail, **adjustment}
+
+
+def adjusted_form(method: Method) -> Method:
+    """Return the form of a method that corrects logits by the class prior of its plan."""
+    return replace(
+        method,
+        name=f"{method.name}-adjusted",
+        title=f"{method.title}, adjusted",
+        description=f"{method.title}, with logits corrected by the class prior that the plan implies, which is public",
+        glossary=f"is {method.title} with logits that are corrected for how much of a batch each class gets",
+        published="logit adjustment (Menon et al., 2021) on top",
+        adjusted=True,
+    )

@@ -1,4 +1,4 @@
-"""The accounting that PDP-SGD was published with, for comparison only: it is false, and no ledger takes it."""
+"""The published accounting of PDP-SGD, for comparison only: it is false, and no ledger accepts it."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,19 +12,19 @@ from inosgm.owners import Owners
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class PublishedAccounting:
-    """What Theorem 4.5 of PDP-SGD claims that every record has spent. **It guarantees nothing.**
+    """The epsilons that Theorem 4.5 of PDP-SGD claims for every record. **It guarantees nothing.**
 
-    A record pays the whole threshold, or what it has left, for a round in which it was drawn, and nothing for the
-    others; yet that the threshold is kept below the record's own budget at all rests on the chance that it might not be
-    drawn. One cannot have both: see the page on the counterexample. It is no `Cost`, and no ledger takes it. Who was
-    drawn is private in a run; here it is simulated, from budgets alone.
+    A record is charged the threshold, or the rest of its budget, for a round in which it was drawn, and nothing for
+    other rounds. But a record with a budget below the threshold keeps that budget only because it may not be drawn.
+    Both together are false: see the page on the counterexample. In a run, it is private which records were drawn; here
+    it is simulated from the budgets alone.
 
     Attributes:
         owners: Who grants what.
-        thresholds: tau of every round.
+        thresholds: The threshold tau of every round.
         drawn: Whether each record was drawn, a row for every round.
-        charged: What it is said to have paid, likewise.
-        delta: Of the mechanism of one round.
+        charged: The claimed epsilon of each record, a row for every round.
+        delta: The delta of the mechanism of one round.
     """
 
     owners: Owners
@@ -35,16 +35,16 @@ class PublishedAccounting:
 
     @property
     def claimed(self) -> np.ndarray:
-        """The epsilon that each record is said to have spent in all rounds; never above what its owner grants."""
+        """The claimed epsilon of each record in all rounds; never above what its owner grants."""
         return np.asarray(self.charged.sum(axis=0))
 
     @property
     def claimed_delta(self) -> float:
-        """The delta of that claim: one for each round."""
+        """The delta of the claim: the sum over rounds."""
         return len(self.thresholds) * self.delta
 
     def report(self) -> str:
-        """Return a table for people: what is said to be spent, on average over the records of an owner, and at most."""
+        """Return a table of the claimed epsilons: the mean over the records of each owner, and the largest."""
         from inosgm._internal.text import columns
 
         rows = []
@@ -66,17 +66,17 @@ def published_accounting(
     weight: float = 0.7,
     seed: int = 0,
 ) -> PublishedAccounting:
-    """Simulate who is drawn in the rounds of Algorithm 1 of PDP-SGD, and what its Theorem 4.5 charges.
+    """Simulate the rounds of Algorithm 1 of PDP-SGD and the charges of its Theorem 4.5.
 
     Args:
         owners: Who grants what; see Owners.
-        rounds: How many rounds.
-        delta: Of the mechanism of one round.
-        thresholds: tau of every round. If not given they are chosen as published, by what every record has left, which
-            depends on who was drawn: such a threshold, and the noise that follows from it, give away who took part.
-        waste: How wastes are weighed when thresholds are chosen.
-        weight: Likewise.
-        seed: Decides who is drawn.
+        rounds: Number of rounds.
+        delta: The delta of the mechanism of one round.
+        thresholds: The threshold tau of every round. If not given, they are chosen as published, from the remaining
+            budget of every record. That depends on which records were drawn, and so reveals it.
+        waste: How the two wastes of a threshold are weighted; see `threshold`.
+        weight: The fixed weight of the first waste.
+        seed: Decides which records are drawn.
 
     >>> owners = Owners(of_record=["strict"] * 500 + ["mild"] * 500, epsilon={"strict": 0.5, "mild": 2.0}, delta=1e-5)
     >>> found = published_accounting(owners, rounds=2, delta=1e-5, thresholds=[1.0, 1.0])
@@ -91,7 +91,7 @@ def published_accounting(
     taken, drawn, charged = [], [], []
     for number in range(rounds):
         if not left.any():
-            raise ValueError(f"rounds must be at most {number} here, got {rounds}: then nobody has anything left")
+            raise ValueError(f"rounds must be at most {number} here, got {rounds}: no record has any budget after that")
         tau = threshold(left, np.ones(left.size), waste, weight) if thresholds is None else float(thresholds[number])
         here = generator.random(left.size) < sampling_probabilities(left, tau)
         paid = np.where(here, np.minimum(left, tau), 0.0)

@@ -73,7 +73,7 @@ def plan_thresholds(
         One plan for each round; each has the rounds before it in its past.
 
     Raises:
-        ValueError: naming the argument that cannot be, or the owner whose budget does not fit.
+        ValueError: naming the invalid argument, or the owner whose budget does not fit.
 
     >>> from inosgm import Owners
     >>> owners = Owners(of_record=["strict"] * 400 + ["mild"] * 600, epsilon={"strict": 0.5, "mild": 1.0}, delta=1e-5)

@@ -4,10 +4,9 @@ Their plans are those of `inosgm.planning.planners`; the tail is an argument of 
 and predict with logits that are corrected by the class prior of the plan (`inosgm.training.logit_adjustment`).
 """
 
-from dataclasses import replace
 from typing import Any
 
-from inosgm.methods.method import TELLING_APART, Method
+from inosgm.methods.method import TELLING_APART, Method, adjusted_form
 from inosgm.owners import Owners
 from inosgm.planning.plan import Plan
 from inosgm.planning.planners import PLANNERS
@@ -22,19 +21,6 @@ def _plain(options: Any) -> bool:
     """Say whether a configuration has one of these plans as it is: `methods.baselines` has others."""
     changed = (options.leave_out, options.lower, options.undersample)
     return options.method in PLANNERS and all(value is None for value in changed)
-
-
-def _adjusted(method: Method) -> Method:
-    """Return the form of a method that corrects logits."""
-    return replace(
-        method,
-        name=f"{method.name}-adjusted",
-        title=f"{method.title}, adjusted",
-        description=f"{method.title}, with logits corrected by the class prior that the plan implies, which is public",
-        glossary=f"is {method.title} with logits that are corrected for how much of a batch each class gets",
-        published="logit adjustment (Menon et al., 2021) on top",
-        adjusted=True,
-    )
 
 
 _PLAIN = (
@@ -73,4 +59,4 @@ _PLAIN = (
     ),
 )
 
-METHODS = (*_PLAIN, *(_adjusted(method) for method in _PLAIN if method.name != "dp-sgd"))
+METHODS = (*_PLAIN, *map(adjusted_form, _PLAIN))

@@ -13,11 +13,13 @@ from inosgm._internal import validate as _validate
 from inosgm._internal.keys import Purpose
 from inosgm.accounting import ACCOUNTANTS, Accountant, Segment
 from inosgm.accounting.batched_epsilon import epsilon_of_rows
+from inosgm.accounting.unique_rows import unique_rows
 from inosgm.ledger.cost import Cost
 from inosgm.owners import Owners
 from inosgm.planning.calibration import Calibration, PlanRequest, calibrate_blend, calibrate_uniform
 from inosgm.planning.choices import Choices
-from inosgm.planning.plan_report import owner_table
+from inosgm.planning.exposure import Exposure, exposure_of
+from inosgm.planning.plan_report import MOST_ROWS, owner_table
 from inosgm.planning.variants import PLAIN, Blend, PlanMethod, Sampling, Variant
 
 
@@ -281,6 +283,17 @@ class Plan:
         """
         return _validate.vector("step_cost", self.variant.step_cost(self))
 
+    @property
+    def batch_shares(self) -> np.ndarray:
+        """The share of an expected batch that each owner fills, by weight before a tail: in proportion to m_n = sample
+        rate * size * sensitivity. All of it is public.
+
+        >>> Plan(sample_rates=[0.1, 0.1], sensitivities=[1, 3], sizes=[100, 100], noise_scale=1, steps=1).batch_shares
+        array([0.25, 0.75])
+        """
+        filled = self.sample_rates * self.sizes * self.sensitivities
+        return np.asarray(filled / filled.sum())
+
     def tail_length(self, fraction: float) -> float:
         """Return the length of a tail that holds a fraction of the expected total sensitivity of a batch.
 
@@ -318,16 +331,16 @@ class Plan:
         return epsilon_of_rows(self.segments_until(self.steps if step is None else step), delta, accountant)
 
     def report(self) -> str:
-        """Return a table for people: what every owner gets, grants and spends.
+        """Return a table for people: what every owner gets, grants and spends, and how exposed its records are.
 
-        Owners with the same numbers share a line; of very many kinds of owners some are shown.
+        Owners with the same numbers share a line; of very many kinds of owners some are shown, without `exposure`.
 
         >>> plan = Plan(sample_rates=[0.1], sensitivities=[1], sizes=[100], noise_scale=4, steps=10,
         ...             epsilon=[1.0], delta=[1e-5], accountant="pld", labels=["clinic"])
         >>> print(plan.report())
         10 steps, expected batch 10, noise scale 4, 1 owner with 100 records, accounted by pld
-        owner   records  sample rate  sensitivity  multiplier  epsilon granted   used  delta
-        clinic      100          0.1            1           4                1  0.305  1e-05
+        owner   records  sample rate  sensitivity  multiplier  epsilon granted   used  delta  advantage  Delta
+        clinic      100          0.1            1           4                1  0.305  1e-05    0.03184      0
         """
         owners, records = self.sizes.size, int(self.sizes.sum())
         title = (
@@ -345,7 +358,35 @@ class Plan:
         if self.epsilon is not None and self.delta is not None:
             title += f", accounted by {self.accountant}"
             columns |= {"epsilon granted": self.epsilon, "used": self.spent(), "delta": self.delta}
+            if unique_rows(list(columns.values()))[0].size <= MOST_ROWS:
+                exposure = self.exposure()
+                columns |= {"advantage": exposure.advantage, "Delta": exposure.excess}
         return "\n".join([title, *owner_table(self.labels, self.sizes, columns)])
+
+    def exposure(self, labels: Sequence[str | int] | None = None) -> Exposure:
+        """Return how exposed a record of each owner is, beyond its (epsilon, delta), and how much others add to that.
+
+        **Guarantee.** No membership attack on all releases of the plan, what came before it included, has a larger
+        advantage or true-positive rate. The record is added or removed; in a plan without replacement it is replaced.
+
+        Args:
+            labels: Which owners; all if not given.
+
+        Returns:
+            The advantage, true-positive rates, an equivalent mu, and Delta of every owner; see `Exposure`.
+
+        Raises:
+            ValueError: for labels of no owner, and for more than a thousand different budgets.
+
+        >>> from inosgm import Owners, plan_sample, plan_scale
+        >>> owners = Owners(of_record=["a"] * 300 + ["b"] * 700, epsilon={"a": 1, "b": 8}, delta=1e-5)
+        >>> for planner in (plan_sample, plan_scale):
+        ...     exposure = planner(owners, steps=100, expected_batch=100, clip_norm=1).exposure(["b"])
+        ...     print(exposure.advantage.round(2), exposure.excess.round(2))
+        [0.5] [0.02]
+        [0.47] [0.]
+        """
+        return exposure_of(self, labels)
 
     def revise(self, step: int, owners: Owners) -> "Plan":
         """Return a plan for the steps that remain, by the same method, for budgets that have changed.

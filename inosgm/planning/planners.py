@@ -11,6 +11,10 @@ from inosgm.planning.plan import AlreadySpent, Plan
 __all__ = ["AlreadySpent", "Plan", "plan_blend", "plan_sample", "plan_scale", "plan_uniform"]
 
 
+EXPOSURE_STEPS = 64
+"""Weights among which `plan_blend` finds the one that keeps a Delta: finer ones hardly change a plan."""
+
+
 def plan_sample(
     owners: Owners,
     *,
@@ -27,18 +31,18 @@ def plan_sample(
 
     Args:
         owners: Who grants what; see Owners.
-        steps: How many releases there will be.
+        steps: Number of releases.
         expected_batch: Expected number of records in a batch, at most the number of records.
         clip_norm: The sensitivity of every owner.
         accountant: PLD() if not given.
-        past: What was done to the owners' records before, which counts: ledger.past(owners) knows.
+        past: Earlier releases of the owners' records, which count: ledger.past(owners) returns them.
 
     Returns:
         The plan, with the budgets and the accountant's name in it.
 
     Raises:
-        ValueError: naming the argument that cannot be, or the owner whose budget does not fit, the limit that
-            was hit and what to change.
+        ValueError: naming the invalid argument, or the owner whose budget does not fit, the limit that was hit
+            and what to change.
 
     >>> from inosgm import Owners
     >>> owners = Owners(of_record=["benign"] * 600 + ["malignant"] * 400,
@@ -64,20 +68,10 @@ def plan_scale(
     **Guarantee.** After the last step every owner has spent at most what it grants, and at least 99.5 % of
     it, at its delta, for one of its records added or removed.
 
+    The other arguments, the result and the errors are those of `plan_sample`.
+
     Args:
-        owners: Who grants what; see Owners.
-        steps: How many releases there will be.
-        expected_batch: Expected number of records in a batch, at most the number of records.
         clip_norm: The mean of the sensitivities over all records.
-        accountant: PLD() if not given.
-        past: What was done to the owners' records before, which counts: ledger.past(owners) knows.
-
-    Returns:
-        The plan, with the budgets and the accountant's name in it.
-
-    Raises:
-        ValueError: naming the argument that cannot be, or the owner whose budget does not fit, the limit that
-            was hit and what to change.
 
     >>> from inosgm import Owners
     >>> owners = Owners(of_record=["benign"] * 600 + ["malignant"] * 400,
@@ -92,7 +86,8 @@ def plan_scale(
 def plan_blend(
     owners: Owners,
     *,
-    weight: float,
+    weight: float | None = None,
+    most_exposure: float | None = None,
     steps: int,
     expected_batch: float,
     clip_norm: float,
@@ -104,21 +99,13 @@ def plan_blend(
     **Guarantee.** After the last step every owner has spent at most what it grants, and at least 99.5 % of
     it, at its delta, for one of its records added or removed. The rates give exactly the expected batch.
 
+    The other arguments, the result and the errors are those of `plan_sample`.
+
     Args:
-        owners: Who grants what; see Owners.
         weight: In [0, 1], the share of the rates: 1 is plan_sample, 0 is plan_scale.
-        steps: How many releases there will be.
-        expected_batch: Expected number of records in a batch, at most the number of records.
+        most_exposure: Instead of a weight: the largest Delta of any owner (`Plan.exposure`). The plan gets the largest
+            weight that keeps it, to 1/64.
         clip_norm: The mean of the sensitivities over all records.
-        accountant: PLD() if not given.
-        past: What was done to the owners' records before, which counts: ledger.past(owners) knows.
-
-    Returns:
-        The plan, with the budgets and the accountant's name in it.
-
-    Raises:
-        ValueError: naming the argument that cannot be, or the owner whose budget does not fit, the limit that
-            was hit and what to change.
 
     >>> from inosgm import Owners
     >>> owners = Owners(of_record=["benign"] * 600 + ["malignant"] * 400,
@@ -127,10 +114,31 @@ def plan_blend(
     >>> plan.sample_rates.round(3), plan.sensitivities.round(2)
     (array([0.063, 0.031]), array([1.24, 0.64]))
     """
-    weight = _validate.number("weight", weight, least=0, most=1)
-    return Plan.of(
-        plan_request(owners, steps, expected_batch, clip_norm, accountant, past), "blend", weight, owners=owners
-    )
+    if (weight is None) == (most_exposure is None):
+        raise ValueError(f"one of weight and most_exposure must be given, got {weight} and {most_exposure}")
+    request = plan_request(owners, steps, expected_batch, clip_norm, accountant, past)
+    if weight is not None:
+        weight = _validate.number("weight", weight, least=0, most=1)
+        return Plan.of(request, "blend", weight, owners=owners)
+    limit = _validate.number("most_exposure", most_exposure, least=0, most=1)
+
+    def keeps(candidate: Plan) -> bool:
+        return bool(candidate.exposure().excess.max() <= limit)
+
+    least, plan = 0, Plan.of(request, "blend", 0.0, owners=owners)
+    if not keeps(plan):
+        raise ValueError(
+            f"most_exposure must be at least the Delta of plan_scale, {plan.exposure().excess.max():.3g}, got {limit:g}"
+        )
+    above = EXPOSURE_STEPS + 1
+    while above - least > 1:  # Delta rises with the weight: it is 0 without different rates
+        middle = (least + above) // 2
+        candidate = Plan.of(request, "blend", middle / EXPOSURE_STEPS, owners=owners)
+        if keeps(candidate):
+            least, plan = middle, candidate
+        else:
+            above = middle
+    return plan
 
 
 def plan_uniform(
@@ -147,20 +155,7 @@ def plan_uniform(
     **Guarantee.** After the last step every owner has spent at most what it grants, at its delta, for one of
     its records added or removed; the strictest owner at least 99.5 % of it.
 
-    Args:
-        owners: Who grants what; see Owners.
-        steps: How many releases there will be.
-        expected_batch: Expected number of records in a batch, at most the number of records.
-        clip_norm: The sensitivity of every owner.
-        accountant: PLD() if not given.
-        past: What was done to the owners' records before, which counts: ledger.past(owners) knows.
-
-    Returns:
-        The plan, with the budgets and the accountant's name in it.
-
-    Raises:
-        ValueError: naming the argument that cannot be, or the owner whose budget does not fit, the limit that
-            was hit and what to change.
+    Arguments, result and errors are those of `plan_sample`.
 
     >>> from inosgm import Owners
     >>> owners = Owners(of_record=["benign"] * 600 + ["malignant"] * 400,

@@ -30,11 +30,22 @@ class Variant:
     side_releases: ClassVar[tuple[Any, ...]] = ()
     sampling: ClassVar[Sampling] = "poisson"
     squared_norm_budget: ClassVar[np.ndarray | None] = None
+    filters_records: ClassVar[bool] = False
+    """Whether every record pays for itself, so that all steps share one charge of which none can be undone."""
 
     @property
     def unit(self) -> str:
         """The unit of privacy."""
         return ADD_REMOVE if self.sampling == "poisson" else REPLACE_ONE
+
+    @property
+    def needs_steering(self) -> bool:
+        """Whether released values must choose every step."""
+        return self.choices is not None
+
+    def claimed_multipliers(self, plan: PlanNumbers) -> np.ndarray:
+        """Return the noise multiplier of a step for each owner, as accountants count it."""
+        return np.asarray(plan.noise_multipliers)
 
     def require_fitting(self, plan: PlanNumbers) -> None:
         """Raise unless the plan has the numbers that the variant needs."""
@@ -179,6 +190,7 @@ class IndividualAccounting(Variant):
     """
 
     squared_norm_budget: np.ndarray  # type: ignore[misc]
+    filters_records: ClassVar[bool] = True
 
     def __init__(self, squared_norm_budget: ArrayLike) -> None:
         budget = _validate.vector("squared_norm_budget", squared_norm_budget)
@@ -197,10 +209,14 @@ class IndividualAccounting(Variant):
                 f"{plan.sizes.size} sample_rates"
             )
 
+    def claimed_multipliers(self, plan: PlanNumbers) -> np.ndarray:
+        """Return the multipliers with which the steps of the plan spend the budget in equal parts."""
+        return np.asarray(np.sqrt(plan.steps / self.squared_norm_budget))
+
     def segment(self, plan: PlanNumbers, steps: int) -> Segment:
         """Return what any number of steps does: the first one may spend everything, so any step means all."""
-        shared = np.sqrt(plan.steps / self.squared_norm_budget)
-        return Segment(plan.sample_rates, shared, np.full(plan.sizes.size, 0 if steps == 0 else plan.steps))
+        counted = np.full(plan.sizes.size, 0 if steps == 0 else plan.steps)
+        return Segment(plan.sample_rates, self.claimed_multipliers(plan), counted)
 
     def step_cost(self, plan: PlanNumbers) -> np.ndarray:
         """Return the logarithm of what a record may spend."""

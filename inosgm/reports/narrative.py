@@ -11,7 +11,7 @@ from inosgm.audit.findings import Verdict
 from inosgm.methods.registry import METHODS
 from inosgm.reports.contents import Answer, Audited, Contents, Swept, breaches, other_units
 from inosgm.reports.intervals import Interval, interval
-from inosgm.reports.tables import listed, measured, signed
+from inosgm.reports.tables import listed, measured, percent, signed
 from inosgm.reports.trained import Change, TrainedStudy
 
 
@@ -120,7 +120,23 @@ def _compare(study: TrainedStudy) -> list[Sentence]:
         told.append(Sentence(text=text))
     if told[0].tone == "plain":
         told.sort(key=lambda item: item.tone != "bad")
-    return [*told, *_along(study, study.changes[0])]
+    return [told[0], *_strictest(study), *told[1:], *_along(study, study.changes[0])]
+
+
+def _strictest(study: TrainedStudy) -> Iterator[Sentence]:
+    """Say how each method serves the strictest owner, if one owner grants less than all others."""
+    few = len(study.methods) <= MAX_METHODS
+    if not (study.owned and few and len(study.groups) > 1 and study.epsilon[0] < study.epsilon[1]):
+        return
+    owner, plan = study.groups[0], study.plan
+    place = plan.labels.index(owner)
+    methods = [study.focus, *(change.base for change in study.changes)]
+    results = "; ".join(f"{method.name}: {study.mean(method)[0]:.2f}" for method in methods)
+    held, filled = percent(plan.sizes[place] / plan.sizes.sum()), percent(plan.batch_shares[place])
+    yield Sentence(
+        text=f"Owner {owner} is the strictest, with ε = {study.epsilon[0]:.3g}. It holds {held} of the records and "
+        f"fills {filled} of a batch of {study.focus.name}. Its {study.measure}: {results}."
+    )
 
 
 def _worst(study: TrainedStudy, change: Change) -> Sentence:
@@ -158,8 +174,8 @@ def _along(study: TrainedStudy, change: Change) -> Iterator[Sentence]:
     here, there = (interval(study.along(method)).value for method in (change.method, change.base))
     gains = change.along.value * study.better > 0
     text = (
-        f"On the way, {change.method.name} serves the worst-served {study.who} {'better' if gains else 'worse'} than "
-        f"{change.base.name}: {study.measure} {here:.2f} against {there:.2f}, averaged over training."
+        f"During training, {change.method.name} serves the worst-served {study.who} {'better' if gains else 'worse'} "
+        f"than {change.base.name}: {study.measure} {here:.2f} against {there:.2f}, averaged over training."
     )
     yield Sentence(text=text, evidence=_sure(change.along), tone="good" if gains else "bad")
 

@@ -212,7 +212,7 @@ def _asked(answer: Answer) -> str:
     for name, value in answer.parameters.items():
         given = value if isinstance(value, list) else [value] * (not isinstance(value, bool))
         words += [] if value is False else [f"--{name.replace('_', '-')}", *map(_plain, given)]
-    return f"{shlex.join([*words, '--share', f'{answer.share:g}'])} --owners ..."
+    return f"{shlex.join([*words, '--share', f'{answer.share:g}'])} --budgets ..."
 
 
 def _yaml(config: TrainingConfig) -> str:

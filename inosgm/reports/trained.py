@@ -173,13 +173,16 @@ class TrainedStudy:
     def focus(self) -> Trained:
         """The method that the study is about: INO-SGD, or another ordered method, or one that is not a baseline.
 
+        Of two that are alike otherwise, the adjusted one is it.
+
         One that breaks budgets, or is about another unit, is the last to be it.
         """
 
         def rank(trained: Trained) -> tuple[int, ...]:
             simple = SIMPLE.index(trained.kind) + 1 if trained.kind in SIMPLE else 0
-            unordered, index = not METHODS[trained.kind].ordered, list(METHODS).index(trained.kind)
-            return bool(trained.broken), trained.unit != ADD_REMOVE, simple, unordered, index
+            method, index = METHODS[trained.kind], list(METHODS).index(trained.kind)
+            family = not method.ordered, not method.adjusted
+            return bool(trained.broken), trained.unit != ADD_REMOVE, simple, *family, index
 
         return min(reversed(tuple(self.methods.values())), key=rank)
 

@@ -11,6 +11,7 @@ from inosgm._internal.lazy import lazy_names
 
 if TYPE_CHECKING:
     from inosgm.statistics.answering import ask as ask
+    from inosgm.statistics.conditions import Condition as Condition
     from inosgm.statistics.covariance import PCA as PCA
     from inosgm.statistics.covariance import Covariance as Covariance
     from inosgm.statistics.covariance import private_covariance as private_covariance
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
     from inosgm.statistics.robust import TrimmedMean as TrimmedMean
     from inosgm.statistics.robust import private_robust_mean as private_robust_mean
     from inosgm.statistics.robust import private_trimmed_mean as private_trimmed_mean
+    from inosgm.statistics.shares import Share as Share
+    from inosgm.statistics.shares import private_share as private_share
     from inosgm.statistics.statistic import Statistic as Statistic
     from inosgm.statistics.sums import Count as Count
     from inosgm.statistics.sums import Sum as Sum

@@ -4,12 +4,13 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from os import PathLike
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from inosgm._internal import validate as _validate
 from inosgm._internal.keys import Purpose
+from inosgm._internal.plugins import plugin
 from inosgm.accounting import Accountant, chosen
 from inosgm.ledger.cost import Cost, LedgerHook
 from inosgm.mechanism.noise import name_of_noise
@@ -19,6 +20,11 @@ from inosgm.planning.planners import plan_scale
 from inosgm.planning.saturation import saturated
 from inosgm.statistics.estimate import Estimate, cost_of, segments_of
 from inosgm.statistics.queries import Query, Responder, Stage
+
+if TYPE_CHECKING:
+    from inosgm.statistics.conditions import Condition
+    from inosgm.statistics.selection import Column
+    from inosgm.statistics.tables import Table
 
 Planner = Callable[..., Plan]
 
@@ -137,8 +143,10 @@ def answer_query(
     data: Any,
     owners: Owners,
     *,
-    column: str | Sequence[str] | None = None,
+    column: "Column | Sequence[Column] | None" = None,
     owner: str | None = None,
+    where: "str | Condition | None" = None,
+    missing: str = "refuse",
     plan: Plan | None = None,
     share: float = 1.0,
     ledger: LedgerHook | None = None,
@@ -154,12 +162,17 @@ def answer_query(
 
     Args:
         query: One of `PROCEDURES`, or `single(statistic)`.
-        data: The records: an array, a column, a pandas or pyarrow table, the path or URI of a CSV or Parquet file or of
-            a directory of them, or a `Table`.
+        data: The records: an array, a column, a table in memory (pandas, pyarrow, Polars, DuckDB), the path or URI of a
+            CSV or Parquet file or of a directory of them, or a `Table`, which has the next four options in it.
         owners: The owners of the records, and their budgets.
         column: The column of a table that the query is about, or several.
         owner: The column of a table that names the owner of each record; if not given, records belong to owners in the
             order of `owners`.
+        where: A condition on the columns of a record, such as "sex == 'F'" (`Condition`): the question is about the
+            records that satisfy it. The others add nothing. Owners pay for all of their records, because the answer
+            depends on whether a record satisfies the condition.
+        missing: What happens to records that lack a value: "refuse" the table, or "drop" such records; "count" drops
+            them and releases how many they are, for a fifth of the epsilon.
         plan: A plan to follow, instead of a share; for queries of one stage. Where every record counts once,
             sensitivities that are larger than the estimate needs are lowered, and cost less.
         share: The fraction of its epsilon that every owner spends.
@@ -172,28 +185,44 @@ def answer_query(
     if not callable(planner):
         raise TypeError(f"planner must be a function such as plan_scale or plan_uniform, got {planner!r}")
     query.require(parameters)
-    if hasattr(data, "iloc") and hasattr(data, "columns") and column is None:
+    if hasattr(data, "columns") and column is None:
         raise TypeError("column must name the column of the table that is asked about, or several")
+    plain = where is None and missing == "refuse"
+    table = None
+    if not (plain and column is None and owner is None and isinstance(data, np.ndarray | list | tuple)):
+        table = _table_of(data, column=column, owner=owner, where=where, missing=missing)
+        if table is not None and table.selection.partial:
+            query = plugin("ask about some records")(query, table.selection, table.rows)
     plans = plans_for(query, parameters, owners, plan=plan, share=share, planner=planner)
     keys = keys_for(key, query, parameters, plans)
     if ledger is not None and sum(made.steps for made in plans) > 1:  # a single round is refused when it is charged
         from inosgm.ledger.affordable import require_affordable  # only a ledger needs the modules of ledgers
 
         require_affordable(ledger, [costs_of(plans, keys)])
-    if not (column is None and owner is None and isinstance(data, np.ndarray | list | tuple)):
-        # These two import pyarrow, which arrays and lists do not need.
+    if table is not None:
         from inosgm.statistics.summing import table_responder
-        from inosgm.statistics.tables import Table
 
-        if column is not None or owner is not None or isinstance(data, str | PathLike | Table):
-            table = data if isinstance(data, Table) else Table.of(data, columns=column, owner=owner)
-            return run_stages(query, parameters, plans, table_responder(table, owners, ledger=ledger, keys=keys))
+        return run_stages(query, parameters, plans, table_responder(table, owners, ledger=ledger, keys=keys))
 
     def respond(number: int, stage: Stage, plan: Plan) -> Estimate:
         statistic = stage.statistic(plan, owners, key=keys[number], ledger=ledger, **stage.parameters)
         return statistic.run(data)
 
     return run_stages(query, parameters, plans, respond)
+
+
+def _table_of(data: Any, *, column: Any, owner: str | None, where: Any, missing: str) -> "Table | None":
+    """Return the table of records that are read in batches; None for columns in memory."""
+    from inosgm.statistics.tables import Table  # which imports pyarrow: arrays and lists do not need it
+
+    plain = column is None and owner is None and where is None and missing == "refuse"
+    if isinstance(data, Table):
+        if not plain:
+            raise TypeError("column, owner, where and missing go into Table.of if data is a Table")
+        return data
+    if plain and not isinstance(data, str | PathLike):
+        return None
+    return Table.of(data, columns=column, owner=owner, where=where, missing=missing)
 
 
 ask = answer_query  # the exported name

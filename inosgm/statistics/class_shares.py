@@ -9,6 +9,10 @@ from inosgm.ledger.cost import LedgerHook
 from inosgm.owners import Owners
 from inosgm.statistics.histograms import private_group_counts
 
+LEAST_COUNT = 0.5
+"""Noisy counts below half a record become that: a class without any would have a prior of 0, and an infinite offset.
+An owner whose counts are all below it is taken to hold all classes alike."""
+
 
 def release_class_shares(
     y: Any,
@@ -26,15 +30,17 @@ def release_class_shares(
 
     **Guarantee.** One histogram per owner in one release (`private_group_counts`, stratified), which costs every owner
     at most `budget_share` of its epsilon, at its delta. With a ledger, the release is charged there first; a plan made
-    with `past=ledger.past(owners)` spends the rest. Negative noisy counts become 0 before rows are normalised, which is
-    post-processing. The number of classes counts as public: give `classes`, since without it the largest class of any
-    record decides the number of columns. Noisy shares cost accuracy of the correction, never privacy.
+    with `past=ledger.past(owners)` spends the rest. Noisy counts below half a record become that before rows are
+    normalised, which is post-processing. The number of columns is public: give `classes` unless every class is known to
+    have records without the one that is protected, because the only record of the largest class would change the shape
+    of the release. Noisy shares cost accuracy of the correction, never privacy.
 
     Args:
         y: The class of every record, whole numbers from 0.
         owners: Who holds which record.
         budget_share: The share of every owner's epsilon to spend, between 0 and 1.
-        classes: The number of classes of the model. Without it, one more than the largest class in `y`.
+        classes: The number of classes of the model. Public. If not given, the largest class that occurs is taken as a
+            public fact, as it is where the list of classes is published.
         ledger: Where the cost is charged.
         key: Makes the noise a function of it: reproducible, NOT PRIVATE against anyone who knows it.
 
@@ -50,8 +56,9 @@ def release_class_shares(
     labels = np.asarray(y)
     if labels.ndim != 1 or labels.dtype.kind not in "iu" or (labels.size and labels.min() < 0):
         raise ValueError("y must be the class of every record, whole numbers from 0: encode names as numbers first")
-    # two columns at least: an error about fewer would show that all records are of class 0
-    classes = max(2, int(labels.max(initial=0)) + 1) if classes is None else validate.count("classes", classes, least=2)
+    if classes is None:
+        classes = max(2, int(labels.max(initial=0)) + 1)
+    classes = validate.count("classes", classes, least=2)
     if labels.size and labels.max() >= classes:
         raise ValueError(f"y must hold classes 0 to {classes - 1}: give the number of classes of the model")
     estimate = private_group_counts(
@@ -65,7 +72,5 @@ def release_class_shares(
         key=key,
     )
     assert estimate.by_owner is not None  # a stratified estimate has one
-    counts = np.clip([np.asarray(estimate.by_owner[label].value) for label in owners.labels], 0, None)
-    totals = counts.sum(axis=1, keepdims=True)
-    # an owner whose noisy counts are all 0 is taken to hold all classes alike
-    return np.where(totals > 0, counts / np.where(totals > 0, totals, 1), 1 / classes)
+    counts = np.clip([np.asarray(estimate.by_owner[label].value) for label in owners.labels], LEAST_COUNT, None)
+    return np.asarray(counts / counts.sum(axis=1, keepdims=True))

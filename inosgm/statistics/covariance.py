@@ -64,7 +64,7 @@ class Covariance(Statistic):
         """Return the covariance matrix."""
         moments, halves = self._moments(), self.box.halves
         value, projected = _semidefinite(moments.covariance)
-        errors, share = _errors_of_entries(moments), min(self.missing / float(self.plan.sizes.sum()), 1.0)
+        errors, share = _errors_of_entries(moments), min(self.missing / self.records, 1.0)
         return self.estimated(
             np.outer(halves, halves) * value,
             np.outer(halves, halves) * errors,

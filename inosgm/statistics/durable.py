@@ -22,6 +22,7 @@ from inosgm.owners import Owners
 from inosgm.planning.plan import Plan
 from inosgm.planning.planners import plan_scale
 from inosgm.statistics.answering import Planner, costs_of, keys_for, plans_for, run_stages
+from inosgm.statistics.conditional import conditional
 from inosgm.statistics.estimate import Estimate
 from inosgm.statistics.queries import Query, Stage, single
 from inosgm.statistics.registry import PROCEDURES
@@ -29,6 +30,7 @@ from inosgm.statistics.statistic import Statistic
 from inosgm.statistics.summing import plan_positions
 from inosgm.statistics.tables import BadTable, Table
 from inosgm.statistics.task import MERGED_SUMS, SCRIPTS, RoundTask, code_of, merged
+from inosgm.statistics.views import View
 
 ESTIMATE = "estimate.json"  # the file of the final estimate in a store
 
@@ -111,6 +113,8 @@ class StatisticStudy(StoredStudy):
     ) -> None:
         self._query, self._parameters = _query_of(question), parameters
         self._query.require(parameters)
+        if table.selection.partial:
+            self._query = conditional(self._query, table.selection, table.rows)
         first = next(self._query.stages(**parameters))
         table.check(owners)
         super().__init__(store)
@@ -170,15 +174,15 @@ class StatisticStudy(StoredStudy):
             key, books = self.store.key(job), StageLedger(self.store, job, plan, self._ledger)
             while len(values) < plan.steps:
                 statistic = stage.statistic(plan, key=key, ledger=books, **stage.parameters).after(values)
-                values.append(self._release(number, spec, statistic))
-        estimate = stage.statistic(plan, **stage.parameters).after(values).estimate()
+                values.append(self._release(number, spec, statistic, stage.view))
+        estimate = stage.statistic(plan, **stage.parameters).after(values).answer()
         self._finish(spec.id, estimate, plan.steps)
         return estimate
 
-    def _release(self, number: int, spec: JobSpec, statistic: Statistic) -> np.ndarray:
+    def _release(self, number: int, spec: JobSpec, statistic: Statistic, view: View | None) -> np.ndarray:
         """Return the released sum of the next round: release it, unless another process has just done so."""
         name = f"released-{number}-{statistic.released}.json"
-        task = RoundTask(self.store, spec, statistic, self._table, self._owners)
+        task = RoundTask(self.store, spec, statistic, self._table, self._owners, view)
         try:
             total = self._sum(task)
         except LookupError:  # the partial sums were deleted, so another process has released it
@@ -227,6 +231,7 @@ class StatisticStudy(StoredStudy):
                 "parameters": dict(stage.parameters),
                 "plan": plan.digest,
                 "stage": number,
+                **({} if stage.view is None else {"view": repr(stage.view)}),
             },
             data_fingerprint=self._asked["data"],
             code_version=code_of(stage.statistic),

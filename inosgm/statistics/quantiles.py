@@ -1,5 +1,6 @@
 """Quantiles of a bounded column, by bisection on noisy counts."""
 
+import math
 from typing import Any
 
 import numpy as np
@@ -121,8 +122,8 @@ class Quantile(BoundedColumn):
         tested = TestedShares(
             tested=np.array(self.tested),
             shares=shares,
-            error=scale * self.noise * self.error_ratio,
-            bias=min(self.missing / 2 / float(self.plan.sizes.sum()), 1.0),
+            error=math.hypot(scale * self.noise * self.error_ratio, abs(self.level - centre) * self.matching_spread),
+            bias=min(self.missing / 2 / self.records, 1.0),
             level=self.level,
             low=self.bounds.low,
             high=self.bounds.high,

@@ -3,19 +3,29 @@
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
 from inspect import signature
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from inosgm.planning.plan import Plan
 from inosgm.statistics.estimate import Estimate
 from inosgm.statistics.statistic import Statistic
 
+if TYPE_CHECKING:
+    from inosgm.statistics.views import View  # which needs pyarrow; arrays in memory do without
+
 
 @dataclass(frozen=True, eq=False)
 class Stage:
-    """One statistic of a query with its parameters, which may depend on the estimates of earlier stages."""
+    """One statistic of a query with its parameters, which may depend on the estimates of earlier stages.
+
+    Attributes:
+        statistic: The statistic.
+        parameters: Its parameters.
+        view: What it sees of the records of a table, a `View`; None for their values.
+    """
 
     statistic: type[Statistic]
     parameters: Mapping[str, Any]
+    view: "View | None" = None
 
 
 Stages = Generator[Stage, Estimate, Estimate]
@@ -31,6 +41,7 @@ class Query:
         rounds: Takes the same parameters, and returns the number of releases of each stage.
         shares: The fraction of the budget that may be spent up to the end of each stage; the last is 1.
         statistic: The only statistic of a query with one stage, whose parameters these are.
+        base: The query about all records, if this one is about some; it has the same parameters.
     """
 
     name: str
@@ -38,10 +49,13 @@ class Query:
     rounds: Callable[..., tuple[int, ...]]
     shares: tuple[float, ...] = (1.0,)
     statistic: type[Statistic] | None = None
+    base: "Query | None" = None
 
     @property
     def parameters(self) -> dict[str, Any]:
         """The names of its parameters, with their defaults."""
+        if self.base is not None:
+            return self.base.parameters
         functions = [self.stages] if self.statistic is None else _constructors(self.statistic)
         declared = [parameter for function in functions for parameter in signature(function).parameters.values()]
         own = {parameter.name: parameter.default for parameter in declared if parameter.kind is parameter.KEYWORD_ONLY}
@@ -57,7 +71,7 @@ class Query:
         if unknown:
             raise TypeError(
                 f"{self.name} has no parameter {unknown[0]!r}, only {', '.join(self.parameters)} and the options of "
-                "`ask`: column, owner, plan, share, ledger, key, planner"
+                "`ask`: column, owner, where, missing, plan, share, ledger, key, planner"
             )
 
 

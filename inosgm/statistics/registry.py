@@ -7,6 +7,7 @@ from inosgm.statistics.quantiles import Quantile
 from inosgm.statistics.queries import Query, single
 from inosgm.statistics.regression import REGRESSION, TRIMMED_REGRESSION, LeastTrimmedSquares, LinearRegression
 from inosgm.statistics.robust import ROBUST, TRIMMED, RobustMean, TrimmedMean
+from inosgm.statistics.shares import Share
 from inosgm.statistics.sums import Count, Sum
 from inosgm.statistics.tails import TopHeavySum, UpperTailMean
 from inosgm.statistics.variance import Variance
@@ -14,7 +15,18 @@ from inosgm.statistics.variance import Variance
 PROCEDURES: dict[str, Query] = {
     **{
         statistic.name: single(statistic)
-        for statistic in (Sum, Count, Mean, Variance, UpperTailMean, TopHeavySum, Quantile, Histogram, GroupCounts)
+        for statistic in (
+            Sum,
+            Count,
+            Share,
+            Mean,
+            Variance,
+            UpperTailMean,
+            TopHeavySum,
+            Quantile,
+            Histogram,
+            GroupCounts,
+        )
     },
     TrimmedMean.name: TRIMMED,
     RobustMean.name: ROBUST,

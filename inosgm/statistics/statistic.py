@@ -2,6 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import Any, ClassVar, Self
 
@@ -20,7 +21,7 @@ from inosgm.mechanism.tails import NoTail, Tail
 from inosgm.owners import Owners
 from inosgm.planning.plan import Plan
 from inosgm.planning.saturation import saturated
-from inosgm.statistics.estimate import Estimate, OwnerValue, cost_of, shown_error
+from inosgm.statistics.estimate import Estimate, OwnerValue, cost_of
 from inosgm.statistics.intervals import Number, TestedShares
 
 _OPTIONS = ("key", "ledger", "note")
@@ -66,6 +67,8 @@ class Statistic(Streaming):
         by_owner: Whether every owner has sums of its own.
         assume_alike: Weigh records by the budgets of their owners, under the assumption that records are alike across
             owners.
+        matching: The fraction of the records that take part, where only some of a table do (`conditional`): released.
+        matching_error: Its standard error.
         key: As for `INOSGM`.
         ledger: As for `INOSGM`.
         note: As for `INOSGM`; the name if not given.
@@ -110,6 +113,8 @@ class Statistic(Streaming):
         bins: int = 1,
         by_owner: bool = False,
         assume_alike: bool = False,
+        matching: float = 1.0,
+        matching_error: float = 0.0,
         key: int | None = None,
         ledger: LedgerHook | None = None,
         note: str = "",
@@ -121,6 +126,7 @@ class Statistic(Streaming):
         self._each_once = not by_owner and self.each_once(**self._parameters)
         if self._each_once:
             plan = saturated(plan)
+        self._matching, self._matching_error = matching, matching_error
         rounds = self.rounds_of(**self._parameters)
         if plan.steps != rounds:
             raise ValueError(f"plan must have {rounds} steps for the statistic {self.name!r}, got {plan.steps}")
@@ -145,17 +151,19 @@ class Statistic(Streaming):
         return not parameters.get("assume_alike") and not parameters.get("stratified")
 
     def tail_length(self, plan: Plan, fraction: float) -> float:
-        """Return the length of a tail that holds a fraction of all records, for the plan that `__init__` was given.
+        """Return the length of a tail that holds a fraction of the records that take part, for the plan of `__init__`.
 
         For records that are weighted by budgets it holds a fraction of the expected total sensitivity. Missing weight
         of records that are shrunk counts as weight outside of the tail.
         """
+        matching = float(self._parameters.get("matching", 1.0))
         if not self.each_once(**self._parameters):
-            return plan.tail_length(fraction)
+            return matching * plan.tail_length(fraction)
         followed = saturated(plan)
         held = followed.sizes > 0
         threshold = float((followed.sample_rates * followed.sensitivities)[held].max(initial=0.0))
-        return _validate.number("fraction", fraction, least=0, most=1) * float(followed.sizes.sum()) * threshold
+        fraction = _validate.number("fraction", fraction, least=0, most=1)
+        return matching * fraction * float(followed.sizes.sum()) * threshold
 
     @property
     def parameters(self) -> dict[str, Any]:
@@ -180,6 +188,22 @@ class Statistic(Streaming):
     def estimate(self) -> Estimate:
         """Return the estimate from the released sums, after the last round."""
 
+    def answer(self) -> Estimate:
+        """Return the estimate, with the error of the released number of records that take part in its standard error.
+
+        How the value depends on that number is found by moving it by its standard error (the delta method).
+        """
+        estimate, share = self.estimate(), self._matching
+        if not self._matching_error:
+            return estimate
+        step = min(self._matching_error, share / 2)
+        moved = []
+        for self._matching in (share - step, share + step):
+            moved.append(np.asarray(self.estimate().value))
+        self._matching = share
+        error = np.hypot(estimate.standard_error, np.abs(moved[1] - moved[0]) / 2)
+        return replace(estimate, standard_error=error if np.ndim(error) else float(error))
+
     def learned(self, value: np.ndarray) -> None:
         """Update the state with a released sum, on which later rounds may depend."""
 
@@ -188,7 +212,7 @@ class Statistic(Streaming):
         self.check(data)
         for _ in range(self._plan.steps):
             self.observe(self.release(data).value)
-        return self.estimate()
+        return self.answer()
 
     def observe(self, value: np.ndarray) -> None:
         """Record the released sum of a round."""
@@ -226,8 +250,18 @@ class Statistic(Streaming):
 
     @property
     def totals(self) -> np.ndarray:
-        """The expected total sensitivity of each owner's records in a batch: public."""
-        return np.asarray(self._plan.sample_rates * self._plan.sizes * self.sensitivities)
+        """The expected total sensitivity of each owner's records in a batch: public, or released."""
+        return np.asarray(self._matching * self._plan.sample_rates * self._plan.sizes * self.sensitivities)
+
+    @property
+    def records(self) -> float:
+        """The number of records that take part: public, or released."""
+        return self._matching * float(self._plan.sizes.sum())
+
+    @property
+    def matching_spread(self) -> float:
+        """The relative standard error of the number of records that take part; 0 if all do."""
+        return self._matching_error / self._matching
 
     @property
     def full_total(self) -> float:
@@ -238,7 +272,7 @@ class Statistic(Streaming):
         if not self._each_once:
             return float(self.totals.sum())
         held = self._plan.sizes > 0
-        return float(self._plan.sizes.sum() * (self._plan.sample_rates * self.sensitivities)[held].max(initial=0.0))
+        return self.records * float((self._plan.sample_rates * self.sensitivities)[held].max(initial=0.0))
 
     @property
     def total(self) -> float:
@@ -263,7 +297,9 @@ class Statistic(Streaming):
     def weights(self) -> np.ndarray:
         """The weight of a record of each owner: at most 1 if each is to count once, 1 on average if not."""
         expected, sizes = self._plan.sample_rates * self.sensitivities, self._plan.sizes
-        return np.asarray(expected * sizes.sum() / (self.full_total if self._each_once else expected @ sizes))
+        if self._each_once:
+            return np.asarray(expected / expected[sizes > 0].max(initial=0.0))
+        return np.asarray(expected * sizes.sum() / (expected @ sizes))
 
     @property
     def missing(self) -> float:
@@ -274,11 +310,11 @@ class Statistic(Streaming):
     @property
     def bias_ratio(self) -> float:
         """The largest bias over the error from the noise, for every linear function of a sum: a public number."""
-        return self.missing / float(self._plan.sizes.sum()) * self.full_total / self.noise
+        return self.missing / self.records * self.full_total / self.noise
 
     def first_order_notes(self) -> tuple[str, ...]:
         """Return what to say about a bias bound of first order where more than a hundredth of all weight is missing."""
-        share = self.missing / float(self._plan.sizes.sum())
+        share = self.missing / self.records
         if share <= _FIRST_ORDER:
             return ()
         return (
@@ -329,10 +365,9 @@ class Statistic(Streaming):
         elif alike:
             sentence = f"{estimand} over all {records} records, each counting once"
         elif self._each_once:
-            most = f" by at most {shown_error(bias_bound)}" if np.ndim(bias_bound) == 0 else ""
             sentence = (
                 f"{estimand} over all {records} records, each counting once; the records of owners with very small "
-                f"budgets are shrunk to what these buy, which biases it{most}"
+                "budgets count in part, which biases it"
             )
         else:
             sentence = (

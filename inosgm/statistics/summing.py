@@ -14,6 +14,7 @@ from inosgm.statistics.estimate import Estimate
 from inosgm.statistics.queries import Responder, Stage
 from inosgm.statistics.statistic import Statistic
 from inosgm.statistics.tables import LABELS, NUMBERS, BadTable, Fragment, Table
+from inosgm.statistics.views import AS_READ, View
 
 
 def sum_table(
@@ -22,6 +23,7 @@ def sum_table(
     owners: Owners,
     fragments: Iterable[Fragment] | None = None,
     *,
+    view: View | None = None,
     stopping: Callable[[], bool] = lambda: False,
 ) -> OrderedSum:
     """Return the exact sum of the next round over fragments of a table. NOT PRIVATE.
@@ -31,6 +33,7 @@ def sum_table(
         table: The records.
         owners: Their owners; the plan of the statistic may name them in another order.
         fragments: The fragments to read; all if not given.
+        view: What the statistic sees of the records; the values of those that take part if not given.
         stopping: Returns whether to stop; called after every batch.
 
     Raises:
@@ -38,12 +41,19 @@ def sum_table(
         Stopped: if `stopping` returned true.
     """
     order = plan_positions(owners, statistic.plan)
-    form = LABELS if statistic.of_labels else NUMBERS
+    view = AS_READ if view is None else view
+    form = view.form or (LABELS if statistic.of_labels else NUMBERS)
     total = statistic.partial()
     for fragment in table.fragments if fragments is None else fragments:
-        for values, holders, first_id in table.read(fragment, owners, form):
-            _check(statistic, values, fragment, first_id)
-            statistic.fill(total, values, order[holders], first_id)
+        for batch in table.read(fragment, owners, form):
+            values, kept = view.records(batch)
+            _check(statistic, values, fragment, batch.first_id)
+            holders = order[batch.owners]
+            if kept is None:
+                statistic.fill(total, values, holders, batch.first_id)
+            else:
+                statistic.fill(total, values, holders[kept], batch.first_id + kept)
+                total.skip(np.delete(holders, kept))
             if stopping():
                 raise Stopped
     return total
@@ -75,8 +85,8 @@ def table_responder(
     def respond(number: int, stage: Stage, plan: Plan) -> Estimate:
         statistic = stage.statistic(plan, key=keys[number], ledger=ledger, **stage.parameters)
         for _ in range(plan.steps):
-            statistic.observe(statistic.release(sum_table(statistic, table, owners)).value)
-        return statistic.estimate()
+            statistic.observe(statistic.release(sum_table(statistic, table, owners, view=stage.view)).value)
+        return statistic.answer()
 
     return respond
 

@@ -19,6 +19,7 @@ from inosgm.owners import Owners
 from inosgm.statistics.statistic import Statistic
 from inosgm.statistics.summing import sum_table
 from inosgm.statistics.tables import BadTable, Fragment, Table, Unreadable
+from inosgm.statistics.views import View
 
 FRAGMENT, MERGE = "fragment", "merge"
 SCRIPTS = ("__main__", "__mp_main__")
@@ -40,10 +41,19 @@ class RoundTask:
         statistic: The statistic, after the rounds that are released; workers construct the same one.
         table: The records.
         owners: Their owners.
+        view: What the statistic sees of the records.
     """
 
-    def __init__(self, store: Store, stage: JobSpec, statistic: Statistic, table: Table, owners: Owners) -> None:
-        self._store, self._stage, self._table, self._owners = store, stage, table, owners
+    def __init__(
+        self,
+        store: Store,
+        stage: JobSpec,
+        statistic: Statistic,
+        table: Table,
+        owners: Owners,
+        view: View | None = None,
+    ) -> None:
+        self._store, self._stage, self._table, self._owners, self._view = store, stage, table, owners, view
         self._statistic, self._plan, self._parameters = type(statistic), statistic.plan, statistic.parameters
         self._released = list(statistic.observed)
         values = json.dumps([value.tolist() for value in self._released])
@@ -85,7 +95,8 @@ class RoundTask:
         key = self._store.key(self._stage.id)
         statistic = self._statistic(self._plan, key=key, **self._parameters).after(self._released)
         try:
-            return _result(sum_table(statistic, self._table, self._owners, [fragment], stopping=attempt.stopping))
+            how: dict[str, Any] = {"view": self._view, "stopping": attempt.stopping}
+            return _result(sum_table(statistic, self._table, self._owners, [fragment], **how))
         except Unreadable:
             raise
         except BadTable as error:

@@ -60,7 +60,7 @@ class Variance(Mean):
         if not self.stratified:
             means, error = math.sqrt(2) * sums / self.total, math.sqrt(2) * self.noise / self.total
             value, standard_error = self._variance(means, error)
-            share = min(self.missing / float(self.plan.sizes.sum()), 1.0)
+            share = min(self.missing / self.records, 1.0)
             return self.estimated(
                 float(value),
                 float(standard_error),

@@ -1,6 +1,6 @@
 """Batches for a model out of whatever holds the records: gathered by index, never copied whole."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -8,32 +8,81 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import IterableDataset, Subset, TensorDataset, default_collate
+from torch.utils.data import DataLoader, IterableDataset, Subset, TensorDataset, default_collate
 
 from inosgm._internal.records import gather
 from inosgm._internal.trees import tree_leaves, tree_map
+from inosgm.training.collating import Collate, CollatedRecords, collated, inputs_and_targets, plain
 from inosgm.training.gradients.randomness import foreign_state, keep_foreign_state
 
 
-def as_data(parts: tuple[Any, ...]) -> Any:
-    """Return (inputs, targets) as a tuple of columns, or a map-style data set as it is.
+def as_data(parts: tuple[Any, ...], *, collate_fn: Collate | None = None, whole: bool = False) -> Any:
+    """Return (inputs, targets) as a tuple of columns, a map-style data set as it is, or `CollatedRecords`.
+
+    Args:
+        parts: What a caller has given: inputs and targets, one dict of columns, or one map-style data set.
+        collate_fn: Makes a batch of records of a data set.
+        whole: Whether batches are given to `losses` as they are.
 
     Raises:
         TypeError: for anything else.
     """
-    if len(parts) == 1 and isinstance(parts[0], tuple) and len(parts[0]) == 2:
+    if len(parts) == 1 and isinstance(parts[0], tuple) and (whole or len(parts[0]) == 2):
         parts = parts[0]
+    _refuse_loaders_and_lists(parts)
+    if len(parts) == 1 and is_data_set(parts[0]):
+        return _as_data_set(parts[0], collate_fn, whole)
+    if collate_fn is not None:
+        raise TypeError(
+            "collate_fn makes a batch of the records of a map-style Dataset, and the data is in columns, which need "
+            "none: leave collate_fn out, or give one Dataset"
+        )
+    parts = tuple(dict(part) if isinstance(part, Mapping) else part for part in parts)
+    if whole and parts:
+        return CollatedRecords(parts[0] if len(parts) == 1 else (parts[0], *map(_column, parts[1:])), whole=True)
+    if len(parts) == 1 and isinstance(parts[0], dict):
+        parts = inputs_and_targets(parts[0], "the data")
     if len(parts) == 2:
         return parts[0], _column(parts[1])
-    if len(parts) == 1 and isinstance(parts[0], TensorDataset) and len(parts[0].tensors) == 2:
-        return tuple(parts[0].tensors)
-    mapped = len(parts) == 1 and hasattr(parts[0], "__getitem__") and hasattr(parts[0], "__len__")
-    if not mapped or isinstance(parts[0], IterableDataset | Tensor | np.ndarray | dict | list | tuple):
-        raise TypeError(
-            f"data must be inputs and targets, fit(x, y), or one map-style Dataset of such pairs, got "
-            f"{', '.join(type(part).__name__ for part in parts) or 'nothing'}: records are sampled by index"
-        )
-    return parts[0]
+    raise TypeError(
+        f"data must be inputs and targets, fit(x, y), or one map-style Dataset of such pairs, got "
+        f"{', '.join(type(part).__name__ for part in parts) or 'nothing'}: records are sampled by index"
+    )
+
+
+def _as_data_set(records: Any, collate_fn: Collate | None, whole: bool) -> Any:
+    """Return a map-style data set, with what makes batches of its records if that is not the default."""
+    if whole or collate_fn is not None:
+        return CollatedRecords(records, default_collate if collate_fn is None else collate_fn, whole)
+    if isinstance(records, TensorDataset) and len(records.tensors) == 2:
+        return tuple(records.tensors)
+    return records
+
+
+def is_data_set(part: Any) -> bool:
+    """Say whether something is a map-style data set: one of torch, of another library, or a list of dicts or tuples."""
+    if isinstance(part, list):
+        return bool(part) and isinstance(part[0], Mapping | tuple)
+    columns = isinstance(part, IterableDataset | Tensor | np.ndarray | Mapping | tuple | str) or hasattr(part, "iloc")
+    return not columns and hasattr(part, "__getitem__") and hasattr(part, "__len__")
+
+
+def _refuse_loaders_and_lists(parts: tuple[Any, ...]) -> None:
+    """Raise for what people have at hand in a loop of their own, and records cannot be sampled from."""
+    for part in parts:
+        if isinstance(part, DataLoader):
+            raise TypeError(
+                "data must be a map-style Dataset, got a DataLoader, which draws batches in its own way: pass "
+                "loader.dataset, and collate_fn=loader.collate_fn to the Trainer if you gave the loader one; the plan "
+                "says how large batches are"
+            )
+        if isinstance(part, list) and part and isinstance(part[0], Tensor | np.ndarray) and part[0].ndim:
+            stack = "torch.stack" if isinstance(part[0], Tensor) else "np.stack"
+            raise TypeError(
+                f"data must be tensors or arrays whose first axis is the record, got a list of them: {stack}(x) makes "
+                "one of records of one shape; for records of several lengths give a Dataset, and collate_fn= a "
+                "function that pads"
+            )
 
 
 def _column(targets: Any) -> Any:
@@ -125,26 +174,36 @@ def _at_once(data: Any) -> bool:
 def batch_of(
     data: Any, positions: np.ndarray, like: Tensor, pick: Callable[[Any, list[int]], list[Any]] = picked
 ) -> tuple[Any, Any]:
-    """Return inputs and targets of the records at the positions: on the device of `like`, numbers in its precision.
+    """Return inputs and targets of the records at the positions: on the device of `like`, numbers in its precision."""
+    return converted(data, loaded(data, positions, pick), like)
 
-    Whole numbers stay as they are in inputs, and become int64 in targets, where losses expect class numbers.
-    """
+
+def loaded(data: Any, positions: np.ndarray, pick: Callable[[Any, list[int]], list[Any]] = picked) -> Any:
+    """Return the records at the positions as a batch, as the data has them."""
     if isinstance(data, tuple):
-        inputs, targets = (gather(column, positions) for column in data)
-    else:
-        inputs, targets = _collated(pick(data, positions.tolist()))
+        return tuple(gather(column, positions) for column in data)
+    if isinstance(data, CollatedRecords):
+        return data.batch(positions, pick)
+    return plain(collated(pick(data, positions.tolist()), default_collate))
+
+
+def converted(data: Any, batch: Any, like: Tensor) -> tuple[Any, Any]:
+    """Return a batch as inputs and targets: on the device of `like`, numbers in its precision.
+
+    Whole numbers stay as they are in inputs, and become int64 in targets, where losses expect class numbers. A batch
+    that `losses` is given as a whole is the only argument of the model, and stands for the targets as well.
+    """
+    if isinstance(data, CollatedRecords) and data.whole:
+        batch = tree_map(lambda leaf: _entry(leaf, like), batch)
+        return (batch,), batch
+    whose = "collate_fn" if isinstance(data, CollatedRecords) else "a Dataset"
+    inputs, targets = inputs_and_targets(batch, whose)
     return tree_map(lambda leaf: _tensor(leaf, like), inputs), tree_map(lambda leaf: _target(leaf, like), targets)
 
 
-def _collated(records: list[Any]) -> tuple[Any, Any]:
-    """Return the records of a data set as columns."""
-    if not records or not isinstance(records[0], tuple | list) or len(records[0]) != 2:
-        raise TypeError("a Dataset must give pairs of inputs and target")
-    try:
-        inputs, targets = default_collate(records)
-    except RuntimeError:  # torch's message says which record of the batch is how long
-        raise ValueError("a Dataset must give records of one shape: pad or crop them") from None
-    return inputs, targets
+def is_in_columns(data: Any) -> bool:
+    """Say whether records are gathered from columns, and not picked from a data set one by one."""
+    return isinstance(data, tuple) or (isinstance(data, CollatedRecords) and data.in_columns)
 
 
 def _tensor(leaf: Any, like: Tensor) -> Tensor:
@@ -157,3 +216,9 @@ def _target(leaf: Any, like: Tensor) -> Tensor:
     tensor = _tensor(leaf, like)
     whole = not tensor.is_floating_point() and not tensor.is_complex() and tensor.dtype != torch.bool
     return tensor.long() if whole else tensor
+
+
+def _entry(leaf: Any, like: Tensor) -> Tensor:
+    """Convert a part of a batch of which nobody knows whether it is an input or a target."""
+    tensor = _tensor(leaf, like)
+    return tensor.long() if tensor.dtype in (torch.int8, torch.int16, torch.int32) else tensor

@@ -98,7 +98,7 @@ class GradientMechanism(INOSGM):
 
     def check(self, data: Any) -> None:
         """Raise for data, a model or a loss that cannot be worked with; nothing is drawn or charged."""
-        self._check(data)
+        self._check_fitting(data)
 
     def measure(self, data: Any, positions: np.ndarray | None, owners: np.ndarray, step: int) -> Measured:
         """Return the gradients of a batch, run in micro-batches, and its losses or what `score` makes of them."""
@@ -177,6 +177,10 @@ class GradientMechanism(INOSGM):
         super()._require_step_left()
 
     def _check(self, data: Any) -> None:
+        self.gradients.require_listening()
+        self._check_fitting(data)
+
+    def _check_fitting(self, data: Any) -> None:
         super()._check(data)
         self.gradients.check(data)
         self.gradients.trained_on = data
@@ -201,7 +205,7 @@ def _twentieth(plan: Plan) -> int:
 def _require_fitting_steering(plan: Plan, steering: Steering | None) -> None:
     """Raise unless a plan has what its steering releases: a plan beside it that pays for the losses."""
     if steering is None:
-        if plan.choices is not None:
+        if plan.variant.needs_steering:
             raise ValueError(
                 "steering must be given for a plan with choices: AdaptiveShares(plan, every=..., ...) for ASC"
             )

@@ -24,8 +24,9 @@ ROWS_SUM_TO_ONE = 1e-6
 class LogitAdjustment:
     """A correction of logits by the class prior that a plan implies.
 
-    Owner n fills m_n = sample_rate_n * size_n * sensitivity_n of an expected batch. The prior of class c is
-    proportional to the sum of m_n * class_shares[n, c] over all owners, and `offsets` is strength * log(prior).
+    Owner n fills m_n = sample_rate_n * size_n * sensitivity_n of an expected batch (`Plan.batch_shares`). The prior of
+    class c is proportional to the sum of m_n * class_shares[n, c] over all owners, and `offsets` is strength *
+    log(prior).
 
     Use `loss` while training, `adjust` on the logits of a trained model, or both: the two strengths are independent
     numbers, so make one object for each. With `loss` alone and strength 1, the model's own logits estimate what a
@@ -54,9 +55,8 @@ class LogitAdjustment:
 
     def __init__(self, plan: Plan, class_shares: ArrayLike | None = None, strength: float = 1.0) -> None:
         self.strength = validate.number("strength", strength, least=0)
-        mass = plan.sample_rates * plan.sizes * plan.sensitivities
-        shares = _identity(plan) if class_shares is None else _checked(class_shares, mass.size)
-        prior = mass @ shares
+        shares = _identity(plan) if class_shares is None else _checked(class_shares, plan.sizes.size)
+        prior = plan.batch_shares @ shares
         if not (prior > 0).all():
             raise ValueError(
                 f"class {int(np.argmin(prior))} must have a share in an expected batch, got 0, whose logarithm is "

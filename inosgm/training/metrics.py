@@ -1,7 +1,7 @@
 """What a model is worth on records that were not trained on: for everybody, by class, and by owner."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any, Self
 
 import numpy as np
@@ -47,6 +47,7 @@ class Evaluation:
         spread: The largest accuracy of an owner minus the least.
         private: Whether it is known to be about training records. Such numbers are unreleased: they may steer nothing,
             and appear in no curve, no log and no report that leaves the run.
+        metrics: The metrics of one's own, by name; None for one that is not finite.
     """
 
     records: int
@@ -59,14 +60,19 @@ class Evaluation:
     worst_owner: Label | None
     spread: float | None
     private: bool = False
+    metrics: dict[str, float | None] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
         """Return it for JSON: what is keyed by a label becomes a list of rows, which keeps numbers apart from text.
 
-        The mark of what is private, which keeps it out of logs, is there only if it is.
+        The mark of what is private, which keeps it out of logs, is there only if it is; and metrics only if there are.
         """
         return {
-            **{name: getattr(self, name) for name in self.__dataclass_fields__ if name != "private" or self.private},
+            **{
+                name: getattr(self, name)
+                for name in self.__dataclass_fields__
+                if name not in ("private", "metrics") or getattr(self, name)
+            },
             "recall_by_class": [{"class": label, "recall": recall} for label, recall in self.recall_by_class.items()],
             "by_owner": [{"owner": label, **asdict(owner)} for label, owner in self.by_owner.items()],
         }

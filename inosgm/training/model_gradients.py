@@ -14,7 +14,9 @@ from torch.nn.modules.dropout import _DropoutNd
 from inosgm._internal import keys
 from inosgm._internal import validate as _validate
 from inosgm._internal.records import form_of
-from inosgm.training.batches import PickedApart, batch_of
+from inosgm.training.ahead import AheadLoader
+from inosgm.training.batches import PickedApart, batch_of, converted, loaded
+from inosgm.training.comparable import explained
 from inosgm.training.gradients import (
     BookKeeping,
     Engine,
@@ -27,13 +29,16 @@ from inosgm.training.gradients import (
 from inosgm.training.gradients.base import apply
 from inosgm.training.gradients.batches import form
 from inosgm.training.gradients.chance import Chance, chance_in_evaluation, chance_of, refuse_chance
+from inosgm.training.gradients.randomness import keep_foreign_state
 from inosgm.training.gradients.sandbox import sandbox
 from inosgm.training.gradients.snapshot import Snapshot
 from inosgm.training.gradients.tally import Tally
 from inosgm.training.gradients.writing import outputs_in_evaluation, refuse_writing
 from inosgm.training.losses import per_record
 from inosgm.training.microbatches import LogicalBatch, Microbatch, parts_of
+from inosgm.training.padding import try_batches
 from inosgm.training.predictions import as_numpy, evaluating
+from inosgm.training.process_groups import refuse_lone_ranks
 from inosgm.training.scores import Score, refuse_mixing_scores
 from inosgm.training.targets import require_classes
 
@@ -55,9 +60,11 @@ class ModelGradients:
         autocast: The precision of the forward pass.
         losses_released: Whether losses of the model in evaluation mode are released as well.
         require_fitting: Raises for a model that cannot be trained; called when the model is looked at.
+        num_workers: How many processes load micro-batches ahead.
 
     Attributes:
         trained_on: The data that a mechanism was last given and has not refused: results on it are private.
+        ahead: Loads micro-batches.
     """
 
     def __init__(
@@ -71,10 +78,17 @@ class ModelGradients:
         autocast: torch.dtype | None = None,
         losses_released: bool = False,
         require_fitting: Callable[[], None] = lambda: None,
+        num_workers: int = 0,
     ) -> None:
         self.model, self.loss = model, per_record(loss)
         most = max_physical_batch
         self.max_physical_batch = None if most is None else _validate.count("max_physical_batch", most, least=1)
+        self.ahead = AheadLoader(num_workers)
+        if num_workers and most is None:
+            raise ValueError(
+                f"num_workers={num_workers} needs max_physical_batch: a batch that is run at once has no part that "
+                "could be loaded while the model runs on another"
+            )
         self._score, self._asked_engine, self._autocast = score, engine, autocast
         self._losses_released, self._require_fitting = losses_released, require_fitting
         self._asked_loss, self._targets, self._example, self._form = loss, None, None, None
@@ -92,6 +106,15 @@ class ModelGradients:
         """The engine that computes gradients; chosen when data is first seen."""
         return self._engine
 
+    @property
+    def in_parts(self) -> bool:
+        """Whether a batch is run in parts: then random numbers that records share are drawn once for all of them."""
+        return self.max_physical_batch is not None
+
+    def require_listening(self) -> None:
+        """Raise in one of several ranks: each would make steps of its own."""
+        refuse_lone_ranks()
+
     def check(self, data: Any) -> None:
         """Raise for data or a model that cannot be worked with, if they are not those that were looked at."""
         built = self._built(self._modules)
@@ -104,12 +127,20 @@ class ModelGradients:
             self.require_classes(data[1])
             self._targets = data[1]
 
-    def measure(self, data: Any, positions: np.ndarray, step: int, key: int | None) -> LogicalBatch:
-        """Return the gradients and scores of a batch; with a key, the model's random numbers follow key and step."""
-        batch = self._logical(data, positions, step, key)
+    def measure(self, data: Any, positions: np.ndarray, step: int, key: int | None, *, first: int = 0) -> LogicalBatch:
+        """Return the gradients and scores of a batch; with a key, the model's random numbers follow key and step.
+
+        Args:
+            data: All records.
+            positions: Those of the batch.
+            step: The step.
+            key: The key.
+            first: The number of the first micro-batch, if the batch is a part of a larger one.
+        """
+        batch = self._logical(data, positions, step, key, first)
         if batch.drew:  # a model that drew nothing, or other numbers, when it was tried: choose the engine anew
             self._engine = None
-            batch = self._logical(data, positions, step, key)
+            batch = self._logical(data, positions, step, key, first)
             if batch.drew:
                 raise ValueError("model draws other random numbers with some records: leave max_physical_batch out")
         return batch
@@ -119,11 +150,11 @@ class ModelGradients:
         like, found = self.like(), [np.zeros(0)]
         with self._snapshot, evaluating(self.model), torch.no_grad():
             for some in parts_of(positions, self.max_physical_batch or 1024):
-                inputs, targets = self._fetched(data, some, like, self._pick)
+                inputs, targets = self._converted(data, partial(loaded, data, some, self._pick), like)
                 found.append(as_numpy(self.loss(apply(self.model, inputs), targets)).astype(np.float64))
         return np.concatenate(found)
 
-    def _logical(self, data: Any, positions: np.ndarray, step: int, key: int | None) -> LogicalBatch:
+    def _logical(self, data: Any, positions: np.ndarray, step: int, key: int | None, first: int) -> LogicalBatch:
         """Return the batch of a step, run in parts."""
         engine = self.ready(data)
         like = engine.parameters[0]
@@ -133,10 +164,14 @@ class ModelGradients:
             key = 0 if self._comparing is not None else int(np.random.SeedSequence().generate_state(1)[0])
         # Without parts, all records share what a forward pass draws once, whoever else was drawn: it stays as it is.
         shared = keys.batch_seed(key, step) if self._chance is Chance.SHARED else None
-        pick = self._pick_whole if self.max_physical_batch is None else self._pick
+        pick = self._pick if self.in_parts else self._pick_whole
+        cut = [
+            (keys.microbatch_seed(key, step, number), some)
+            for number, some in enumerate(parts_of(positions, self.max_physical_batch), first)
+        ]
         parts = [
-            Microbatch(partial(self._fetched, data, some, like, pick), keys.microbatch_seed(key, step, number), shared)
-            for number, some in enumerate(parts_of(positions, self.max_physical_batch))
+            Microbatch(partial(self._converted, data, fetch, like), seed, shared)
+            for (seed, _), fetch in zip(cut, self.ahead.fetches(data, cut, pick), strict=True)
         ]
         # Parts of less than a full one are alone in their batch, or have the same model as the full one before.
         full = (
@@ -171,9 +206,9 @@ class ModelGradients:
         """Raise for a target that is no class, before the loss does, which would show it."""
         require_classes(self._asked_loss, self.loss, targets, self._example)
 
-    def _fetched(self, data: Any, positions: np.ndarray, like: Tensor, pick: Any) -> tuple[Any, Any]:
+    def _converted(self, data: Any, fetch: Callable[[], Any], like: Tensor) -> tuple[Any, Any]:
         """Return inputs and targets of some records; targets of columns were looked at before, all of them."""
-        inputs, targets = batch_of(data, positions, like, pick)
+        inputs, targets = converted(data, fetch(), like)
         if not isinstance(data, tuple):
             self.require_classes(targets)
         return inputs, targets
@@ -182,13 +217,16 @@ class ModelGradients:
         """Choose the engine when data is first seen, before anything is drawn or charged."""
         if self._engine is None:
             self._require_fitting()
-            inputs, targets = batch_of(data, np.zeros(1, dtype=np.int64), self.like())
+            with torch.random.fork_rng(devices=[]), keep_foreign_state():  # a data set may augment
+                inputs, targets = batch_of(data, np.zeros(1, dtype=np.int64), self.like())
             try:
                 engine = self._engine_for(inputs, targets)
+                try_batches(self.model, self.loss, self._score, data, self.like())
                 self._example = outputs_in_evaluation(self.model, inputs)
             except Exception as error:  # whatever model and loss raise
+                error = explained(error, inputs)
                 error.add_note(f"(a record has inputs {form(inputs)} and targets {form(targets)})")
-                raise
+                raise error
             self._engine, self._modules = engine, list(self.model.modules())
             self._seen = self._built(self._modules)
         return self._engine
@@ -202,7 +240,7 @@ class ModelGradients:
                 inputs,
                 targets,
                 autocast=self._autocast,
-                in_parts=self.max_physical_batch is not None,
+                in_parts=self.in_parts,
             )
             if self._losses_released:  # losses of groups are those of the model in evaluation mode
                 how = mixes_records(self.model, self.loss, inputs, targets, training=False)
@@ -214,7 +252,7 @@ class ModelGradients:
             refuse_writing(self._asked_engine, self.model, self.loss, inputs, targets, autocast=self._autocast)
         if self._score is not None:
             with sandbox(self.model, loss=self.loss, score=self._score), self._snapshot:
-                refuse_mixing_scores(self._score, engine, inputs, targets, in_parts=self.max_physical_batch is not None)
+                refuse_mixing_scores(self._score, engine, inputs, targets, in_parts=self.in_parts)
         self._chance = self._chance_of(engine, inputs, targets)
         self._tally = None
         if (
@@ -233,7 +271,7 @@ class ModelGradients:
                 "model must not draw random numbers in evaluation mode that records share: with steering, losses of "
                 "groups are released, and computed in parts"
             )
-        in_parts = self.max_physical_batch is not None
+        in_parts = self.in_parts
         if self._asked_engine is None and not (in_parts and isinstance(engine, BookKeeping)):
             return Chance.PER_RECORD if in_parts else None  # others are chosen only if they draw for every record
         chance = chance_of(type(engine), *how, autocast=self._autocast)

@@ -66,6 +66,11 @@ class RunFiles:
         stages = self.path / "stages"
         return int(stages.read_text()) if stages.exists() else 1
 
+    def shards(self) -> int:
+        """Return into how many shards batches are cut, whatever the number of workers: the bits of a step follow it."""
+        shards = self.path / "shards"
+        return int(shards.read_text()) if shards.exists() else 1
+
     def plan(self, revision: int) -> Plan:
         """Return the plan of a stage or of a revision."""
         return Plan.from_json((self.path / f"plan-{revision}.json").read_bytes())
@@ -117,6 +122,7 @@ class Run(RunFiles):
         return self
 
     def __exit__(self, *_: object) -> None:
+        fcntl.flock(self._lock, fcntl.LOCK_UN)  # processes that load records have inherited it
         os.close(self._lock)
 
     def key(self) -> int:
@@ -153,6 +159,11 @@ class Run(RunFiles):
         for stage, plan in reversed(list(enumerate(plans))):  # the first one says that a run has begun
             self.save_plan(stage, plan)
 
+    def save_shards(self, shards: int) -> None:
+        """Write down into how many shards batches are cut."""
+        if shards > 1:
+            write_durably(self.path / "shards", str(shards).encode())
+
     def save_plan(self, revision: int, plan: Plan) -> None:
         """Write down which plan a revision follows."""
         write_durably(self.path / f"plan-{revision}.json", plan.to_json().encode())
@@ -183,6 +194,11 @@ class Run(RunFiles):
         for place in self._places():
             if place[1] < step:
                 self._file(*place).unlink()
+
+    def keep_latest(self, checkpoints: int) -> None:
+        """Delete all but so many of the latest checkpoints."""
+        for place in sorted(self._places())[:-checkpoints]:
+            self._file(*place).unlink()
 
     def drop_after(self, step: int) -> None:
         """Delete every checkpoint of more steps than these, and what was made of the last one."""

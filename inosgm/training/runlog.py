@@ -259,6 +259,8 @@ def _scalars_of(found: Evaluation) -> Iterator[tuple[str, float | None]]:
     """List what an evaluation says, by owner where there are not too many."""
     for name in ("loss", "accuracy", "balanced_accuracy", "spread"):
         yield name, getattr(found, name)
+    for name, value in found.metrics.items():
+        yield f"metric/{_tag(name)}", value
     for label, recall in found.recall_by_class.items():
         yield f"recall/class/{_tag(label)}", recall
     if len(found.by_owner) <= MOST_OWNERS:

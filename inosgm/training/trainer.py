@@ -1,54 +1,57 @@
 """INO-SGD: train a model, watch every owner, stop and resume at any moment."""
 
-import json
 import os
 import threading
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
-from typing import Any, ClassVar
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from torch import nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
-from torch.utils.data import Dataset
 
 from inosgm._internal import validate as _validate
-from inosgm._internal.once import Uncopied
 from inosgm._internal.overlap import share_records
-from inosgm.accounting import ACCOUNTANTS
 from inosgm.ledger.cost import LedgerHook
-from inosgm.ledger.ledger import Ledger
 from inosgm.mechanism.clipping import Clipping, ScaleClipped
 from inosgm.mechanism.mechanism import Release
-from inosgm.mechanism.noise import name_of_noise
 from inosgm.mechanism.orders import Descending, Order
 from inosgm.mechanism.tails import NoTail, Tail
 from inosgm.owners import Owners, labels_at
-from inosgm.planning.plan import AlreadySpent, Plan
+from inosgm.planning.plan import Plan
 from inosgm.planning.sequence import PlanSequence
 from inosgm.planning.steering import Steering
+from inosgm.training.averaging import WeightAverage
 from inosgm.training.batches import as_data
-from inosgm.training.checkpoints import Checkpoint, load_states, settings_of, states_of
+from inosgm.training.callbacks import Callbacks, CheckpointEvent, EvaluationEvent, StepEvent
+from inosgm.training.checkpoints import settings_of
 from inosgm.training.curve import LearningCurve
 from inosgm.training.diagnostics import Diagnostics, diagnose
 from inosgm.training.fitting import require_fitting
-from inosgm.training.gradient_mechanism import GradientMechanism
 from inosgm.training.gradients import Engine, fix_in_place
+from inosgm.training.group_gradients import Follower, GroupGradients
+from inosgm.training.held_out import require_apart, with_owners
 from inosgm.training.loop import make_steps
+from inosgm.training.losses import loss_or_losses
 from inosgm.training.metrics import Evaluation
-from inosgm.training.model_gradients import ModelGradients
-from inosgm.training.predictions import evaluated, evaluating
+from inosgm.training.parameter_watch import ParameterWatch
+from inosgm.training.plan_following import PlanFollower, turn_model
+from inosgm.training.predictions import Metrics, evaluated, evaluating, require_metrics
+from inosgm.training.process_groups import refuse_lone_ranks, refuse_wrapped
 from inosgm.training.progress import StepProgress
-from inosgm.training.run import Revision, Run, key_of_revision
+from inosgm.training.run import Run
 from inosgm.training.runlog import RunLog
+from inosgm.training.saving import save_model
 from inosgm.training.scores import Score
+from inosgm.training.workers import Workers
 
 
-class Trainer(Uncopied):
+class Trainer(PlanFollower):
     """Trains a model by INO-SGD: contributions are gradients, scores are losses, the optimizer comes after the noise.
 
     `tail=NoTail()` gives IDP-SGD, a plan of `plan_uniform` gives DP-SGD: three methods, one code path. The optimizer
@@ -64,8 +67,14 @@ class Trainer(Uncopied):
         plan: What the budgets buy; or a `PlanSequence` of plans, which are followed one after another. A model that has
             `turn_to` is told the number of each stage before it begins.
         model: Any module that treats records alike and apart. It is not wrapped, and put into training mode for a step.
-        loss: A torch loss, or a function of outputs and targets that gives one loss per record.
+        loss: A torch loss, or a function of outputs and targets that gives one loss per record. Of an output with
+            `logits`, as in Hugging Face's models, it is given those.
         optimizer: Any torch optimizer of the model's trainable parameters that needs no closure.
+        losses: Instead of `loss`, a function of the model and a batch that gives one loss per record: for outputs,
+            batches and sums of losses of your own. It is tried like a loss. There are no predictions then, so
+            evaluations have losses only.
+        collate_fn: Makes a batch of a list of records of a data set, and may pad them; that of torch if not given.
+            What it makes of a record must not depend on the others, nor the loss of a record on its padding.
         owners: Who owns which record; those that the plan was made for if not given.
         tail: The part of an ordered batch that is down-weighted, or a function that makes it from the plan (which a
             plan that is revised needs): `lambda plan: LinearTail(plan.tail_length(0.4))`.
@@ -75,16 +84,23 @@ class Trainer(Uncopied):
         steering: What chooses the next step among the plan's choices, by released values.
         schedule: A learning-rate schedule of the optimizer, which makes a step after each step.
         max_physical_batch: The most records that are in memory at once; larger batches are run in parts, twice.
+        num_workers: How many processes load the parts of a batch from a data set ahead, with the same bits whatever
+            their number. It needs `max_physical_batch`.
         autocast: The precision of the forward pass, such as torch.bfloat16.
         fix: Replace modules that mix records by ones that do not, in the model and in the optimizer.
+        ema: The decay of a moving average of the weights, such as 0.99. `fit` then evaluates the averages, and its
+            results are about them; `averaged` gives them to the model for a while. They cost no budget.
         engine: How gradients are computed; chosen for the model if not given.
+        workers: The ranks that train this model together, one of which this process is: `Workers()` on each of them.
         key: As for `INOSGM`. A run in a directory makes up its own.
         ledger: As for `INOSGM`. A run in a directory keeps its own if none is given.
         charge_steps: As for `INOSGM`; the steps between checkpoints, or all of the plan, if not given.
         note: What the ledger says about it.
 
     Raises:
-        TypeError: for a model, an optimizer, a schedule or a loss that cannot be trained with.
+        TypeError: for a model, an optimizer, a schedule or a loss that cannot be trained with, and for one that
+            DistributedDataParallel or FSDP wraps.
+        RuntimeError: in a process group of torch.distributed with more than one rank, without `workers`.
         ValueError: for owners that are not the plan's, and for parameters that the optimizer does not know.
 
     >>> from inosgm import LinearTail, Owners, plan_sample
@@ -99,16 +115,15 @@ class Trainer(Uncopied):
     (10, 50)
     """
 
-    mechanism_type: ClassVar[type[GradientMechanism]] = GradientMechanism
-    """The class of the mechanism that releases the sums of gradients."""
-
     def __init__(
         self,
         plan: Plan | PlanSequence,
         model: nn.Module,
-        loss: Any,
-        optimizer: Optimizer,
+        loss: Any = None,
+        optimizer: Optimizer | None = None,
         *,
+        losses: Callable[[Any, Any], torch.Tensor] | None = None,
+        collate_fn: Callable[[list[Any]], Any] | None = None,
         owners: Owners | Sequence[str | int] | np.ndarray | None = None,
         tail: Tail | Callable[[Plan], Tail] = NoTail(),
         order: Order = Descending(),
@@ -117,9 +132,12 @@ class Trainer(Uncopied):
         steering: Steering | None = None,
         schedule: LRScheduler | None = None,
         max_physical_batch: int | None = None,
+        num_workers: int = 0,
         autocast: torch.dtype | None = None,
         fix: bool = False,
+        ema: float | None = None,
         engine: type[Engine] | None = None,
+        workers: Workers | None = None,
         key: int | None = None,
         ledger: LedgerHook | None = None,
         charge_steps: int | None = None,
@@ -129,9 +147,14 @@ class Trainer(Uncopied):
         first = self._course.first
         _validate.instance("model", model, nn.Module, "give a torch module")
         _validate.instance("optimizer", optimizer, Optimizer, "make one such as torch.optim.SGD(model.parameters())")
+        assert optimizer is not None
         owners = first.owners if owners is None else owners
         if owners is None:
             raise ValueError("owners must be given: this plan was made by hand or read from a file")
+        refuse_wrapped(model)
+        if workers is None:
+            refuse_lone_ranks()
+        self._workers = Workers() if workers is None else workers
         turn_model(model, 0)
         if fix:
             fix_in_place(model, optimizer)
@@ -141,16 +164,22 @@ class Trainer(Uncopied):
         if isinstance(total, int) and total < first.steps:
             raise ValueError(f"schedule must last for the {first.steps} steps of the plan, it has total_steps={total}")
         self._passes = threading.RLock()  # an update in one thread would be taken for a write by a pass in another
-        self._gradients = ModelGradients(
-            model,
+        run_model, loss = loss_or_losses(model, loss, losses)
+        self._as_data = partial(as_data, collate_fn=collate_fn, whole=losses is not None)
+        self._gradients = GroupGradients(
+            run_model,
             loss,
+            workers=self._workers,
             score=score,
             engine=engine,
             max_physical_batch=max_physical_batch,
+            num_workers=num_workers,
             autocast=autocast,
             losses_released=steering is not None,
             require_fitting=partial(require_fitting, model, optimizer, schedule),
         )
+        self._watch = ParameterWatch(model)
+        self._average = None if ema is None else WeightAverage(model, ema)
         self._owners, self._secret, self._ledger, self._steering = owners, key, ledger, steering
         self._options: dict[str, Any] = {
             "tail": tail,
@@ -171,41 +200,13 @@ class Trainer(Uncopied):
             clipping=clipping,
             steering=steering,
         )
-
-    def _start_plan(self, plan: Plan, released: int = 0, spent: np.ndarray | None = None) -> None:
-        """Follow a plan from one of its steps on; the mechanism before releases nothing any more."""
-        self._mechanism.retire()  # a caller may have kept it, and its other steps are not paid for
-        self._mechanism = self._mechanism_for(plan, released, spent)
-
-    def _mechanism_for(self, plan: Plan, released: int = 0, spent: np.ndarray | None = None) -> GradientMechanism:
-        """Return the mechanism that follows a plan from one of its steps on, with the noise of this revision."""
-        key = None if self._secret is None else key_of_revision(self._secret, self._revision)
-        return self.mechanism_type(
-            plan,
-            self._owners,
-            self._gradients,
-            key=key,
-            ledger=self._ledger,
-            steering=self._steering,
-            released=released,
-            spent=spent,
-            **self._options,
-        )
+        if ema is not None:  # only then, so that runs of earlier versions are resumed
+            self._settings["ema"] = repr(ema)
 
     @property
-    def mechanism(self) -> GradientMechanism:
-        """The mechanism that releases the sums of gradients; every plan that is followed has its own."""
-        return self._mechanism
-
-    @property
-    def plan(self) -> Plan:
-        """The public numbers that are followed now."""
-        return self._mechanism.plan
-
-    @property
-    def released(self) -> int:
-        """The number of steps of the plan that have been released."""
-        return self._mechanism.released
+    def leads(self) -> bool:
+        """Whether this process keeps the run, the ledger and the curve: all do but the ranks that follow rank 0."""
+        return self._workers.leads
 
     @property
     def engine(self) -> Engine | None:
@@ -213,29 +214,9 @@ class Trainer(Uncopied):
         return self._gradients.engine
 
     @property
-    def steps_done(self) -> int:
-        """The number of steps that were done, under this plan and under those that it was revised from."""
-        return self._first + self.released
-
-    @property
-    def course(self) -> PlanSequence:
-        """The plans that the run was begun with."""
-        return self._course
-
-    @property
     def curve(self) -> LearningCurve:
         """The evaluations by step."""
         return self._curve
-
-    @property
-    def _revised(self) -> bool:
-        """Whether the run follows a plan that was revised: the stages of a course are not revisions."""
-        return self._revision >= len(self._course.plans)
-
-    @property
-    def _end(self) -> int:
-        """The number of steps when everything is done, those of earlier plans included."""
-        return self._first + self.plan.steps + sum(plan.steps for plan in self._course.plans[self._revision + 1 :])
 
     def step(self, *data: Any) -> Release:
         """Release the noisy sum of the gradients of one batch, and let the optimizer use it.
@@ -251,9 +232,9 @@ class Trainer(Uncopied):
                 everything that was written is undone.
         """
         self._mechanism.require_here()  # before the lock, which is never let go of in a process that has forked off
-        with self._passes:
+        with self._passes, self._updating():
             self.model.train()
-            records, mechanism = as_data(data), self._mechanism
+            records, mechanism = self._as_data(data), self._mechanism
             if self._steering is not None:
                 mechanism.steer(records, self._steering)
             release = mechanism.release(records)
@@ -261,9 +242,54 @@ class Trainer(Uncopied):
                 parameter.grad = (total / mechanism.expected_batch).to(parameter.dtype)
             self.optimizer.step()
             self.optimizer.zero_grad(set_to_none=True)
+            self._gradients.share_parameters()
             if self.schedule is not None:
                 self.schedule.step()
+            if self._average is not None:
+                self._average.update(self.steps_done)
         return release
+
+    @contextmanager
+    def _updating(self) -> Iterator[None]:
+        """Refuse parameters that somebody else has changed, and accept what is changed inside."""
+        self._watch.require_unchanged()
+        try:
+            yield
+        finally:
+            if self.engine is not None:
+                self._watch.take(self.engine.parameters)
+
+    def accept_parameters(self) -> None:
+        """Accept parameters that something else than the trainer has changed since the last step.
+
+        Call it only for changes that are a function of public or released values, such as weights of an earlier
+        checkpoint: anything else about training records would be in the model without noise.
+        """
+        self._watch.forget()
+
+    @contextmanager
+    def averaged(self) -> Iterator[None]:
+        """Let the model have the moving averages of its weights for a while, to evaluate, use or save it.
+
+        Raises:
+            ValueError: for a trainer without `ema`.
+        """
+        if self._average is None:
+            raise ValueError("there is no average of the weights: make the Trainer with ema=0.99, say")
+        with self._passes, self._average.swapped():
+            yield
+
+    def save(self, directory: str | os.PathLike[str]) -> Path:
+        """Save the model under its own names: by its `save_pretrained`, or its state dict as `model.pt`.
+
+        Args:
+            directory: Made if it does not exist.
+
+        Returns:
+            The directory.
+        """
+        with self._passes:
+            return save_model(self.model, directory)
 
     def spent(self) -> dict[str | int, float]:
         """Return the epsilon that every owner has spent, at its delta, what the plan counts as past included."""
@@ -278,11 +304,20 @@ class Trainer(Uncopied):
         diagnostics: bool = False,
         run: str | os.PathLike[str] | Run | None = None,
         checkpoint_every: int | None = None,
+        keep_checkpoints: int | None = None,
+        checkpoint_trainable_only: bool = False,
+        metrics: Metrics | None = None,
+        on_step: Callable[[StepEvent], object] | None = None,
+        on_evaluate: Callable[[EvaluationEvent], object] | None = None,
+        on_checkpoint: Callable[[CheckpointEvent], object] | None = None,
         watch: Callable[[LearningCurve], None] | None = None,
         stop: Callable[[], bool] | None = None,
         progress: bool = True,
     ) -> LearningCurve:
         """Train for the steps of the plan, or some of them.
+
+        With `workers`, every rank calls it with its data, and the ranks train together. Rank 0 follows all arguments:
+        it keeps the run, the ledger and the curve, evaluates, watches and stops. The other ranks follow rank 0.
 
         Args:
             data: Inputs and targets, or one map-style data set of such pairs.
@@ -295,8 +330,16 @@ class Trainer(Uncopied):
             run: A directory for checkpoints, log and ledger. Training resumes from what is there, and a run that was
                 killed at any moment ends as if it had not been (on a CPU, with the same number of threads).
             checkpoint_every: Steps between checkpoints; a twentieth of the plan if not given.
-            watch: Given the evaluations by step after each new one, but for that of the first parameters. If there is a
-                run, a checkpoint is written before: what was seen is never computed again.
+            keep_checkpoints: How many checkpoints stay in the run; all if not given. `revise` goes back to one of them.
+            checkpoint_trainable_only: Leave frozen parameters out of checkpoints. The run resumes with a model that
+                has the same ones, by their digest.
+            metrics: Functions of (outputs, targets), arrays of all held-out records, that give a number each, by name.
+            on_step: Called after every step with a `StepEvent`. Callbacks are told public things only.
+            on_evaluate: Called after every evaluation with an `EvaluationEvent`.
+            on_checkpoint: Called after every checkpoint that was due with a `CheckpointEvent`.
+            watch: Given the evaluations by step after each new one, but for that of the first parameters; without
+                held-out records, after the same steps. If there is a run, a checkpoint is written before: what was
+                seen is never computed again.
             stop: Asked after every step; when it says true, training ends there, with a checkpoint if there is a run,
                 and resumes later as if it had not been stopped.
             progress: Show a bar, or lines where there is no terminal.
@@ -309,8 +352,52 @@ class Trainer(Uncopied):
             ValueError: for a directory that holds another run, for held-out records that are training records, and for
                 arguments that cannot be.
         """
-        records = as_data(data)
-        _require_apart(data, held_out)
+        calls = Callbacks(on_step=on_step, on_evaluate=on_evaluate, on_checkpoint=on_checkpoint)
+        kept = None if keep_checkpoints is None else _validate.count("keep_checkpoints", keep_checkpoints, least=1)
+        require_metrics(metrics, self._gradients.loss)
+        if not self._workers.leads:
+            follower = Follower(self._gradients, self._as_data(data), partial(turn_model, self.model))
+            self._curve = LearningCurve.from_json(follower.run())
+            return self._curve
+        with self._workers.leading(lambda: self._curve.to_json()):
+            return self._fit(
+                *data,
+                steps=steps,
+                held_out=held_out,
+                evaluate_every=evaluate_every,
+                diagnostics=diagnostics,
+                run=run,
+                checkpoint_every=checkpoint_every,
+                keep_checkpoints=kept,
+                checkpoint_trainable_only=checkpoint_trainable_only,
+                metrics=metrics,
+                calls=calls,
+                watch=watch,
+                stop=stop,
+                progress=progress,
+            )
+
+    def _fit(
+        self,
+        *data: Any,
+        steps: int | None,
+        held_out: Any,
+        evaluate_every: int | None,
+        diagnostics: bool,
+        run: str | os.PathLike[str] | Run | None,
+        checkpoint_every: int | None,
+        keep_checkpoints: int | None,
+        checkpoint_trainable_only: bool,
+        metrics: Metrics | None,
+        calls: Callbacks,
+        watch: Callable[[LearningCurve], None] | None,
+        stop: Callable[[], bool] | None,
+        progress: bool,
+    ) -> LearningCurve:
+        """Train as the rank that leads, or in a process alone."""
+        self._gradients.require_listening()
+        records = self._as_data(data)
+        require_apart(data, held_out)
         length = self.plan.steps if self._revised else self._course.steps
         every = _interval("checkpoint_every", checkpoint_every, length, 20)
         often = _interval("evaluate_every", evaluate_every, length, 10)
@@ -319,40 +406,52 @@ class Trainer(Uncopied):
             self.check(*data)  # before a run is begun, and before held-out records meet the model
         self._gradients.trained_on = data
         with ExitStack() as stack:
+            stack.callback(self._gradients.ahead.close)
             place = log = None
             if run is not None:
                 place = stack.enter_context(run if isinstance(run, Run) else Run(run))
                 self._resume(place, data)
-                seen = self._curve.steps[-1] if self._curve.steps else -1
-                log = stack.enter_context(RunLog(place.path, after=seen))
+                log = stack.enter_context(RunLog(place.path, after=self._logged_until()))
                 if self._options["charge_steps"] is None:
                     self._mechanism.charge_steps = every
                 if place.latest() is None:
-                    self._save(place)
+                    self._save(place, trainable_only=checkpoint_trainable_only)
             bar = stack.enter_context(StepProgress(self.plan, start=self.released, enabled=progress))
             end = self._end if end is None else min(self.steps_done + end, self._end)
 
             def step() -> None:
                 if self.released == self.plan.steps:
                     self._next_stage()
+                    self._gradients.begin(records, self._revision)
                     bar.follow(self.plan)
                     if place is not None and self._options["charge_steps"] is None:
                         self._mechanism.charge_steps = every
-                self.step(*data)
+                release = self.step(*data)
                 bar.advance(self.released)
+                if calls.on_step is not None:
+                    rate = self._learning_rate()
+                    calls.on_step(StepEvent(step=self.steps_done, steps=self._end, learning_rate=rate, release=release))
 
             def evaluate(last: bool) -> bool:
-                due = held_out is not None and (last or self._steps_of_interval() % often == 0)
-                if due:
-                    self._evaluate(records, held_out, diagnostics, log, bar)
+                due = last or self._steps_of_interval() % often == 0
+                if due and held_out is not None:
+                    self._evaluate(data, held_out, diagnostics, metrics, calls, log, bar)
+                elif due and log is not None:
+                    log.write(self.steps_done, learning_rate=self._learning_rate(), epsilon=bar.epsilon(self.released))
                 return due
 
             def save(needed: bool, ending: bool) -> None:
                 if place is not None and (needed or ending or self._steps_of_interval() % every == 0):
-                    self._save(place, needed=needed)
+                    self._save(place, needed=needed, trainable_only=checkpoint_trainable_only)
+                    if keep_checkpoints is not None:
+                        place.keep_latest(keep_checkpoints)
+                    if calls.on_checkpoint is not None:
+                        calls.on_checkpoint(CheckpointEvent(step=self.steps_done, run=place.path))
 
             if held_out is not None and not self._curve.steps:
-                self._evaluate(records, held_out, diagnostics, log, bar)
+                self._evaluate(data, held_out, diagnostics, metrics, calls, log, bar)
+            if self.steps_done < end:
+                self._gradients.begin(records, self._revision)
             make_steps(
                 lambda: self.steps_done,
                 end,
@@ -365,8 +464,13 @@ class Trainer(Uncopied):
             if place is not None and self.steps_done == self._end:
                 self._forget_private(place)
                 place.forget_key()  # before there are results: a directory that has some holds no secret
-                place.save_results(self.model.state_dict(), self._curve.to_json())
+                self._watch.require_unchanged()
+                with nullcontext() if self._average is None else self.averaged():
+                    place.save_results(self.model.state_dict(), self._curve.to_json())
         return self._curve
+
+    def _learning_rate(self) -> float:
+        return float(self.optimizer.param_groups[0]["lr"])
 
     def _steps_of_interval(self) -> int:
         """Return the number of steps that evaluations and checkpoints are counted by."""
@@ -379,18 +483,19 @@ class Trainer(Uncopied):
             data: Inputs and targets, or one map-style data set of such pairs.
         """
         self.model.train()
-        records = as_data(data)
+        records = self._as_data(data)
         self._mechanism.check(records)
 
-    def evaluate(self, *data: Any, owners: Any = None) -> Evaluation:
+    def evaluate(self, *data: Any, owners: Any = None, metrics: Metrics | None = None) -> Evaluation:
         """Evaluate the model, in evaluation mode, on records that need no protection.
 
         Args:
             data: Inputs and targets, or one map-style data set of such pairs. If they share memory or entries with the
                 data that this trainer was last trained on, the result is marked private: no log and no curve takes it.
             owners: The owner of each record, for numbers by owner.
+            metrics: Functions of (outputs, targets), arrays of all records, that give a number each, by name.
         """
-        return replace(self._evaluation(data, owners), private=share_records(self._gradients.trained_on, data))
+        return replace(self._evaluation(data, owners, metrics), private=share_records(self._gradients.trained_on, data))
 
     def diagnose(self, *data: Any, owners: Any = None) -> Diagnostics:
         """Say how owners' gradients disagree, and where the order of a batch can act.
@@ -400,9 +505,9 @@ class Trainer(Uncopied):
                 as well if they share memory or entries with the data that this trainer was last trained on.
             owners: The owner of each record, for held-out records.
         """
-        records = as_data(data)
+        records = self._as_data(data)
         labels = labels_at(self.plan.labels, self._mechanism.owners) if owners is None else owners
-        with self._passes:
+        with self._passes, self._watch.own():
             engine = self._gradients.ready(records)
             with evaluating(self.model):
                 return diagnose(
@@ -415,235 +520,38 @@ class Trainer(Uncopied):
                     check=self._gradients.require_classes,
                 )
 
-    def revise(self, owners: Owners, *data: Any, run: str | os.PathLike[str] | None = None) -> Plan:
-        """Go on with new budgets: a new plan for the steps that remain, after a step back if somebody has spent more.
-
-        An owner that now grants less than was spent takes the run back to the last step that it pays for. With the
-        training data, steps are repeated up to there from the checkpoint before; without, that checkpoint is where
-        the run resumes. What came later is deleted from the run and no longer charged, so nobody must have used it.
-        Steps that a killed run made after its last checkpoint stay paid for; with the data they are made again.
-
-        If it is killed, the next call of `revise` or `fit` with this run finishes what was begun. Asked once more for
-        budgets that the run has, before a step was made with them, it changes nothing.
-
-        Args:
-            owners: The same owners with the budgets that hold now. They must not be chosen by what was released.
-            data: The training data, to repeat steps with.
-            run: The directory of the run, from whose latest checkpoint to resume.
-
-        Returns:
-            The plan that is followed from now on.
-
-        Raises:
-            AlreadySpent: when the run would have to go back and has no directory, or not so far to go.
-            ValueError: for a run in stages, or one that is steered: their plans cannot be revised.
-        """
-        if len(self._course.plans) > 1 or self._steering is not None:
-            raise ValueError("a run in stages, or one that is steered, has a plan that cannot be revised: begin anew")
-        if self.plan.squared_norm_budget is not None:  # its steps share one charge, of which none may be undone
-            raise ValueError("a run in which every record pays for itself cannot be revised: begin anew")
-        self._mechanism.require_here()
-        with self._passes:  # no other thread makes a step by one plan while another one is begun
-            if run is None:
-                made = self._mechanism.undo_unmade_steps()
-                self._repeat(made - self.released, data)
-                plan = self.plan.revise(made, owners)
-                self._switch(plan, owners, self._revision + 1, made)
-                return plan
-            with Run(run) as place:
-                self._resume(place, data)
-                if self._revised and not self.released and _grants(self.plan, owners):
-                    return self.plan
-                revision = self._revision_for(place, owners, data)
-                place.begin_revision(revision)
-                self._finish_revision(place, revision)
-        return revision.plan
-
-    def _evaluation(self, data: tuple[Any, ...], owners: Any) -> Evaluation:
+    def _evaluation(self, data: tuple[Any, ...], owners: Any, metrics: Metrics | None = None) -> Evaluation:
         """Evaluate the model on records that are known to be held out."""
-        with self._passes:
-            most = self._gradients.max_physical_batch or 1024
-            return evaluated(self.model, self._gradients.loss, as_data(data), owners, self._gradients.like(), most)
+        with self._passes, self._watch.own():
+            most, gradients = self._gradients.max_physical_batch or 1024, self._gradients
+            records = self._as_data(data)
+            return evaluated(gradients.model, gradients.loss, records, owners, gradients.like(), most, metrics)
 
-    def _evaluate(self, records: Any, held_out: Any, diagnostics: bool, log: RunLog | None, bar: StepProgress) -> None:
-        """Evaluate on held-out records, and write it down."""
-        *public, owners = _with_owners(held_out)
-        found = self._evaluation(tuple(public), owners)
+    def _evaluate(
+        self,
+        data: tuple[Any, ...],
+        held_out: Any,
+        diagnostics: bool,
+        metrics: Metrics | None,
+        calls: Callbacks,
+        log: RunLog | None,
+        bar: StepProgress,
+    ) -> None:
+        """Evaluate on held-out records, write it down, and tell it."""
+        *public, owners = with_owners(held_out)
+        with nullcontext() if self._average is None else self.averaged():
+            found = self._evaluation(tuple(public), owners, metrics)
         self._curve.append(self.steps_done, found)
         bar.evaluated(found)
-        if log is None:
-            return
-        rate = float(self.optimizer.param_groups[0]["lr"])
-        log.write(self.steps_done, evaluation=found, learning_rate=rate, epsilon=bar.epsilon(self.released))
-        if diagnostics:
-            if owners is not None:
+        if log is not None:
+            spent = bar.epsilon(self.released)
+            log.write(self.steps_done, evaluation=found, learning_rate=self._learning_rate(), epsilon=spent)
+            if diagnostics and owners is not None:
                 log.write(self.steps_done, diagnostics=self.diagnose(*public, owners=owners))
-            log.write_private(self.steps_done, diagnostics=self.diagnose(*_both(records)))
-
-    def _resume(self, place: Run, data: tuple[Any, ...]) -> None:
-        """Take everything from the latest checkpoint of a run, after finishing its revision, or begin one."""
-        if self._ledger is None:
-            self._ledger = self._own_ledger(place)
-        latest = place.latest()
-        if latest is None:
-            if self.steps_done:
-                raise ValueError(f"a run begins with the first step, and this trainer has made {self.steps_done}")
-            self._secret = place.key() if self._secret is None else self._secret
-            place.save_stages(self._course.plans)
-            self._start_plan(self.plan)
-            return
-        if any(place.plan(stage) != plan for stage, plan in enumerate(self._course.plans)):
-            raise ValueError(f"{place.path} holds a run with another plan: choose another directory, or `revise` that")
-        revision = place.revising()
-        if revision is None:
-            self._load(place, latest)
-        elif latest.revision == revision.number:  # only its end was not written down
-            self._load(place, latest)
-            place.end_revision()
-        else:
-            self._stand_at(place, revision.step, data)
-            self._finish_revision(place, revision)
-
-    def _load(self, place: Run, checkpoint: Checkpoint) -> None:
-        """Go on from a checkpoint."""
-        plan, released = place.plan(checkpoint.revision), checkpoint.step - checkpoint.first
-        left = released < plan.steps or checkpoint.revision + 1 < len(self._course.plans)
-        if self._secret is None and left:
-            self._secret = place.key()
-        key = None if self._secret is None else key_of_revision(self._secret, checkpoint.revision)
-        if key is not None and name_of_noise(key) != checkpoint.job:
-            raise ValueError(f"key must be the one that the run in {place.path} was begun with")
-        checkpoint.require_settings(self._settings, place.path)
-        if isinstance(self._ledger, Ledger) and checkpoint.ledger:
-            self._ledger.check(checkpoint.ledger)
-        turn_model(self.model, checkpoint.revision)
-        load_states(vars(checkpoint), self.model, self.optimizer, self.schedule)
-        self._revision, self._first = checkpoint.revision, checkpoint.first
-        self._curve = LearningCurve.from_json(checkpoint.curve)
-        if self._steering is not None:
-            self._steering.restore(json.loads(checkpoint.steering))
-        spent = None
-        if plan.squared_norm_budget is not None and released < plan.steps:
-            if checkpoint.private is None:
-                raise ValueError(f"{place.path} does not hold what its records have spent: begin a new run")
-            spent = checkpoint.private["spent"].numpy()
-        self._start_plan(plan, released, spent)
-
-    def _save(self, place: Run, *, needed: bool = False) -> None:
-        spent = self._mechanism.spent_by_record
-        place.save(
-            Checkpoint(
-                step=self.steps_done,
-                revision=self._revision,
-                first=self._first,
-                job=self._mechanism.job,
-                ledger=self._ledger.head() if isinstance(self._ledger, Ledger) else "",
-                curve=self._curve.to_json(),
-                settings=self._settings,
-                steering="" if self._steering is None else json.dumps(self._steering.state()),
-                **states_of(self.model, self.optimizer, self.schedule),
-                private=None if spent is None else {"spent": torch.from_numpy(spent)},
-            ),
-            needed=needed,
-        )
-        self._forget_private(place)
-
-    def _forget_private(self, place: Run) -> None:
-        """Delete the checkpoints that are no longer needed, if one, of a stage before too, has what nobody may see."""
-        if any(plan.squared_norm_budget is not None for plan in self._course.plans):
-            place.drop_before(self.steps_done)
-
-    def _own_ledger(self, place: Run) -> Ledger:
-        """Open the ledger of a run that was given none."""
-        path, plan = place.path / "ledger", self._course.first
-        if plan.epsilon is None or plan.delta is None or plan.accountant is None:
-            raise ValueError("a run needs a ledger, or a plan with budgets to make one from")
-        if plan.past:
-            raise ValueError("this plan counts what was done before it: give the ledger that knows about it")
-        owners = None if path.exists() else self._owners_granting(plan)
-        return Ledger(path, owners=owners, accountant=ACCOUNTANTS[plan.accountant])
-
-    def _owners_granting(self, plan: Plan) -> Owners:
-        """Return the owners of the records with the budgets of a plan."""
-        budgets = {name: np.asarray(getattr(plan, name)).tolist() for name in ("epsilon", "delta")}
-        by_label = {name: dict(zip(plan.labels, values, strict=True)) for name, values in budgets.items()}
-        return Owners(of_record=labels_at(plan.labels, self._mechanism.owners), **by_label)
-
-    def _revision_for(self, place: Run, owners: Owners, data: tuple[Any, ...]) -> Revision:
-        """Stand where a run resumes with new budgets, and return how; nothing of the run is changed.
-
-        Raises:
-            AlreadySpent: if there is no checkpoint at a step that everybody pays for.
-        """
-        number, made = place.revisions(), self._mechanism.steps_released()
-        try:
-            plan = self.plan.revise(made, owners)
-        except AlreadySpent as refusal:
-            before = int(sum(segment.steps.max() for segment in self._course.first.past))
-            target = refusal.last_step - before
-            checkpoint = place.latest(at_most=target) if target >= 0 else None
-            if checkpoint is None:
-                raise
-            self._stand_at(place, target, data)
-            return Revision(number=number, step=self.steps_done, plan=self.plan.revise(self.released, owners))
-        self._repeat(made - self.released, data)
-        return Revision(number=number, step=self._first + made, plan=plan)
-
-    def _stand_at(self, place: Run, step: int, data: tuple[Any, ...]) -> None:
-        """Take everything from the last checkpoint up to a step, and repeat the steps from there if there are data."""
-        checkpoint = place.latest(at_most=step)
-        if checkpoint is None:
-            raise ValueError(f"{place.path} holds no checkpoint of {step} steps or fewer, which its revision needs")
-        self._load(place, checkpoint)
-        self._repeat(step - self.steps_done, data)
-
-    def _finish_revision(self, place: Run, revision: Revision) -> None:
-        """Delete what came after the steps that are kept, take back its charges, and follow the new plan.
-
-        Whatever of it was done before a process was killed may be done once more. Results of steps are deleted before
-        their charges are taken back.
-        """
-        kept = revision.step - self._first
-        place.drop_after(revision.step)
-        RunLog(place.path, after=self._curve.steps[-1] if self._curve.steps else -1).close()
-        if isinstance(self._ledger, Ledger) and self._secret is not None:
-            for number in range(self._revision, revision.number):
-                job = name_of_noise(key_of_revision(self._secret, number))
-                self._ledger.undo(job, kept if number == self._revision else 0)
-        place.save_plan(revision.number, revision.plan)
-        self._switch(revision.plan, self._owners_granting(revision.plan), revision.number, kept)
-        self._save(place)
-        place.end_revision()
-
-    def _repeat(self, steps: int, data: tuple[Any, ...]) -> None:
-        """Make steps again that were made before, if there are data to make them with; none beyond them is paid for."""
-        mechanism = self._mechanism
-        at_once, mechanism.charge_steps = mechanism.charge_steps, 1
-        try:
-            for _ in range(steps if data else 0):
-                self.step(*data)
-        finally:
-            mechanism.charge_steps = at_once
-
-    def _next_stage(self) -> None:
-        """Follow the next plan of the course from its first step on."""
-        with self._passes:
-            self._first, self._revision = self._first + self.plan.steps, self._revision + 1
-            turn_model(self.model, self._revision)
-            self._start_plan(self._course.plans[self._revision])
-
-    def _switch(self, plan: Plan, owners: Owners, revision: int, made: int) -> None:
-        """Follow a revised plan after some steps of the one before."""
-        if isinstance(self._ledger, Ledger):
-            self._ledger.grant(owners)
-        self._first, self._revision = self._first + made, revision
-        self._start_plan(plan)
-
-
-def _grants(plan: Plan, owners: Owners) -> bool:
-    """Say whether a plan keeps exactly the budgets that owners grant."""
-    granted = ((plan.epsilon, owners.epsilon), (plan.delta, owners.delta))
-    return plan.labels == owners.labels and all(np.array_equal(np.asarray(one), other) for one, other in granted)
+            if diagnostics:
+                log.write_private(self.steps_done, diagnostics=self.diagnose(*data))
+        if calls.on_evaluate is not None:
+            calls.on_evaluate(EvaluationEvent(step=self.steps_done, evaluation=found))
 
 
 def _only(plan: Any) -> Plan:
@@ -655,34 +563,6 @@ def _only(plan: Any) -> Plan:
     return plan  # type: ignore[no-any-return]
 
 
-def turn_model(model: Any, stage: int) -> None:
-    """Tell a model that wants to know it which stage begins."""
-    turn_to = getattr(model, "turn_to", None)
-    if callable(turn_to):
-        turn_to(stage)
-
-
 def _interval(name: str, value: int | None, steps: int, parts: int) -> int:
     """Return a number of steps between events; a part of all steps if none is given."""
     return -(-steps // parts) if value is None else _validate.count(name, value, least=1)
-
-
-def _require_apart(data: tuple[Any, ...], held_out: Any) -> None:
-    """Raise for held-out records that are training records: evaluations on them would be written down as public."""
-    if held_out is not None and share_records(data, _with_owners(held_out)[:-1]):
-        raise ValueError(
-            "held_out must hold no training records, and shares memory or entries of a data set with the data that is "
-            "trained on: evaluations on held-out records are public. Hold some out before training, such as x[800:] "
-            "beside x[:800]; evaluate(x, y) after training marks what it says about training records as private"
-        )
-
-
-def _with_owners(held_out: Any) -> tuple[Any, ...]:
-    """Return held-out data and, last, the owners of its records, or None."""
-    given = _both(held_out)
-    owned = len(given) == 3 or (len(given) == 2 and isinstance(given[0], Dataset))
-    return given if owned else (*given, None)
-
-
-def _both(records: Any) -> tuple[Any, ...]:
-    return records if isinstance(records, tuple) else (records,)

@@ -10,6 +10,7 @@ from scipy import stats
 from inosgm import Plan
 from inosgm.accounting import Segment, epsilon
 from inosgm.accounting.gaussian import gaussian_delta
+from inosgm.accounting.tradeoff import _composed, gaussian_power, plain_power, sampled_gaussian_power
 from inosgm.audit.bounds import (
     Counts,
     Refutation,
@@ -23,7 +24,6 @@ from inosgm.audit.many_runs import choose_test, many_run_bound
 from inosgm.audit.one_run import chance_of_guesses, guessed_epsilon, one_run_bound
 from inosgm.audit.owner_bounds import bounds_of
 from inosgm.audit.pool import Shadows
-from inosgm.audit.tradeoff import _composed, gaussian_power, plain_power, sampled_gaussian_power
 
 LEVELS = np.array([1e-5, 1e-3, 0.01, 0.1, 0.3, 0.5, 0.9, 0.99])
 
@@ -87,7 +87,7 @@ class TestTradeoff:
     @pytest.mark.parametrize(("rate", "multiplier"), [(0.1, 1.0), (0.01, 0.5), (0.5, 3.0)])
     def test_composing_one_step_gives_its_closed_form_from_above(self, rate, multiplier):
         exact = sampled_gaussian_power(rate, multiplier, 1)(LEVELS)
-        composed = np.interp(LEVELS, *_composed(rate, multiplier, 1))
+        composed = np.interp(LEVELS, *_composed(((((rate, multiplier),), 1),)))
         assert (composed >= exact).all()
         np.testing.assert_allclose(composed, exact, rtol=1e-4, atol=5e-8)
 

@@ -76,7 +76,7 @@ BROKEN = {
 @pytest.mark.parametrize("name", BROKEN)
 def test_finds_the_violation(name):
     total, at_least = BROKEN[name]
-    found = certify(total, evaluations=1500)
+    found = certify(total, evaluations=600)
     assert found.ratio > at_least
     assert not found.holds()
     replayed = [
@@ -102,7 +102,7 @@ def test_finds_the_violation(name):
     ],
 )
 def test_finds_nothing_in_the_real_sum(tail):
-    found = certify(lambda g, s, c: ordered_sum(g, s, c, tail), evaluations=1500, seed=1)
+    found = certify(lambda g, s, c: ordered_sum(g, s, c, tail), evaluations=600, seed=1)
     assert found.holds(1e-6), found
     assert found.ratio > 0.99  # the search does reach the bound
 
@@ -110,7 +110,7 @@ def test_finds_nothing_in_the_real_sum(tail):
 def test_finds_nothing_in_the_built_in_mechanisms():
     for tail, choices in built_in_mechanisms().items():
         for name, mechanism in choices.items():
-            found = certify(mechanism, evaluations=120, seed=2)
+            found = certify(mechanism, evaluations=60, seed=2)
             assert found.holds(1e-6), (tail, name, found)
 
 

@@ -8,11 +8,11 @@ from torch import nn
 from inosgm import INOSGM, LinearTail, NoTail, OwnerFirst, Owners, Plan, RandomOrder
 from inosgm.accounting import RDP, PLDReplaceOne, epsilon
 from inosgm.accounting.gaussian import gaussian_delta
+from inosgm.accounting.tradeoff import sampled_gaussian_power
 from inosgm.audit import audit_mechanism, mechanism_audit
 from inosgm.audit.canaries import canaries_of
 from inosgm.audit.claims import claims_of
 from inosgm.audit.replaced import ReplacedCanary, ReplacedDataCanary
-from inosgm.audit.tradeoff import sampled_gaussian_power
 from inosgm.mechanism.inspection import Inspection
 from inosgm.mechanism.sampling import FixedSizeSampler
 from inosgm.methods.asc import AdaptiveShares, plan_asc

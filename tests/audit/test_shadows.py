@@ -109,7 +109,7 @@ def test_a_pool_is_scored_in_parts_as_in_one(monkeypatch):
 
 
 def test_executors_do_not_matter(audited, tmp_path):
-    one, other = stored(Store(audited), 40), trained(tmp_path / "store", executor=ProcessExecutor(2))
+    one, other = stored(Store(audited), 40), trained(tmp_path / "store", executor=ProcessExecutor(1))
     np.testing.assert_array_equal(one.shadows.scores, other.shadows.scores)
     np.testing.assert_array_equal(one.shadows.members, other.shadows.members)
     assert one.shadows.scores.dtype == np.float32

@@ -209,3 +209,33 @@ def test_failed_and_interrupted_seeds_have_their_exit_codes(here, monkeypatch):
     assert result.stderr.endswith("3 of 5 runs remain in runs/run-seeds; the same command resumes them\n")
     assert "5 of 5 seeds" in invoke(*command[:-2], "5", "--quiet")
     assert len(Store("runs/run-seeds").charges()) == 5
+
+
+def test_train_on_workers_trains_what_one_process_with_as_many_shards_trains(here, monkeypatch):
+    from inosgm.experiments import build, train
+    from inosgm.experiments.config import TrainingConfig
+    from inosgm.training import Workers
+
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    invoke("train", "run.yaml", "--workers", 2, "--steps", 3, "--quiet")
+    assert "after 8 steps" in invoke("train", "run.yaml", "--workers", 2, "--quiet")
+    alone = TrainingConfig.from_yaml("run.yaml", ["run=alone"])
+    train(build(alone, workers=Workers(shards=2)))
+    trained, expected = (torch.load(here / run / "model.pt") for run in ("runs/run", "alone"))
+    assert all(torch.equal(trained[name], expected[name]) for name in expected)
+    assert (here / "runs" / "run" / "shards").read_text() == "2"
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (["--workers", 2, "--seeds", 2], "--workers goes with one run"),
+        (["--workers", 2, "--num-gpus", 1], "--num-gpus goes with --seeds, or with --workers and --address"),
+        (["--address", "auto"], "--address goes with --seeds, or with --workers and --address"),
+        (["--workers", 2, "--address", "auto"], "key: would pass through Ray"),
+    ],
+)
+def test_options_of_workers_that_do_not_fit_are_refused(here, program, words, why):
+    code, _, told = program("train", "run.yaml", *words)
+    assert code == 2
+    assert why in told

@@ -9,7 +9,7 @@ from inosgm import Ledger
 from inosgm.cli.demonstration import Size, run
 from inosgm.jobs import Executor, SerialExecutor
 
-SMALL = Size(steps=6, rates=(1.0, 9.0), seeds=2, shadows=8, runs=100)
+SMALL = Size(steps=6, rates=(1.0, 9.0), fractions=(0.7,), strengths=(0.5,), seeds=2, shadows=8, runs=100)
 
 
 class Nobody(Executor):
@@ -29,14 +29,14 @@ def made(tmp_path_factory):
 def test_it_ends_in_a_table_and_a_page(made):
     folder, table, told = made
     header, *rows = [line.split() for line in table.splitlines()]
-    assert header[:5] == ["owner", "granted", "spent", "audited,", "INO-SGD"]
-    assert [name.lower() for name in header[5:]] == ["dp-sgd", "idp-sgd", "ino-sgd"]
+    assert header[:6] == ["owner", "granted", "spent", "audited,", "INO-SGD,", "adjusted"]
+    assert header[6:] == ["DP-SGD", "IDP-SGD", "INO-SGD", "INO-SGD,", "adjusted"]
     owners = rows[:10]
     assert [row[0] for row in owners] == [str(digit) for digit in range(10)]
     for row in owners:
         assert 0.98 * float(row[1]) < float(row[2]) <= float(row[1])
     page = (folder / "report.html").read_text(encoding="utf-8")
-    assert all(method in page for method in ("DP-SGD", "IDP-SGD", "INO-SGD"))
+    assert all(method in page for method in ("DP-SGD", "IDP-SGD", "INO-SGD", "INO-SGD, adjusted"))
     assert any("upper-tail-mean of area error" in line for line in told)
 
 

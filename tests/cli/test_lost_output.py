@@ -10,7 +10,9 @@ import pytest
 from inosgm.ledger.ledger import Ledger
 
 ROWS = 40
-COMMAND = "stats mean t.csv --column wage --bounds 0 1 --owners owners.csv --owner clinic --ledger ledger --quiet"
+COMMAND = (
+    "stats mean t.csv --column wage --bounds 0 1 --budgets owners.csv --owner-column clinic --ledger ledger --quiet"
+)
 
 
 @pytest.fixture

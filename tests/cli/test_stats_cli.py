@@ -3,6 +3,7 @@
 import json
 import os
 import re
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -19,10 +20,11 @@ from inosgm.ledger.refusals import BudgetExceeded
 from inosgm.owners import Owners
 from inosgm.statistics import PROCEDURES, Estimate, summing
 from inosgm.statistics.answering import ask
+from inosgm.statistics.conditions import Condition
 from inosgm.statistics.task import RoundTask
 
 RECORDS = 300
-OWNERS = ["--owners", "owners.csv", "--owner", "firm"]
+OWNERS = ["--budgets", "owners.csv", "--owner-column", "firm"]
 MEAN = ["mean", "t.parquet", "--column", "wage", "--bounds", 0, 5000, *OWNERS]
 
 
@@ -68,6 +70,7 @@ LINE = {"bounds": [(18.0, 65.0)], "target_bounds": (0.0, 5000.0)}
 ASKED = {
     "sum": ("--column wage --bounds 0 5000", "wage", BOUNDS),
     "count": ("--column young --stratified", "young", {"stratified": True}),
+    "share": ("--column young", "young", {}),
     "mean": ("--column wage --bounds 0 5000", "wage", BOUNDS),
     "variance": ("--column wage --bounds 0 5000 --stratified", "wage", {**BOUNDS, "stratified": True}),
     "trimmed-mean": ("--column wage --bounds 0 5000 --fraction .2", "wage", {**BOUNDS, "fraction": 0.2}),
@@ -193,11 +196,11 @@ def test_owners_in_every_form_are_the_same_owners(here, tmp_path):
     (tmp_path / "more.csv").write_text("owner,epsilon\nacme,1\nbolt,8\nnobody,3\n")
     asked = [*MEAN[:7], "--delta", 1e-5, "--key", 3]
     found = [
-        invoke(*asked, "--owners", *words)
+        invoke(*asked, "--budgets", *words)
         for words in (
             ["rows.csv", "--rows-in-order"],
-            ["sizes.csv", "--owner", "firm"],
-            ["more.csv", "--owner", "firm"],
+            ["sizes.csv", "--owner-column", "firm"],
+            ["more.csv", "--owner-column", "firm"],
         )
     ]
     assert len({result.stdout.split("\n\n")[1] for result in found}) == 1
@@ -205,7 +208,7 @@ def test_owners_in_every_form_are_the_same_owners(here, tmp_path):
         "more.csv has no column records: counting the rows of every owner, which are taken as public" in found[2].stdout
     )
     assert "1 of 3 owners have no row in the table, and pay nothing" in found[2].stdout
-    uniform = invoke(*asked, "--owners", "rows.csv", "--rows-in-order", "--method", "uniform", "--json")
+    uniform = invoke(*asked, "--budgets", "rows.csv", "--rows-in-order", "--method", "uniform", "--json")
     assert {row["epsilon"] < 1.001 for row in json.loads(uniform.stdout)["cost"]} == {True}
 
 
@@ -221,11 +224,11 @@ def test_owners_in_every_form_are_the_same_owners(here, tmp_path):
         ("mean t.parquet --column salary --bounds 0 1", "has no column 'salary'"),
         ("mean t.parquet --column region --bounds 0 1", "column 'region' must hold numbers"),
         ("mean t.csv --column region --bounds 0 1", "column 'region'"),
-        ("mean t.parquet --column gap --bounds 0 1", "column 'gap' has a missing value at row 0"),
-        ("mean t.csv --column gap --bounds 0 1", "column 'gap' has a missing value at row 0"),
+        ("mean t.parquet --column gap --bounds 0 1", "column 'gap' has a missing value at row 1"),
+        ("mean t.csv --column gap --bounds 0 1", "column 'gap' has a missing value at row 1"),
         ("mean none.csv --column gap --bounds 0 1", "none.csv"),
         ("mean t.csv --column wage --bounds 0 1 --share 2", "share must"),
-        ("mean t.csv --column wage --bounds 0 1 --owner region", "names an owner that"),
+        ("mean t.csv --column wage --bounds 0 1 --owner-column region", "names an owner that"),
         ("mean t.csv --column wage --bounds 0 1 --output t.csv", "would overwrite the table"),
         ("mean t.csv --column wage --bounds 0 1 --output no/answer.json", "there is no directory no"),
         ("mean t.csv --column wage --bounds 0 1 --processes 2", "--processes goes with --store"),
@@ -238,7 +241,7 @@ def test_owners_in_every_form_are_the_same_owners(here, tmp_path):
     ],
 )
 def test_mistakes_charge_nothing(words, said, here):
-    owners = OWNERS[:2] if "--owner " in words else OWNERS
+    owners = OWNERS[:2] if "--owner-column " in words else OWNERS
     error = refused(*words.split(), *owners, "--ledger", "ledger")
     assert said in str(error)
     asked = words.startswith(("count", "group-counts"))  # what only the question itself can tell
@@ -249,10 +252,10 @@ def test_mistakes_charge_nothing(words, said, here):
 
 def test_rows_without_owners_and_other_sizes_charge_nothing(here, tmp_path):
     (tmp_path / "few.csv").write_text("owner,epsilon,delta,records\nacme,1,1e-5,5\n")
-    few = ["--owners", "few.csv", "--rows-in-order", "--ledger", "ledger"]
+    few = ["--budgets", "few.csv", "--rows-in-order", "--ledger", "ledger"]
     assert "must have a row per record" in str(refused(*MEAN[:7], *few))
     (tmp_path / "off.csv").write_text(f"owner,epsilon,delta,records\nacme,1,1e-5,1\nbolt,1,1e-5,{RECORDS - 1}\n")
-    off = ["--owners", "off.csv", "--owner", "firm", "--ledger", "ledger"]
+    off = ["--budgets", "off.csv", "--owner-column", "firm", "--ledger", "ledger"]
     assert "records" in str(refused(*MEAN[:7], *off))
     assert "has a missing value" in str(refused(*MEAN[:3], "gap", *MEAN[4:7], *off))
     assert not Ledger("ledger").history()
@@ -271,14 +274,16 @@ def test_rows_are_not_taken_in_order_unless_that_is_stated(here, tmp_path, form,
     if form == "a row per record":
         text = "owner,epsilon,delta\n" + "bolt,8,1e-5\n" * 200 + "acme,1,1e-5\n" * 100
     (tmp_path / "sizes.csv").write_text(text)
-    asked = [*MEAN[:7], "--owners", "sizes.csv", "--ledger", "ledger", *quiet]
+    asked = [*MEAN[:7], "--budgets", "sizes.csv", "--ledger", "ledger", *quiet]
     first = "the first 200 rows belong to 'bolt', those after them to 'acme', and so on"
     each = "the first row belongs to 'bolt', the second to 'bolt', and so on"
     told = str(refused(*asked))
-    assert "name the column of the data that does (owner=, --owner)" in told
+    assert "name the column that does (owner=, --owner-column)" in told
     assert told.endswith(f"--rows-in-order): {first if form == 'a row per owner' else each}")
     assert not os.path.exists("ledger")
-    assert "--rows-in-order does not go with --owner" in str(refused(*asked, "--owner", "firm", "--rows-in-order"))
+    assert "--rows-in-order does not go with --owner-column" in str(
+        refused(*asked, "--owner-column", "firm", "--rows-in-order")
+    )
     invoke(*asked, "--rows-in-order")
     assert len(Ledger("ledger").history()) == 1
 
@@ -349,3 +354,44 @@ def test_a_question_without_a_store_says_what_an_interruption_cost(here, monkeyp
 
 def _interrupted(*_, **__):
     raise KeyboardInterrupt
+
+
+def test_a_condition_and_missing_values_on_the_command_line(here):
+    asked = ["--budgets", "owners.csv", "--owner-column", "firm", "--key", "1", "--json"]
+    owners = owners_of(here)
+    for name, words, column, how in (
+        ("mean", ["--column", "wage", "--bounds", "0", "5000"], "wage", BOUNDS),
+        ("share", ["--of", "wage > 1000"], Condition("wage > 1000"), {}),
+        ("count", ["--of", "wage > 1000"], Condition("wage > 1000"), {}),
+    ):
+        where = "region == 'north' and age >= 30"
+        for place in ("t.csv", "t.parquet"):
+            found = json.loads(invoke(name, place, *words, "--where", where, *asked).stdout)
+            expected = ask(PROCEDURES[name], here, owners, column=column, owner="firm", where=where, key=1, **how)
+            assert (found["value"], found["where"]) == (expected.value, where)
+    gap = ["--column", "gap", "--bounds", "-5", "5"]
+    assert "missing value at row 1" in str(refused("mean", "t.csv", *gap, *asked))
+    counted = json.loads(invoke("mean", "t.csv", *gap, "--missing", "count", *asked).stdout)
+    assert abs(counted["details"]["missing"] - 1) < 6 * counted["details"]["missing_error"]
+    for words in (["--of", "wage >"], ["--of", "wage > 1", "--column", "wage"], [], ["--of", "wages > 1"]):
+        refused("count", "t.csv", *words, *asked, "--ledger", "l")
+    assert not Path("l").exists()
+
+
+def test_old_names_of_options_work_with_a_note(here):
+    words = ["mean", "t.csv", "--column", "wage", "--bounds", "0", "5000", "--key", "1", "--json"]
+    old = invoke(*words, "--owners", "owners.csv", "--owner=firm")
+    new = invoke(*words, "--budgets", "owners.csv", "--owner-column", "firm")
+    assert old.stdout == new.stdout
+    assert "--owners is --budgets now" in old.stderr
+    assert "--owner is --owner-column now" in old.stderr
+    assert "now, and" not in new.stderr
+
+
+def test_a_label_that_resembles_an_owner_is_named_and_large_budgets_are_noticed(here):
+    words = ["mean", "t.csv", "--column", "wage", "--bounds", "0", "5000", "--owner-column", "firm"]
+    Path("owners.csv").write_text("owner,epsilon,delta\nACME,1,1e-5\nbolt,800,1e-5\n")
+    told = str(refused(*words, "--budgets", "owners.csv"))
+    assert "it says 'acme', did you mean 'ACME'?" in told
+    Path("owners.csv").write_text("owner,epsilon,delta\nacme,1,1e-5\nbolt,800,1e-5\n")
+    assert "owner 'bolt' grants epsilon 800" in invoke(*words, "--budgets", "owners.csv").output

@@ -151,6 +151,23 @@ def test_work_ends_with_its_ray_and_what_ray_put_on_disk_goes(tmp_path, run, vic
 
 
 @needs_pidfd
+@pytest.mark.parametrize("first", ["raylet.kill()", "raylet.kill(); raylet.wait(); time.sleep(0.1)", "pass"])
+def test_a_library_that_ends_the_process_with_its_raylet_does_not_hide_what_died(run, first):
+    """Fails on 067eb8a, in some of the runs: "a part" had died. The last one is seen to have ended only afterwards."""
+    body = f"""
+    raylet = waits()
+    tell(ray={{"address": "here", "processes": {{"raylet": raylet.pid}}}})
+    {first}
+    os._exit(1)
+    """
+    code, _, err = run(body)
+    assert (code, err.partition(";")[0]) == (
+        RAY_GONE,
+        "error: the raylet of the Ray that this command had started died (was there memory?)",
+    )
+
+
+@needs_pidfd
 def test_a_ray_that_ends_with_a_process_that_is_killed_is_not_to_blame(run):
     """Fails on 09c50e1: the raylet was said to have died.
 

@@ -1,3 +1,4 @@
+import hypothesis
 import numpy as np
 import pytest
 from hypothesis import given
@@ -234,6 +235,7 @@ class TestPrepare:
         with pytest.raises(ValueError, match="seed must be given"):
             settings.UM.prepare(data)
 
+    @hypothesis.settings(max_examples=20)
     @given(st.lists(st.integers(0, 9), min_size=2, max_size=40), st.data(), st.integers(0, 5))
     def test_thinning_a_record_is_its_own_business(self, classes, data, seed):
         """Whatever the others are, and however many come after it, a record is kept or is not."""

@@ -96,31 +96,22 @@ def test_no_record_is_looked_at():
     training = build(CONFIG)
     dataset = training.dataset
     other = type(dataset)(**{**vars(dataset), "y": np.zeros_like(dataset.y)})
-    shares = [class_shares(CONFIG, data, training.plan) for data in (dataset, other)]
+    shares = [class_shares(CONFIG, data, training.plan.labels) for data in (dataset, other)]
     np.testing.assert_array_equal(*shares)
     np.testing.assert_array_equal(shares[0], np.eye(10))
 
 
 def test_classes_of_a_setting_and_of_several_per_owner():
-    plan = build(CONFIG).plan
     config = CONFIG.changed({"data": {"name": "mnist5k"}, "owners": {"setting": "M5"}})
     np.testing.assert_array_equal(
         class_shares(
             config,
             DIGITS,
-            plan.__class__(sample_rates=[0.1] * 10, sensitivities=[1.0] * 10, sizes=[5] * 10, noise_scale=1.0, steps=1),
+            range(10),
         ),
         np.eye(10),
     )
-    two = plan.__class__(
-        sample_rates=[0.1, 0.1],
-        sensitivities=[1.0, 1.0],
-        sizes=[5, 5],
-        noise_scale=1.0,
-        steps=1,
-        labels=("digits 0-4", "digits 5-9"),
-    )
-    found = class_shares(CONFIG.changed({"owners": {"setting": "MN"}}), DIGITS, two)
+    found = class_shares(CONFIG.changed({"owners": {"setting": "MN"}}), DIGITS, ("digits 0-4", "digits 5-9"))
     np.testing.assert_allclose(found, np.kron(np.eye(2), np.full(5, 0.2)))
 
 
@@ -146,8 +137,11 @@ def test_methods_differ_in_the_adjustment():
     found = methods_of(CONFIG, ["dp-sgd", "idp-sgd", "ino-sgd", "idp-sgd-adjusted", "ino-sgd-adjusted"])
     assert [config.adjustment is not None for config in found.values()] == [False, False, False, True, True]
     assert [kind_of(config) for config in found.values()] == list(found)
-    with pytest.raises(ValueError, match="adjustment: ino-sgd-adjusted needs one"):
-        methods_of(CONFIG.changed({"adjustment": None}), ["ino-sgd-adjusted"])
+    without = CONFIG.changed({"adjustment": None})
+    assert methods_of(without, ["ino-sgd-adjusted"])["ino-sgd-adjusted"].adjustment.loss == 1
+    drawn = without.changed({"owners": {"fractions": [0.5, 0.5], "epsilon": [1, 2], "delta": 1e-5}})
+    with pytest.raises(ValueError, match="adjustment: ino-sgd-adjusted needs class_shares"):
+        methods_of(drawn, ["ino-sgd-adjusted"])
     assert title_of(CONFIG) == "INO-SGD, adjusted"
     assert title_of(CONFIG.changed({"plan.method": "uniform", "tail": {"kind": "none"}})) == "DP-SGD, adjusted"
 

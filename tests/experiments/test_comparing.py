@@ -67,7 +67,7 @@ def test_methods_differ_in_what_makes_them_methods_and_in_nothing_else():
 @pytest.mark.parametrize(
     ("config", "names", "message"),
     [
-        (CONFIG, ["sgd"], "methods must be some of dp-sgd, idp-sgd, ino-sgd, asc, .*, got 'sgd'"),
+        (CONFIG, ["sgd"], "methods must be some of dp-sgd, idp-sgd, ino-sgd, .*, got 'sgd'"),
         (CONFIG, ["dp-sgd", "dp-sgd"], "'dp-sgd' twice"),
         (CONFIG.changed({"plan.method": "uniform"}), ["idp-sgd"], "plan.method: idp-sgd tells owners apart"),
         (CONFIG.changed({"tail": {"kind": "none"}}), ["ino-sgd"], "tail: ino-sgd needs one"),
@@ -153,7 +153,10 @@ def test_the_table_has_a_row_per_method_and_a_row_per_owner(tuned):
     assert float(malignant[3]) == pytest.approx(
         ComparisonStudy(CONFIG, **SAME, store=store).expenses()[0].together[1], rel=1e-3
     )
-    assert "tuned for each method alike: optimizer.lr of 1e-06, 1.0, by balanced accuracy" in lines[-1]
+    assert (
+        "tuned for each method alike, by the keys that it has: optimizer.lr of 1e-06, 1.0, by balanced accuracy"
+        in lines[-1]
+    )
 
 
 def test_comparisons_of_different_things_are_refused(tmp_path):
@@ -174,10 +177,28 @@ def test_comparisons_of_different_things_are_refused(tmp_path):
         ("plan.method", r"plan\.method changes"),
         ("tail", "tail makes idp-sgd what it is"),
         ("tail.kind", r"tail\.kind makes idp-sgd what it is"),
+        ("adjustment", "adjustment makes ino-sgd what it is"),
+        ("adjustment.after", "no method that is compared has adjustment"),
         ("seed", "cannot differ within a sweep"),
     ):
         with pytest.raises(ValueError, match=message):
             compare(CONFIG, tune={path: [1, 2]}, store=tmp_path / "store")
+
+
+def test_methods_are_tuned_by_the_keys_that_they_have(tmp_path):
+    """One grid for all: a method without a tail or an adjustment is tried with the other keys only."""
+    config = CONFIG.changed({"adjustment": {"loss": 1.0}, "plan.steps": 2})
+    methods = ["dp-sgd", "ino-sgd", "ino-sgd-adjusted"]
+    tune = {"optimizer.lr": [0.1, 1.0], "tail.fraction": [0.4, 0.8], "adjustment.after": [0.0, 0.5]}
+    study = ComparisonStudy(config, methods, tune=tune, store=tmp_path / "store")
+    assert study.runs == (2 + 4 + 8) + 3
+    found = study.run(progress=False)
+    tried = {name: {key for one in method.tuning for key in one.point.values} for name, method in found.methods.items()}
+    assert list(map(len, tried.values())) == [1, 2, 3]
+    assert [method.config.adjustment is None for method in found.methods.values()] == [True, True, False]
+    assert found.methods["dp-sgd"].config.tail.kind == "none"
+    assert all(len(method.curves) == 1 for method in found.methods.values())
+    assert Comparison.of(study.store).to_dict() == found.to_dict()
 
 
 def test_a_ledger_must_be_able_to_pay_for_tuning_and_for_the_runs_to_come(tmp_path):

@@ -16,6 +16,7 @@ from inosgm import experiments as runs
 from inosgm.audit.shadow_study import ShadowStudy
 from inosgm.datasets import load
 from inosgm.experiments import features as kept
+from inosgm.experiments.comparison_study import fitting
 from inosgm.experiments.config import TrainingConfig
 from inosgm.experiments.input_files import read
 from inosgm.jobs import Store
@@ -186,7 +187,7 @@ def test_comparisons_and_sweeps_have_one_set_of_features(tmp_path, transformed):
         runs.compare(others, progress=False)
     with pytest.raises(ValueError, match="features: must be the same in all runs of a study"):
         runs.sweep(config(), {"features": ["scattering", None]}, store=tmp_path / "sweep", progress=False)
-    assert runs.comparing.fitting(config())[0]
+    assert fitting(config())[0]
     assert transformed == [200, 100] * 2
 
 

@@ -111,6 +111,7 @@ def test_processes_give_what_one_process_gives(undisturbed, tmp_path):
         same(one, other)
 
 
+@pytest.mark.long
 def test_killed_at_any_moment_the_same_command_finishes_what_is_missing(undisturbed, tmp_path):
     places = [
         ("inosgm.jobs.store:Store.charge", 1),
@@ -129,7 +130,7 @@ def test_killed_at_any_moment_the_same_command_finishes_what_is_missing(undistur
         same(one, other)
 
 
-@pytest.mark.parametrize("stops", [(1,), (2,), (3,), (6,), (7,), (1, 2, 3, 4, 5, 6, 7, 8)], ids=str)
+@pytest.mark.parametrize("stops", [(1,), (6,), (1, 2, 3, 4, 5, 6, 7, 8)], ids=str)
 @pytest.mark.parametrize("every", [2, None])
 def test_stopping_and_going_on_changes_nothing(stops, every, task):
     spec = spec_of(config(training={"checkpoint_every": every}), 1, data_fingerprint="")

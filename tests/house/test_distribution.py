@@ -117,7 +117,7 @@ print(list(ledger.spent()))
 
 COMMANDS = {
     "plan": "plan owners.csv --steps 10 --expected-batch 5 --output plan.json",
-    "stats": "stats mean table.csv --column wage --owner owner --owners owners.csv --bounds 0 10",
+    "stats": "stats mean table.csv --column wage --owner-column owner --budgets owners.csv --bounds 0 10",
     "certify": "certify --evaluations 5",
     "ledger": "ledger --help",
 }

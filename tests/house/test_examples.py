@@ -17,6 +17,7 @@ SMALL = {
     "own_model": ({"steps": 4}, ["INO-SGD: accuracy on 355 held-out records", "epsilon spent: 1.00, 1.7"]),
     "own_score": ({"steps": 3, "seeds": 1}, ["severity", "by rank: score must look at one record at a time"]),
     "own_statistic": ({}, ["geometric mean of the largest fifth", "malignant"]),
+    "owners_beyond_classes": ({"steps": 2, "seeds": 1, "rates": (1.0,)}, ["regression", "multi-label", "ASC"]),
     "strict_owners": ({"steps": 2, "seeds": 1}, ["INO-SGD, corrected", "strictest"]),
     "tail_lengths": (
         {"steps": 2, "seeds": 1, "processes": 1, "store": "tails"},

@@ -6,6 +6,7 @@ import textwrap
 from pathlib import Path
 
 import pytest
+from grouping import group_of
 
 
 @pytest.fixture
@@ -187,3 +188,12 @@ def test_tests_of_ray_are_run_by_one_process(outcomes, tmp_path):
     _, told = outcomes("def test_nothing(): pass", processes=2)
     written = (tmp_path / "processes").read_text().split()
     assert (len(written), len(set(written))) == (40, 1), told
+
+
+def test_tests_that_share_a_fixture_of_their_file_are_one_group(tmp_path):
+    """One process makes what they share; each of the others would make it once more."""
+    (tmp_path / "test_shared.py").write_text('@pytest.fixture(scope="module")\ndef made(): ...\n')
+    (tmp_path / "test_alone.py").write_text("def test_it(): ...\n")
+    shared = {group_of(f"test_shared.py::{name}", tmp_path) for name in ("test_one", "test_other[1]")}
+    assert shared == {"test_shared.py"}
+    assert group_of("test_alone.py::test_it", tmp_path) == "test_alone.py::test_it"

@@ -19,8 +19,8 @@ from inosgm.jobs import JobSpec, Result, Store
 SCRIPT = Path(__file__).parents[1] / "support" / "killed_worker.py"
 
 
-EVERY = pytest.mark.parametrize("every", [12, pytest.param(1, marks=pytest.mark.long)], ids=["some", "all"])
-"""Kills before every twelfth call that changes files, and before every one."""
+EVERY = pytest.mark.parametrize("every", [30, pytest.param(1, marks=pytest.mark.long)], ids=["some", "all"])
+"""Kills before every thirtieth call that changes files, and before every one."""
 
 
 def killed_everywhere(command, folder, every):

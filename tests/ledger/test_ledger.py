@@ -715,7 +715,7 @@ def test_killed_between_charge_and_release_is_charged_and_not_released(tmp_path)
 
 
 def test_killed_in_the_middle_of_a_write_leaves_a_whole_ledger(tmp_path):
-    result = run("write_until_killed", tmp_path / "ledger.jsonl", 25)
+    result = run("write_until_killed", tmp_path / "ledger.jsonl", 10)
     assert result.returncode == 0, result.stderr
     rounds, before = json.loads(result.stdout), []
     for outcome in rounds:

@@ -22,7 +22,7 @@ def test_what_is_let_go_on_the_way_changes_nothing(few, order, monkeypatch):
         monkeypatch.undo()
         whole = OrderedSum(sensitivities, tail, order)
         whole.update(*columns)
-        monkeypatch.setattr(_kept, "_FEW", few)
+        monkeypatch.setattr(_kept, "_LEAST_WAITING", few)
         monkeypatch.setattr(_kept, "_NEAR", 3)
         part, other = OrderedSum(sensitivities, tail, order), OrderedSum(sensitivities, tail, order)
         for place, chunk in enumerate(np.array_split(np.arange(n), 20)):
@@ -33,7 +33,7 @@ def test_what_is_let_go_on_the_way_changes_nothing(few, order, monkeypatch):
 
 
 def test_memory_is_that_of_the_tail_whatever_the_scores_are(monkeypatch):
-    monkeypatch.setattr(_kept, "_FEW", 50)
+    monkeypatch.setattr(_kept, "_LEAST_WAITING", 50)
     monkeypatch.setattr(_kept, "_NEAR", 8)
     rising, mixed = np.arange(20_000.0), np.maximum(np.arange(20_000) % 10 - 6.0, 0.0)  # most are tied at 0
     for scores in (rising, -rising, 0 * rising, mixed, -mixed, np.full(20_000, np.nan)):

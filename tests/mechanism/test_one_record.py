@@ -48,7 +48,7 @@ MANY = 40_000
 LONG = "x" * 7_000_000
 """The label of one record. In an array of fixed width, the labels of MANY records take 1.1 TB."""
 
-examples = settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+examples = settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
 
 
 def plan(steps=1):
@@ -117,7 +117,7 @@ def test_several_numbers_of_any_size_are_clipped_in_silence(question, bounds, va
     assert np.isfinite(released(question, parameters(bounds), steps, np.array(values))).all()
 
 
-@pytest.mark.parametrize("name", [name for name in PROCEDURES if name not in ("count", "group-counts")])
+@pytest.mark.parametrize("name", [name for name in PROCEDURES if name not in ("count", "share", "group-counts")])
 def test_the_attack(name):
     """A common no-data marker among shares: mean, variance, CVaR and others printed an overflow warning."""
     values = np.linspace(0, 1, N)

@@ -112,7 +112,7 @@ def filled(empty: OrderedSum, columns, generator) -> OrderedSum:
     return parts[0]
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", [*range(5), *(pytest.param(seed, marks=pytest.mark.long) for seed in range(5, 20))])
 def test_thousands_of_streams_and_merges_equal_the_rational_sum(seed):
     for stream_seed in range(100 * seed, 100 * seed + 100):
         sensitivities, columns, generator = stream(stream_seed)
@@ -129,7 +129,7 @@ def test_thousands_of_streams_and_merges_equal_the_rational_sum(seed):
 
 
 def test_without_a_tail_the_sum_is_the_correctly_rounded_rational():
-    for seed in range(300):
+    for seed in range(100):
         sensitivities, columns, generator = stream(seed)
         merged = filled(OrderedSum(sensitivities), columns, generator)
         assert merged.exact().tobytes() == rational(sensitivities, columns, NoTail(), Descending()).tobytes()
@@ -170,7 +170,7 @@ def test_no_record_moves_the_sum_by_more_than_its_sensitivity():
             return found.exact()
 
         # the unit goes by the largest sensitivity of the batch here, which a plan would fix: a bit of room for that
-        assert certify(total, evaluations=600, seed=1).holds(1e-4)
+        assert certify(total, evaluations=250, seed=1).holds(1e-4)
 
 
 @pytest.mark.parametrize("order", ORDERS, ids=str)

@@ -46,6 +46,7 @@ def weights(made):
     return torch.cat([value.flatten() for value in made.model.state_dict().values()])
 
 
+@pytest.mark.long
 def test_killed_again_and_again_a_run_ends_as_if_it_had_not_been(tmp_path):
     whole = fit(tmp_path / "whole")
     command = [

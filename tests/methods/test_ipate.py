@@ -27,6 +27,7 @@ from inosgm.experiments.task import TrainingTask, spec_of
 from inosgm.jobs import Store
 from inosgm.mechanism.inspection import Inspection
 from inosgm.methods.ipate import NoisyVotes, Teachers, ids_of, partition_records, upsampled_teachers, weighted_teachers
+from inosgm.methods.ipate.learning import Learning
 
 TESTS = Path(__file__).parents[1] / "support"
 OWNERS = Owners(of_record=["strict"] * 50 + ["usual"] * 30 + ["open"] * 20, epsilon=[8.0, 1.0, 3.0], delta=1e-5)
@@ -340,12 +341,36 @@ def test_votes_are_neither_clipped_nor_ordered():
         NoisyVotes(weighted_teachers(OWNERS, count=9, queries=5), CLASSES, clipping=AutomaticClipping())
 
 
+def test_jobs_that_fail_once_end_as_if_they_had_not(tmp_path, monkeypatch):
+    """A teacher and the student fail at a step; the next attempt resumes from the checkpoint before it."""
+    small = config().changed({"plan.teachers": {"count": 2, "queries": 60}, "plan.steps": 10})
+    calls, step = [], Learning.step
+
+    def failing(learning, number):
+        calls.append(number)
+        if len(calls) in (8, 28):
+            raise RuntimeError("once")
+        step(learning, number)
+
+    whole = runs.train_seeds(small, 1, store=tmp_path / "whole", progress=False).store
+    monkeypatch.setattr(Learning, "step", failing)
+    again = runs.train_seeds(small, 1, store=tmp_path / "again", progress=False).store
+    # a trial, a teacher that fails at step 7, the other one, the rest of the first, the student that fails at step 6
+    assert calls == [1, *range(1, 8), *range(1, 11), *range(7, 11), *range(1, 7), *range(6, 11)]
+    assert sorted(len(state.attempts) for state in again.states().values()) == [1, 2, 2]
+    (one,), (other,) = ([store.results()[job] for job in store.charges()] for store in (whole, again))
+    assert one.values == other.values
+    for name, array in one.arrays.items():
+        np.testing.assert_array_equal(array, other.arrays[name])
+
+
+@pytest.mark.long
 def test_killed_at_any_moment_it_ends_as_if_it_had_not_been(tmp_path):
     places = [
         ("inosgm.methods.ipate.learning:Learning.step", 30),
         ("inosgm.jobs.store:Store.commit", 5),
         ("inosgm.methods.ipate.votes:NoisyVotes.labels", 1),
-        ("inosgm.methods.ipate.learning:Learning.look", 3),
+        ("inosgm.methods.ipate.learning:Learning.record_evaluation", 3),
         ("inosgm.jobs.store:Store.forget", 4),
     ]
     arguments = [str(part) for place in places for part in place]

@@ -33,6 +33,7 @@ CONFIG = TrainingConfig.from_dict(
             "steps": 6,
             "expected_batch": 60,
             "clip_norm": 1.0,
+            "accountant": "rdp",
             "teachers": {"count": 9, "queries": 5},
         },
         "tail": {"kind": "linear", "fraction": 0.5},
@@ -138,6 +139,7 @@ def equal(one, other):
     return same and one.curve.to_json() == other.curve.to_json()
 
 
+@pytest.mark.long
 def test_a_staged_and_a_steered_method_go_on_after_a_kill(tmp_path):
     names = ["one-after-another", "asc"]
     configs = [CONFIGS[name].changed({"run": str(tmp_path / name)}) for name in names]

@@ -11,8 +11,8 @@ from scipy.stats import norm
 
 from inosgm import Ledger, Owners
 from inosgm.accounting import Segment, composed_epsilon
+from inosgm.accounting.tradeoff import plain_power
 from inosgm.audit.bounds import Counts, Refutation
-from inosgm.audit.tradeoff import plain_power
 from inosgm.methods.pdp_published import published_accounting
 from inosgm.methods.pdp_sgd import sampling_probabilities, threshold
 
@@ -148,5 +148,5 @@ class TestAccounting:
         with pytest.raises(ValueError, match="one for each of 2 rounds, got 1"):
             published_accounting(self.owners, rounds=2, delta=1e-5, thresholds=[1.0])
         alike = Owners(of_record=[0, 0], epsilon=[1.0], delta=1e-5)
-        with pytest.raises(ValueError, match="at most 1 here, got 2: then nobody has anything left"):
+        with pytest.raises(ValueError, match="at most 1 here, got 2: no record has any budget after that"):
             published_accounting(alike, rounds=2, delta=1e-5, thresholds=[1.0, 1.0])

@@ -187,7 +187,7 @@ class TestBaselines:
     def test_nobody_left_out_is_the_method_itself_and_everybody_is_refused(self):
         plan = plan_left_out(self.owners, strictest=0, **ASKED, accountant=RDP())
         assert plan.noise_scale == plan_uniform(self.owners, **ASKED, accountant=RDP()).noise_scale
-        with pytest.raises(ValueError, match="strictest must be below the number of different budgets, 3"):
+        with pytest.raises(ValueError, match="strictest must be below the number of distinct epsilons, 3"):
             plan_left_out(self.owners, strictest=3, **ASKED)
 
     def test_owners_one_after_another_spend_all_in_their_own_stage(self):

@@ -802,7 +802,7 @@ def commands():
         lines = [f"{label},{epsilon},1e-5,{size}" for label, epsilon, size in granted]
         (place / "owners.csv").write_text("\n".join(["owner,epsilon,delta,records", *lines, ""]))
         budget = ("--steps", "8", "--expected-batch", "30", "--accountant", "rdp")
-        whose = ("--owner", "who", "--owners", place / "owners.csv", "--key", KEY, "--json")
+        whose = ("--owner-column", "who", "--budgets", place / "owners.csv", "--key", KEY, "--json")
         about, alike = (place / "wages.csv",), ("--assume-alike",) if EACH_ONCE else ()
         mean = ("--column", "wage", "--bounds", "0", "2000", "--share", "0.5")
         command("plan", place / "owners.csv", *budget, "--output", place / "plan.json")

@@ -1,7 +1,6 @@
 """When a part of the Ray that a command has started dies: one sentence, an exit code of its own, and nothing lost."""
 
 import os
-import re
 import signal
 import socket
 import subprocess
@@ -87,7 +86,7 @@ sys.stdin.read()
 NOBODY = "127.0.0.1:1"
 """Where nothing listens."""
 
-STATS = "stats mean t.csv --column wage --bounds 0 1 --owners owners.csv --owner clinic"
+STATS = "stats mean t.csv --column wage --bounds 0 1 --budgets owners.csv --owner-column clinic"
 STATS += " --address local --store stats --ledger ledger"
 
 COMMANDS = {
@@ -168,20 +167,18 @@ def test_what_died_is_said_and_the_same_command_resumes(here, begin, name):
     os.kill(part_of_ray(process, part), signal.SIGKILL)
     code, out, err = process.ended()
     assert code == RAY_GONE, err
-    # On a busy machine, Ray's library may end the process before the one that watches it has looked: "a part", then.
-    # tests/cli/test_supervised.py tests the names.
-    died = rf"(the {part}|a part) of the Ray that this command had started died"
-    died += r"( \(was there memory\?\)|, and its raylet with it)"
+    died = f"the {part} of the Ray that this command had started died"
+    died += ", and its raylet with it" if part.endswith("agent") else " (was there memory?)"
     resumes = f"nothing is lost, and the same command resumes: python -m inosgm {words}"
-    assert re.fullmatch(rf"error: {died}; {re.escape(resumes)}", err.splitlines()[-1]), err
+    assert err.splitlines()[-1] == f"error: {died}; {resumes}", err
     assert "raylet" not in out  # which Ray writes pages about to stdout
     assert out == "" or "--json" not in words
-    if name in ("stats", "train"):
-        code, _, err = begin(words).ended()
-        assert code == 0, err
-    if name == "stats":
+    if name == "stats":  # here without a stderr: 09c50e1 ends with exit code 4 again and again
+        assert begin(words, closed=(0, 2)).ended()[0] == 0
         assert len(Ledger("ledger").history()) == 1
     if name == "train":
+        code, _, err = begin(words).ended()
+        assert code == 0, err
         assert len(Store("train").results()) == len(Store("train").charges()) == 2
 
 
@@ -200,17 +197,12 @@ def test_the_raylet_of_a_ray_that_others_have_started(here, begin, start):
     assert err.splitlines()[-1] == f"error: the Ray at {address}, or its part on this machine, ended; {resumes}"
 
 
+@pytest.mark.long
 def test_a_command_that_is_terminated_while_ray_starts_finishes(begin):
     """Fails on 09c50e1: Ray's handler ended it without a word, with exit code 15."""
     code, _, err = begin(COMMANDS["train"][1], TERMINATE_WHILE_RAY_STARTS="1").ended()
     assert code == 130, err
     assert err.endswith("interrupted: 2 of 2 runs remain in train; the same command resumes them\n")
-
-
-def test_ray_starts_without_a_stderr(begin):
-    """Fails on 09c50e1: exit code 4 again and again."""
-    assert begin(STATS, closed=(0, 2)).ended()[0] == 0
-    assert len(Ledger("ledger").history()) == 1
 
 
 def test_a_ray_that_does_not_start_is_a_sentence(monkeypatch, program, here):

@@ -31,6 +31,7 @@ training: {evaluate_every: 2}
 key: 1
 """
 RATES = (0.01, 0.1, 0.5, 1.0, 2.0, 4.0)
+"""The first is the best after two steps: one after the other, some of the others are stopped there."""
 
 
 @pytest.fixture(scope="module")
@@ -63,22 +64,10 @@ def require_equal(one, other):
 
 
 def test_train_on_a_ray_that_runs_already(here, embedded_ray):
-    command = [
-        sys.executable,
-        "-m",
-        "ray_jobs.train",
-        "run.yaml",
-        "--seeds",
-        "2",
-        "--store",
-        "seeds",
-        "--set",
-        "seed=3",
-    ]
+    words = ["-m", "ray_jobs.train", "run.yaml", "--seeds", "2", "--store", "seeds", "--set", "seed=3"]
     environment = {**os.environ, "RAY_ADDRESS": embedded_ray["gcs_address"]}
-    told = subprocess.run(
-        [*command, "--max-concurrent", "1"], env=environment, capture_output=True, text=True, check=True
-    )
+    command = [sys.executable, *words, "--max-concurrent", "1"]
+    told = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     assert "all 2 runs" in told.stdout
     assert "after 6 steps, 2 of 2 seeds" in told.stdout
     assert len(ray.nodes()) == 1  # it was not stopped
@@ -92,7 +81,7 @@ def swept(here, embedded_ray):
     points = [f"{{name: SGD, lr: {rate}}}" for rate in RATES]
     points += [f"{{name: 'sweep_parts:Dying', lr: 1, options: {{marker: {here / 'marker'}}}}}"]
     points += ["{name: 'sweep_parts:Failing', lr: 1}"]
-    grid = ["--grid", f"optimizer={','.join(points)}", "--store", "swept", "--attempts", 2, "--max-concurrent", 2]
+    grid = ["--grid", f"optimizer={','.join(points)}", "--store", "swept", "--attempts", 2, "--max-concurrent", 1]
     asha = [*grid, "--scheduler", "asha", "--first-rung", 2, "--keep", 2, "--metric", "accuracy"]
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("HOME", str(here.parent / "home"))  # where Tune would leave its results
@@ -153,6 +142,7 @@ def test_a_grid_finishes_what_was_stopped_and_computes_nothing_twice(swept):
     require_equal({key: found[key] for key in alone}, alone)
 
 
+@pytest.mark.long
 def test_a_searcher_chooses_by_what_it_is_told(here, embedded_ray):
     search = ["--search", "optimizer.lr=uniform:1..9", "--samples", 2, "--searcher", "sweep_parts:Halving"]
     Halving.told.clear()
@@ -169,7 +159,8 @@ def test_a_searcher_chooses_by_what_it_is_told(here, embedded_ray):
 
 
 def test_an_audit_has_the_same_scores_on_a_ray(here, embedded_ray, tmp_path):
-    told = invoke(auditing, "--shadows", 3, "--runs", 0, "--attack", "loss", "--store", tmp_path / "ray", "--quiet")
+    attack = ["--runs", 0, "--attack", "loss", "--max-concurrent", 1, "--quiet"]
+    told = invoke(auditing, "--shadows", 3, *attack, "--store", tmp_path / "ray")
     assert told.startswith("3 of 3 shadow models")
     alone = ShadowStudy(TrainingConfig.from_yaml("run.yaml"), 3, store=tmp_path / "alone")
     alone.run(progress=False)

@@ -87,7 +87,7 @@ def test_a_ray_that_runs_is_used_and_left_as_it_was(store):
 
 def test_a_poisoned_job_does_not_keep_others(store):
     jobs = specs(5, bad={"1": "raise", "2": "once", "3": "die"})
-    outcome = run(store, jobs, RayExecutor(max_concurrent=2), attempts=2)
+    outcome = run(store, jobs, RayExecutor(max_concurrent=1), attempts=2)
     assert set(outcome.failed) == {jobs[1].id, jobs[3].id}
     assert outcome.failed[jobs[1].id].startswith("ValueError in attempt")
     assert store.states()[jobs[3].id].attempts == {1: "died", 2: "died"}
@@ -107,7 +107,7 @@ def test_what_can_never_be_placed_is_refused_before_anything_is_written(store, a
 @pytest.mark.parametrize(
     ("executor", "together", "per_device"),
     [
-        (RayExecutor(num_cpus=0.5, num_gpus=0.5), 4, {"0": 2, "1": 2}),
+        pytest.param(RayExecutor(num_cpus=0.5, num_gpus=0.5), 4, {"0": 2, "1": 2}, marks=pytest.mark.long),
         (RayExecutor(num_cpus=0.5, num_gpus=0.6), 2, {"0": 1, "1": 1}),  # 3 x 0.6 would be 1.8 of 2, but not of one
         (RayExecutor(num_gpus=2), 1, {"0,1": 1}),
         (RayExecutor(num_cpus=2, max_concurrent=2), 2, {"": 2}),

@@ -8,8 +8,11 @@ from pathlib import Path
 
 import pytest
 from cluster_worker import S3FS
+from job_tasks import Walk, specs
 from ray.exceptions import RayTaskError
 
+from inosgm.jobs import Store
+from ray_jobs import RayDataExecutor, RayExecutor, nodes
 from ray_jobs.nodes import Look, StoreOutOfReach, first_words, versions
 
 SCRIPT = Path(__file__).parents[1] / "support" / "cluster_worker.py"
@@ -39,10 +42,12 @@ def told(tmp_path_factory):
     return json.loads(ended.stdout)
 
 
+@pytest.mark.long
 def test_nodes_that_have_everything_do_the_jobs(told):
     assert told["whole"] == ["done", 2]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["actors", "datasets"])
 def test_a_node_without_s3fs_is_named_before_anything_is_begun(told, kind):
     """Fails on 76c85f1: workers there end again and again until the other node has done all jobs, or none can."""
@@ -56,12 +61,27 @@ def test_a_node_without_s3fs_is_named_before_anything_is_begun(told, kind):
     assert charged == 0
 
 
+@pytest.mark.long
 def test_so_is_one_with_other_versions(told):
     """Fails on 76c85f1, where the jobs are done."""
     found, charged = told["old"]
     assert found.startswith("2 of 4 nodes of the cluster cannot do the work:\n")
     assert f": numpy 1.0.1 instead of {versions()['numpy']}\n" in found
     assert charged == 0
+
+
+@pytest.mark.usefixtures("embedded_ray")
+@pytest.mark.parametrize("executor", [RayExecutor(), RayDataExecutor()])
+def test_a_node_that_differs_is_named_before_anything_is_begun(tmp_path, monkeypatch, executor):
+    """As the tests above, with one node, of a command that has an older numpy and a store that is not there."""
+    here, store = versions(), Store(tmp_path / "store")
+    monkeypatch.setattr(nodes, "versions", lambda: here | {"numpy": "1.0.1"})
+    with pytest.raises(RuntimeError, match="1 of 1 nodes of the cluster cannot do the work") as refused:
+        executor.run(Walk(), specs(2), store, progress=False)
+    assert f": numpy {here['numpy']} instead of 1.0.1\n" in str(refused.value)
+    assert len(store.charges()) == 0
+    with pytest.raises(RuntimeError, match=r"the store .*none is not there: use a path that all nodes"):
+        nodes.check_nodes(executor.request, Store(tmp_path / "none"))
 
 
 def test_what_a_node_lacks_is_listed():

@@ -83,7 +83,7 @@ def test_a_bad_fragment_is_told_with_its_place_and_nothing_is_charged(tmp_path, 
     bad.loc[1234, "wage"] = np.nan
     bad.to_csv(tmp_path / "x.csv", index=False)
     table = Table.of(tmp_path / "x.csv", "wage", "clinic", megabytes=0.02)
-    with pytest.raises(BadTable, match=r"column 'wage' has a missing value at row 1234 of .*x\.csv"):
+    with pytest.raises(BadTable, match=r"column 'wage' has a missing value at row 1235 of .*x\.csv"):
         run(UpperTail, table, tmp_path / "s", DATASETS, ledger=ledger)
     assert not ledger.history()
 
@@ -91,7 +91,18 @@ def test_a_bad_fragment_is_told_with_its_place_and_nothing_is_charged(tmp_path, 
 def test_the_command_answers_as_the_one_without_ray(tmp_path, table, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "owners.csv").write_text("owner,epsilon,delta\na,20,1e-5\nb,40,1e-5\nc,60,1e-5\n")
-    asked = ["mean", "x.parquet", "--column", "wage", "--bounds", "0", "20", "--owners", "owners.csv", "--owner"]
+    asked = [
+        "mean",
+        "x.parquet",
+        "--column",
+        "wage",
+        "--bounds",
+        "0",
+        "20",
+        "--budgets",
+        "owners.csv",
+        "--owner-column",
+    ]
     asked += ["clinic", "--key", "7", "--json", "--quiet"]
     here = CliRunner().invoke(stats, asked)
     on_ray = CliRunner().invoke(statistics.app, [*asked, "--ledger", "ledger", "--max-concurrent", "2"])

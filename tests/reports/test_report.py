@@ -79,7 +79,7 @@ def demo(tmp_path_factory):
         (place / "grants.csv").write_text(table)
         (place / "wages.csv").write_text("wage\n" + "".join(f"{10 * row}\n" for row in range(200)))
         (place / "demo" / "statistics").mkdir()
-        wish = ["stats", "mean", "wages.csv", "--column", "wage", "--bounds", "0", "2000", "--owners", "grants.csv"]
+        wish = ["stats", "mean", "wages.csv", "--column", "wage", "--bounds", "0", "2000", "--budgets", "grants.csv"]
         asked = CliRunner().invoke(app, [*wish, "--rows-in-order", "--output", "demo/statistics/mean.json"])
         assert asked.exit_code == 0, asked.output
     return place
@@ -307,7 +307,7 @@ def test_the_command(demo, tmp_path):
 def made(owners, gain, *, seeds=4, records=40, noise=0.02, way=None):
     """A study of made-up runs: INO-SGD changes the recall of every owner by a gain that may depend on its epsilon.
 
-    On the way there it changes it by another one, if there is one.
+    During training it changes it by another one, if there is one.
     """
     epsilon = np.linspace(0.5, 5, owners)
     labels = [f"clinic {place}" for place in range(owners)]
@@ -403,7 +403,7 @@ def test_what_happens_on_the_way_is_told_apart_from_the_end(way, told):
     study = made(4, lambda epsilon: 0 * epsilon, way=lambda epsilon: way + 0 * epsilon)
     contents = Contents(studies=(study,))
     assert "do not differ significantly" in headline(contents).text
-    found = [one.text for one in sentences(contents) if one.text.startswith("On the way")]
+    found = [one.text for one in sentences(contents) if one.text.startswith("During training")]
     assert [told in text for text in found] == ([True] if told else [])
     curve = study.focus.curves[0]
     worst = [min(owner.recall for owner in found.by_owner.values()) for found in curve.evaluations]

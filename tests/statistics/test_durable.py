@@ -211,11 +211,11 @@ def test_somebody_else_may_have_released_meanwhile(tmp_path, place):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"wage": np.nan}, "column 'wage' has a missing value at row 1234"),
-        ({"wage": np.inf}, "column 'wage' has an infinite value at row 1234"),
-        ({"wage": -1.0}, r"values must be at least 0, .*positions count from row 1000"),
-        ({"clinic": None}, "column 'clinic' has a missing value at row 1234"),
-        ({"clinic": "d"}, "column 'clinic' names an owner that `owners` do not have at row 1234"),
+        ({"wage": np.nan}, "column 'wage' has a missing value at row 1235"),
+        ({"wage": np.inf}, "column 'wage' has an infinite value at row 1235"),
+        ({"wage": -1.0}, r"values must be at least 0, .*positions count from row 1001"),
+        ({"clinic": None}, "column 'clinic' has a missing value at row 1235"),
+        ({"clinic": "d"}, "column 'clinic' names an owner that `owners` do not have at row 1235"),
     ],
 )
 def test_bad_tables_are_refused_and_nothing_is_charged(tmp_path, ledger, change, message):
@@ -305,6 +305,7 @@ LINE = {"columns": ["wage", "age"], "bounds": [(0, 20)], "target_bounds": (18, 9
 ASKED = {
     "sum": {"bounds": (0, 20)},
     "count": {"columns": "smokes"},
+    "share": {"columns": "smokes"},
     "mean": {"bounds": (0, 20), "stratified": True},
     "variance": {"bounds": (0, 20)},
     "upper-tail-mean": {"bounds": (0, 20), "level": 0.9},

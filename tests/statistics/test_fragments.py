@@ -99,4 +99,4 @@ def test_a_billion_records_of_three_owners_take_no_memory():
 def test_a_fragment_is_json():
     fragment = Fragment(file="a", start=1, stop=2, row=3, first_id=4, rows=5, token="6", quoted=True)
     assert Fragment.from_dict(fragment.to_dict()) == fragment
-    assert fragment.at(2) == "row 5 of a"
+    assert fragment.at(2) == "row 6 of a"

@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from inosgm import Owners
+from inosgm.statistics import private_mean
 from inosgm.statistics.tables import LABELS, NUMBERS, BadTable, Table
 
 ROWS = 300
@@ -212,7 +213,7 @@ class TestRefusals:
         place = {"pandas": lambda: bad, "csv": lambda: as_csv(tmp_path / "x.csv", bad)}.get(
             kind, lambda: as_parquet(tmp_path / "x.parquet", bad)
         )()
-        where = "position 123" if kind == "pandas" else f"row 123 of {place}"
+        where = "position 123" if kind == "pandas" else f"row 124 of {place}"
         assert self.refusal(place) == f"{what} at {where}"
 
     @pytest.mark.parametrize("text", ["x777", "7 777", "NA", "1,777", "2024-01-01", "0x777", "7_77"])
@@ -220,7 +221,7 @@ class TestRefusals:
         bad = frame().astype({"wage": object})
         bad.loc[123, "wage"] = text
         place = as_csv(tmp_path / "x.csv", bad)
-        assert self.refusal(place) == f"column 'wage' must hold numbers, got something else at row 123 of {place}"
+        assert self.refusal(place) == f"column 'wage' must hold numbers, got something else at row 124 of {place}"
         assert "column 'wage' must hold values of one kind" in self.refusal(bad)
 
     def test_kinds(self, tmp_path):
@@ -239,7 +240,7 @@ class TestRefusals:
         bad.loc[9, "town"] = ""
         assert self.refusal(bad, "town", form=LABELS) == "column 'town' has a missing value at position 9"
         place = as_csv(tmp_path / "x.csv", bad)
-        assert "missing value at row 9" in self.refusal(place, "town", form=LABELS)
+        assert "missing value at row 10" in self.refusal(place, "town", form=LABELS)
 
     def test_columns(self, tmp_path):
         for place in (frame(), as_csv(tmp_path / "x.csv"), as_parquet(tmp_path / "x.parquet")):
@@ -277,7 +278,7 @@ class TestRefusals:
         place.write_text("wage,clinic\n1,a\n777\n2,b\n")
         owners = Owners(of_record=list("aab"), epsilon=1.0, delta=1e-5)
         assert self.refusal(place, owners=owners) == (
-            f"row 1 of {place} must have as many fields as the first line names columns, 2, got another number"
+            f"row 2 of {place} must have as many fields as the first line names columns, 2, got another number"
         )
         place.write_text("wage,wage,clinic\n1,2,a\n")
         assert "names the column 'wage' twice" in self.refusal(place)
@@ -298,3 +299,42 @@ class TestRefusals:
         place.unlink()
         with pytest.raises(BadTable, match=r"x.csv cannot be read here: No such file"):
             next(table.read(table.fragments[0], owners))
+
+
+class ArrowStream:
+    """A table of a library that nobody has heard of: columns, and Arrow's stream."""
+
+    def __init__(self, table):
+        self._table, self.columns = table, table.column_names
+
+    def __arrow_c_stream__(self, requested_schema=None):
+        return self._table.__arrow_c_stream__(requested_schema)
+
+
+@pytest.mark.parametrize("library", ["polars", "polars lazy columns", "duckdb", "any"])
+def test_tables_of_other_libraries_give_the_same_bits(library):
+    whole, owners = frame(), owners_of(frame())
+    arrow = pa.Table.from_pandas(whole)
+    if library == "any":
+        data = ArrowStream(arrow)
+    elif library == "duckdb":
+        duckdb = pytest.importorskip("duckdb")
+        with duckdb.connect() as connection:
+            data = connection.sql("SELECT * FROM arrow WHERE age >= 0").to_arrow_table()
+            relation = Table.of(connection.sql("SELECT * FROM arrow"), "wage", "clinic")
+            assert np.array_equal(joined(relation, owners)[0], whole["wage"])
+    else:
+        polars = pytest.importorskip("polars")
+        data = polars.from_pandas(whole)
+        if "lazy" in library:  # a categorical column of owners, as Polars often reads it
+            data = data.with_columns(polars.col("clinic").cast(polars.Categorical))
+    values, holders, _ = joined(Table.of(data, "wage", "clinic"), owners)
+    assert np.array_equal(values, whole["wage"])
+    assert np.array_equal(holders, owners.of_record)
+    how = {"owner": "clinic", "bounds": (0, 10), "key": 1, "where": "town == 'Ulm'"}
+    assert (
+        private_mean(data, owners, column="wage", **how).value
+        == private_mean(whole, owners, column="wage", **how).value
+    )
+    with pytest.raises(TypeError, match="column must name"):
+        private_mean(data, owners, bounds=(0, 10))

@@ -5,28 +5,35 @@ more (pytest-xdist 3.8): every test is then a group of its own, and a fixture of
 """
 
 import os
-from pathlib import PurePath
+from functools import cache
+from pathlib import Path
 
 import pytest
 from xdist.scheduler import LoadScopeScheduling
 
-TOGETHER = ("test_comparing", "test_demo", "test_report")
-"""Files whose tests look at one thing that takes its time to make: one process makes it, once."""
+SHARED = 'scope="module"'
+"""What a file contains whose tests look at one thing that takes its time to make: one process makes it, once."""
 
 
-def group_of(nodeid):
+def group_of(nodeid, root=Path()):
     """Return the name of the group of a test: its own, unless it uses Ray or shares what takes its time to make."""
-    file = PurePath(nodeid.partition("::")[0]).stem
-    if file.startswith("test_ray_"):
+    file = nodeid.partition("::")[0]
+    if Path(file).stem.startswith("test_ray_"):
         return "ray"  # one cluster at a time: several starve each other
-    return file if file in TOGETHER else nodeid
+    return file if shares(root / file) else nodeid
+
+
+@cache
+def shares(file):
+    """Say whether a file has a fixture that is made once for all of its tests."""
+    return SHARED in file.read_text(encoding="utf-8")
 
 
 class GroupScheduling(LoadScopeScheduling):
     """Sends all tests of a group to one process; the largest groups first."""
 
     def _split_scope(self, nodeid):
-        return group_of(nodeid)
+        return group_of(nodeid, self.config.rootpath)
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -1,7 +1,7 @@
 """Processes that are killed before each of their calls that change files, for tests of what is left behind.
 
 Run by path: `store`, `statistic` or `run`, a directory, and N to kill before every N-th call; or `revise`, a directory,
-the new epsilon, and "data" or "nothing".
+N, the new epsilon, and "data" or "nothing".
 """
 
 import os
@@ -137,8 +137,8 @@ def run(folder):
     trainer.fit(x, y, run=folder, checkpoint_every=1, progress=False)
 
 
-def revise_everywhere(folder, *how):
-    """Kill a revision of a run before each change, and go on in two ways: by the same revision, or by training."""
+def revise_everywhere(folder, every, *how):
+    """Kill a revision of a run before every N-th change, and go on in two ways: by this revision, or by training."""
     import torch
     import training_worker as worker
 
@@ -162,7 +162,7 @@ def revise_everywhere(folder, *how):
     os.fsync = lambda descriptor: None
     shutil.copytree(folder / "base", folder / "revised")
     revise_and_fit(folder / "revised", *how)
-    for number in count():
+    for number in count(step=int(every)):
         place = folder / str(number)
         shutil.copytree(folder / "base", place)
         status = child(killed, place, number, *how)

@@ -122,7 +122,7 @@ def write_until_killed(path, rounds):
             os.pwrite = short
             ledger = Ledger(path, accountant=accountant)
             ledger._afford = lambda *_: None  # the arithmetic is not what is tested here
-            multipliers = np.random.default_rng()
+            multipliers = np.random.default_rng(left)
             while True:
                 paid = Cost(
                     labels=owners.labels,

@@ -11,18 +11,6 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from inosgm.training.gradients import BookKeeping, Functional, OneByOne, choice, engine_for, fixed
 from inosgm.training.losses import per_record
 
-FUNCTIONAL = [
-    "InstanceNorm",
-    "LSTM",
-    "MultiheadAttention",
-    "Transformer",
-    "PReLU",
-    "Bilinear",
-    "bare parameters",
-    "tied",
-]
-"""Models that book-keeping may have no rule for."""
-
 
 def kind_of(*arguments, **named):
     return type(engine_for(*arguments, **named))
@@ -32,15 +20,19 @@ def kind_of(*arguments, **named):
 def test_the_fastest_engine_that_is_right(name):
     model, inputs, targets = case(name)
     engine = engine_for(model, ENTROPY, inputs, targets)
-    assert type(engine) in ((BookKeeping, Functional) if name in FUNCTIONAL else (BookKeeping,))
+    assert type(engine) is BookKeeping
     norms, _ = naive(model, ENTROPY, inputs, targets, torch.ones(5))
     torch.testing.assert_close(engine.gradients(inputs, targets).norms(), norms, rtol=2e-4, atol=1e-6)
 
 
 def test_one_by_one_for_what_nothing_else_can_do():
-    model = LastStep(nn.GRU(4, 6, batch_first=True))
-    assert kind_of(model, ENTROPY, *codes(7)) is OneByOne
-    assert kind_of(fixed(model), ENTROPY, *codes(7)) is BookKeeping
+    class Packed(nn.GRU):
+        def forward(self, x):
+            every = pack_padded_sequence(x, torch.full((x.shape[0],), x.shape[1]), batch_first=True)
+            return pad_packed_sequence(super().forward(every)[0], batch_first=True)
+
+    assert kind_of(LastStep(Packed(4, 6, batch_first=True)), ENTROPY, *codes(7)) is OneByOne
+    assert kind_of(fixed(LastStep(nn.GRU(4, 6, batch_first=True))), ENTROPY, *codes(7)) is BookKeeping
 
 
 def test_parameters_used_outside_of_their_layer():
@@ -55,7 +47,7 @@ def test_parameters_used_outside_of_their_layer():
     def loss(outputs, targets):
         return outputs.square().sum(1)
 
-    assert kind_of(Regularised(), loss, *images(4)) is Functional
+    assert kind_of(Regularised(), loss, *images(4)) is BookKeeping
 
 
 def test_layers_inside_see_other_first_axes():
@@ -104,7 +96,7 @@ def test_dropout_is_silenced_for_the_comparison():
     assert not any(module.training for module in model.modules())
     layers = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.5, batch_first=True)
     model = nn.Sequential(layers, nn.Flatten(), nn.Linear(48, 3))
-    assert kind_of(model, ENTROPY, *images(6, 8)) is Functional
+    assert kind_of(model, ENTROPY, *images(6, 8)) is BookKeeping
 
 
 def test_randomness_that_cannot_be_silenced():

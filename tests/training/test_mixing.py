@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from gradient_models import ENTROPY, MODELS, Attention, LastStep, case, codes, images
 from torch import nn
 
-from inosgm.training.gradients import Functional, engine_for, fix_in_place, fixed, mixes_records, refuse_mixing
+from inosgm.training.gradients import BookKeeping, engine_for, fix_in_place, fixed, mixes_records, refuse_mixing
 from inosgm.training.gradients.sandbox import perturbed
 from inosgm.training.losses import per_record
 
@@ -194,7 +194,7 @@ def test_models_that_refuse_other_parameters():
     model = Fixed(4, 3)
     nn.init.zeros_(model.bias)
     assert mixes_records(model, ENTROPY, *images(4)) is None
-    assert isinstance(engine_for(model, ENTROPY, *images(4)), Functional)
+    assert isinstance(engine_for(model, ENTROPY, *images(4)), BookKeeping)
 
 
 @pytest.mark.parametrize("error", [False, True])

@@ -302,11 +302,11 @@ def test_a_score_that_compares_records_is_refused():
     refused(ValueError, "one record at a time", score=lambda outputs, targets, losses: losses.argsort().argsort())
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=6, deadline=None)
 @given(st.sampled_from([NoTail(), LinearTail(3.0), HardTail(2.0)]), st.sampled_from([None, 3]), st.integers(0, 9))
 def test_no_record_moves_the_sum_by_more_than_its_sensitivity(tail, most, seed):
     made = trainer(tail=tail, max_physical_batch=most, model=network(seed))
-    assert certify(made, (X, Y), evaluations=60, seed=seed).holds(1e-4)
+    assert certify(made, (X, Y), evaluations=40, seed=seed).holds(1e-4)
 
 
 @pytest.mark.parametrize("clipping", [ClipToShare(), AutomaticClipping()])
@@ -484,7 +484,7 @@ def test_a_schedule_that_ends_before_the_plan_is_refused():
 
 
 def test_the_form_of_a_record_is_shown_where_a_model_cannot_take_it():
-    with pytest.raises(RuntimeError) as error:
+    with pytest.raises(TypeError, match="are uint8") as error:
         trainer().step((X * 9).astype(np.uint8), Y)
     assert any("a record has inputs uint8 (6,) and targets int64 ()" in note for note in error.value.__notes__)
     with pytest.raises(RuntimeError) as error:

@@ -29,6 +29,14 @@ from inosgm.cli.output import Output
 from inosgm.cli.stats.run import Request, answer
 
 
+class Missing(StrEnum):
+    """What happens to missing values: the names of `statistics.selection.Missing`, which help texts do not import."""
+
+    refuse = "refuse"
+    drop = "drop"
+    count = "count"  # type: ignore[assignment]  # text has a method of this name
+
+
 class Method(StrEnum):
     """Whether sensitivities differ between owners."""
 
@@ -38,19 +46,32 @@ class Method(StrEnum):
 
 TABLE = Annotated[str, typer.Argument(help="CSV or Parquet: a file, a directory, a pattern or a URI.")]
 COMMON: dict[str, Any] = {
-    "owners": Annotated[
+    "budgets": Annotated[
         Path,
         typer.Option(
-            help="CSV with the columns owner, epsilon, delta: with --owner, a row per owner, if need be with a column "
-            "records; with --rows-in-order, a row per record, or per owner with a column records."
+            help="CSV with the columns owner, epsilon, delta: with --owner-column, a row per owner, if need be with a "
+            "column records; with --rows-in-order, a row per record, or per owner with a column records."
         ),
     ],
-    "owner": Annotated[str | None, typer.Option(help="The column of the table that names the owner of every row.")],
+    "owner_column": Annotated[
+        str | None, typer.Option(help="The column of the table that names the owner of every row.")
+    ],
     "rows_in_order": Annotated[
         bool,
         typer.Option(
-            "--rows-in-order", help="State that rows of the table belong to owners in the order of the CSV of --owners."
+            "--rows-in-order", help="State that rows of the table belong to owners in the order of --budgets."
         ),
+    ],
+    "where": Annotated[
+        str | None,
+        typer.Option(
+            metavar="CONDITION",
+            help="Ask about the records that satisfy a condition on columns, such as \"sex == 'F' and age >= 18\".",
+        ),
+    ],
+    "missing": Annotated[
+        Missing,
+        typer.Option(help="Refuse a table with missing values, drop such records, or drop them and release how many."),
     ],
     "delta": DeltaOption,
     "ledger": Annotated[Path | None, typer.Option(help="The ledger that is charged; it is created if there is none.")],
@@ -74,10 +95,20 @@ COMMON: dict[str, Any] = {
     "attempts": AttemptsOption,
 }
 FLAGS = ("as_json", "quiet", "stratified", "assume_alike", "rows_in_order")
-DEFAULTS = {"share": 1.0, "method": Method.scale, "confidence": 0.95, **dict.fromkeys(FLAGS, False)}
+DEFAULTS = {
+    "share": 1.0,
+    "method": Method.scale,
+    "confidence": 0.95,
+    "missing": Missing.refuse,
+    **dict.fromkeys(FLAGS, False),
+}
 
-COLUMN = Annotated[
-    list[str], typer.Option("--column", "--columns", metavar="NAME ...", help="The columns of the question.")
+_COLUMN = typer.Option("--column", "--columns", metavar="NAME ...", help="The columns of the question.")
+COLUMN = Annotated[list[str], _COLUMN]
+COLUMN_OR_NONE = Annotated[list[str] | None, _COLUMN]
+OF = Annotated[
+    str | None,
+    typer.Option("--of", metavar="CONDITION", help="The condition that is asked about, instead of --column."),
 ]
 OPTIONS: dict[str, Any] = {
     "bounds": Annotated[
@@ -122,6 +153,7 @@ class Question:
         takes: Other options.
         several: Whether it is about any number of columns, not about one.
         labels: Whether columns hold labels, not numbers.
+        of_condition: Whether it may be about a condition (--of) instead of a column.
     """
 
     about: str
@@ -129,11 +161,23 @@ class Question:
     takes: Sequence[str] = ()
     several: bool = False
     labels: bool = False
+    of_condition: bool = False
 
 
 QUESTIONS = {
     "sum": Question("The sum of a column.", takes=["stratified"]),
-    "count": Question("How many records have 1 (or true) in a column.", needs=[], takes=["stratified"]),
+    "count": Question(
+        "How many records satisfy a condition, or have 1 (or true) in a column.",
+        needs=[],
+        takes=["stratified"],
+        of_condition=True,
+    ),
+    "share": Question(
+        "The share of records that satisfy a condition, among all or among those of --where.",
+        needs=[],
+        takes=["stratified"],
+        of_condition=True,
+    ),
     "mean": Question("The mean of a column.", takes=["stratified"]),
     "variance": Question("The variance of a column.", takes=["stratified"]),
     "trimmed-mean": Question("The mean without values far from the median.", takes=["fraction", "rounds"]),
@@ -185,6 +229,7 @@ class Lists(TyperCommand):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Repeat an option before each of its values; numbers end at the first other word, text at the next option."""
+        args = [_renamed(word, quiet="--quiet" in args) for word in args]
         spread: list[str] = []
         name, values = "", 0
         for word in args:
@@ -197,14 +242,29 @@ class Lists(TyperCommand):
         return super().parse_args(ctx, spread)
 
 
+OLD_NAMES = {"--owners": "--budgets", "--owner": "--owner-column"}
+"""Names of options until version 0.2: one letter was all that told them apart."""
+
+
+def _renamed(word: str, *, quiet: bool) -> str:
+    """Return the present name of an option, with a note if another one was given."""
+    name, sign, rest = word.partition("=")
+    if name not in OLD_NAMES:
+        return word
+    if not quiet:
+        typer.echo(f"note: {name} is {OLD_NAMES[name]} now, and will be gone in the next version", err=True)
+    return OLD_NAMES[name] + sign + rest
+
+
 def _command(name: str, question: Question) -> Callable[..., None]:
     """Return the function of a command, with the signature that Typer reads options from."""
 
-    def run(table: str, column: list[str], **given: Any) -> None:
+    def run(table: str, column: list[str] | None = None, of: str | None = None, **given: Any) -> None:
+        column = _condition_or_columns(question, column, of)
         workers = {option: given.pop(option) for option in ("processes", "address", "num_cpus", "max_concurrent")}
         attempts = given.pop("attempts")
         if given["store"] is not None or workers["address"] == ANY_RAY:
-            given["store"] = store_of(given["store"], "-".join([name, Path(table).stem, *column]))
+            given["store"] = store_of(given["store"], "-".join([name, Path(table).stem, *map(_file_name, column)]))
         else:
             refuse("goes with --store, which says where partial sums are kept", **workers, attempts=attempts)
         own = {option: given.pop(option) for option in (*question.needs, *question.takes, ALIKE)}
@@ -221,16 +281,18 @@ def _command(name: str, question: Question) -> Callable[..., None]:
         )
         answer(request, executor_of(**workers, of_tables=True))
 
-    needed = {"column": COLUMN, **{option: OPTIONS[option] for option in question.needs}, "owners": COMMON["owners"]}
+    about = {"of": OF, "column": COLUMN_OR_NONE} if question.of_condition else {"column": COLUMN}
+    needed = {**about, **{option: OPTIONS[option] for option in question.needs}, "budgets": COMMON["budgets"]}
     taken = {**{option: OPTIONS[option] for option in (*question.takes, ALIKE)}, **COMMON}
     kinds = {"table": TABLE, **needed, **taken}
+    required = {"table", *needed} - (set(about) if question.of_condition else set())
     run.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
         [
             inspect.Parameter(
                 option,
                 inspect.Parameter.KEYWORD_ONLY,
                 annotation=kind,
-                default=inspect.Parameter.empty if option in ("table", *needed) else DEFAULTS.get(option),
+                default=inspect.Parameter.empty if option in required else DEFAULTS.get(option),
             )
             for option, kind in kinds.items()
         ]
@@ -240,7 +302,23 @@ def _command(name: str, question: Question) -> Callable[..., None]:
     return run
 
 
-def _parameters(question: Question, columns: list[str], own: dict[str, Any]) -> tuple[tuple[str, ...], dict[str, Any]]:
+def _condition_or_columns(question: Question, columns: list[str] | None, of: str | None) -> list[Any]:
+    """Return the columns that a question is about; a condition is a column of zeros and ones."""
+    if not question.of_condition:
+        return columns or []
+    if (of is None) == (not columns):
+        raise ValueError('give either --of CONDITION, such as --of "age >= 65", or --column NAME')
+    from inosgm.statistics.conditions import Condition
+
+    return list(columns or []) if of is None else [Condition(of)]
+
+
+def _file_name(column: Any) -> str:
+    """Return a column as a part of the name of a store."""
+    return "".join(character if character.isalnum() else "_" for character in str(getattr(column, "text", column)))
+
+
+def _parameters(question: Question, columns: list[Any], own: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Return the columns of a question, the target last, and the parameters that were given."""
     target = [own["target"]] if "target" in own else []
     names = (*columns, *target)

@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     from inosgm.statistics.answering import Planner
 
 
+LARGE_EPSILON = 50
+"""With a larger epsilon, one record may change the odds of an answer by a factor of e^50: a budget nobody means."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Request:
     """What the command line asks for.
@@ -28,12 +32,14 @@ class Request:
     Attributes:
         question: The name of the question, a key of `PROCEDURES`.
         table: The file, directory or URI of the records.
-        columns: Its columns.
+        columns: Its columns, by name, or a `Condition`.
         labels: Whether they hold labels, not numbers.
         parameters: Of the question.
-        owners: The CSV of the owners.
-        owner: The column of the table that names the owner of every row.
+        budgets: The CSV of the owners.
+        owner_column: The column of the table that names the owner of every row.
         rows_in_order: Whether it is stated that rows belong to owners in the order of the CSV.
+        where: The condition that records must satisfy.
+        missing: What happens to records that lack a value.
         delta: One delta for all owners.
         ledger: The file that is charged.
         share: Which part of every owner's epsilon it may cost.
@@ -48,13 +54,15 @@ class Request:
 
     question: str
     table: str
-    columns: tuple[str, ...]
+    columns: tuple[Any, ...]
     labels: bool = False
     parameters: Mapping[str, Any] = field(default_factory=dict)
-    owners: Path
+    budgets: Path
     out: Output
-    owner: str | None = None
+    owner_column: str | None = None
     rows_in_order: bool = False
+    where: str | None = None
+    missing: str = "refuse"
     delta: float | None = None
     ledger: Path | None = None
     share: float = 1.0
@@ -77,17 +85,20 @@ def answer(request: Request, executor: "Executor") -> None:
     from inosgm.statistics.bounds import open_fraction
 
     _require_places(request)
-    if request.owner is not None:
-        refuse("does not go with --owner, which says whose each row is", rows_in_order=request.rows_in_order or None)
+    if request.owner_column is not None:
+        refuse(
+            "does not go with --owner-column, which says whose each row is", rows_in_order=request.rows_in_order or None
+        )
     _validate.number("share", request.share, above=0, most=1)
     open_fraction("confidence", request.confidence)
-    table = ProgressTable.of(request.table, request.columns, request.owner)
+    how: dict[str, Any] = {"where": request.where, "missing": request.missing}
+    table = ProgressTable.of(request.table, request.columns, request.owner_column, **how)
     granting, owners = _owners(request, table)
     table.check(owners)
     request = replace(request, parameters=_with_typed_categories(request.parameters, table, owners))
     _require_parameters(request, owners)
     ledger = _ledger(request, granting)
-    request.out.note("\n".join(_cost(request, owners, ledger)))
+    request.out.note("\n".join([*_large(owners), *_cost(request, owners, ledger)]))
     try:
         with interruptible(lambda _: _how_to_resume(request)):
             estimate = _estimate(request, table, owners, ledger, executor)
@@ -195,7 +206,7 @@ def _require_places(request: Request) -> None:
         if sys.stdout is None:
             raise ValueError("stdout is closed, so nobody would see the answer: open it, or name a file with --output")
         return
-    for name, other in (("table", request.table), ("--owners", request.owners), ("--ledger", request.ledger)):
+    for name, other in (("table", request.table), ("--budgets", request.budgets), ("--ledger", request.ledger)):
         if other is not None and request.output.resolve() == Path(other).resolve():
             raise ValueError(f"--output {request.output} would overwrite the {name}: choose another file")
     if not request.output.parent.is_dir():
@@ -207,16 +218,16 @@ def _owners(request: Request, table: "ProgressTable") -> tuple["Owners", "Owners
     from inosgm.owners import Owners
 
     delta = "delta" if request.delta is None else request.delta
-    granting = Owners.from_csv(request.owners, delta=delta, rows_in_order=request.rows_in_order)
-    counted = "records" in _header(request.owners)
+    granting = Owners.from_csv(request.budgets, delta=delta, rows_in_order=request.rows_in_order)
+    counted = "records" in _header(request.budgets)
     if table.owner is None or counted:
         return granting, granting
     if granting.n_records > len(granting.labels):
         raise ValueError(
-            f"{request.owners} must have one row per owner where --owner {table.owner} names those of rows"
+            f"{request.budgets} must have one row per owner where --owner-column {table.owner} names those of rows"
         )
     request.out.note(
-        f"{request.owners} has no column records: counting the rows of every owner, which are taken as public"
+        f"{request.budgets} has no column records: counting the rows of every owner, which are taken as public"
     )
     return granting, _with_counts(request, table, granting)
 
@@ -262,6 +273,16 @@ def _ledger(request: Request, owners: "Owners") -> "Ledger | None":
     return Ledger(request.ledger, owners=owners)
 
 
+def _large(owners: "Owners") -> Iterator[str]:
+    """Yield a warning if an owner grants an epsilon that promises nothing."""
+    worst = int(owners.epsilon.argmax())
+    if owners.epsilon[worst] > LARGE_EPSILON:
+        yield (
+            f"warning: owner {owners.labels[worst]!r} grants epsilon {owners.epsilon[worst]:g}, and an epsilon above "
+            f"{LARGE_EPSILON} protects nobody: is it a percentage, or a typing error?"
+        )
+
+
 def _cost(request: Request, owners: "Owners", ledger: "Ledger | None") -> Iterator[str]:
     """Return the cost for every owner; of very many owners, for the first ones."""
     from inosgm._internal.text import MAX_ROWS, columns
@@ -296,6 +317,11 @@ def _how_to_resume(request: Request) -> str:
     return f"nothing is kept{charged}. With --store, the same command would resume"
 
 
+def _names(request: Request) -> list[str]:
+    """Return the names of the columns; a condition is its text."""
+    return [getattr(column, "text", column) for column in request.columns]
+
+
 def _show(request: Request, estimate: "Estimate") -> None:
     """Print an answer, and write it."""
     import numpy as np
@@ -306,7 +332,9 @@ def _show(request: Request, estimate: "Estimate") -> None:
     about = {
         "question": request.question,
         "table": request.table,
-        "columns": list(request.columns),
+        "columns": _names(request),
+        **({} if request.where is None else {"where": request.where}),
+        **({} if request.missing == "refuse" else {"missing": str(request.missing)}),
         "share": request.share,
     }
     interval = [np.asarray(end).tolist() for end in estimate.interval(request.confidence)]
@@ -316,6 +344,6 @@ def _show(request: Request, estimate: "Estimate") -> None:
         write_durably(request.output, json.dumps(values).encode() + b"\n")
     kept = "the same command shows the result" if request.store is not None else ""
     kept = kept if request.output is None else f"the result is in {request.output}"
-    request.out.result(lambda: shown(estimate, request.columns, request.confidence), lambda: values, kept=kept)
+    request.out.result(lambda: shown(estimate, _names(request), request.confidence), lambda: values, kept=kept)
     if request.output is not None:
         request.out.note(f"written to {request.output}")

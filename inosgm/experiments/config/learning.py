@@ -15,26 +15,26 @@ class ModelConfig(Section):
 
     Attributes:
         name: A name of `inosgm.training.models`, or "package.module:function" of your own.
-        options: What else that model takes.
+        options: Its other arguments.
     """
 
     name: str
     options: Options = Field(default_factory=dict)
 
 
-UPDATES = 50
-"""How often losses are released unless a configuration says after how many steps."""
+DEFAULT_LOSS_RELEASES = 50
+"""Number of releases of losses in a plan, unless a configuration sets `every`."""
 
 
 class SteeringConfig(Section):
     """How released losses steer the shares of owners; see `inosgm.methods.asc`.
 
     Attributes:
-        every: Steps between releases of the owners' mean losses; a fiftieth of the plan if not given (`UPDATES`).
-        loss_bound: What losses are cut to (zeta).
+        every: Steps between releases of the owners' mean losses; a fiftieth of the plan if not given.
+        loss_bound: The largest loss; larger ones are clipped to it (zeta).
         temperature: How fast shares follow losses (eta).
-        noise_ratio: The noise multiplier of the losses, in multiples of that of a step; more, where they would cost
-            more than a fifth of an epsilon.
+        noise_ratio: The noise multiplier of the losses, in multiples of that of a step. It is raised if the losses
+            would cost more than a fifth of an epsilon.
     """
 
     every: Count | None = None
@@ -47,10 +47,10 @@ class RoundsConfig(Section):
     """How thresholds are set, in how many rounds; see `inosgm.methods.pdp_sgd`.
 
     Attributes:
-        count: How many rounds.
-        waste: How the two wastes of a threshold are weighed: with a fixed weight, or adaptively.
-        weight: The fixed weight of the first.
-        restart: Train a new model in each round, and average what they say.
+        count: Number of rounds.
+        waste: How the two wastes of a threshold are weighted: with a fixed weight, or adaptively.
+        weight: The fixed weight of the first waste.
+        restart: Train a new model in each round, and average their outputs.
     """
 
     count: Count = 1
@@ -60,11 +60,11 @@ class RoundsConfig(Section):
 
 
 class TeachersConfig(Section):
-    """Who votes, and how often; see `inosgm.methods.ipate`. Both numbers decide how much noise there is for a vote.
+    """The teachers of IPATE; see `inosgm.methods.ipate`. Both numbers decide the noise of a vote.
 
     Attributes:
-        count: How many teachers.
-        queries: About how many public records they vote.
+        count: Number of teachers.
+        queries: Number of public records that they label.
     """
 
     count: Count
@@ -72,27 +72,27 @@ class TeachersConfig(Section):
 
 
 class PlanConfig(Section):
-    """What the budgets buy; see `plan_sample`, `plan_scale`, `plan_blend` and `plan_uniform`, and the guide to methods.
+    """The plan; see `plan_sample`, `plan_scale`, `plan_blend` and `plan_uniform`, and the guide to methods.
 
     Attributes:
-        method: How owners are told apart: by their rates, their sensitivities, both, or not at all; or one of the
-            methods of the neighbouring papers.
-        steps: How many steps.
+        method: Whether owners differ in their rates ("sample"), their sensitivities ("scale"), both ("blend") or
+            neither ("uniform"); or one of the methods of the neighbouring papers.
+        steps: Number of steps.
         expected_batch: Expected number of records in a batch.
         clip_norm: Mean sensitivity of a record.
         weight: For a blend: 1 is sample, 0 is scale.
-        accountant: Exact, or as in the papers.
-        sampling: For asc and azb: each record tosses its coin, or batches of fixed sizes, without replacement, which is
-            another unit of privacy.
+        accountant: "pld" (tight), or "rdp" (as in the papers).
+        sampling: For asc and azb: Poisson sampling, or batches of fixed sizes without replacement, which have another
+            unit of privacy.
         steering: For asc and azb: how shares follow losses.
-        rounds: For thresholds.
+        rounds: For thresholds: how they are set, in how many rounds.
         lasting: For individual, whose batches hold every record that has not left: the share of the steps that records
             last if they contribute their clip norm to each; 0.8 if not given. See `plan_individual`.
-        leave_out: So many of the strictest budgets take no part.
-        lower: Everyone lowers its budget by this share of what lies between it and the strictest.
-        undersample: This share of the records of owners that grant more than the mean takes no part in a batch.
-        teachers: For ipate_upsample and ipate_weight, whose teachers and student make the steps, without noise; other
-            methods have none, so that a comparison can have one section for all.
+        leave_out: Number of the strictest epsilons whose owners take no part; see `plan_left_out`.
+        lower: Share by which every epsilon is lowered towards the strictest one; see `plan_lowered`.
+        undersample: Share of the records of less private owners that a batch leaves out; see `plan_undersampled`.
+        teachers: For ipate_upsample and ipate_weight, whose teachers and student make the steps, without noise. Other
+            methods ignore it, so that a comparison can have one section for all.
     """
 
     method: str
@@ -112,7 +112,7 @@ class PlanConfig(Section):
 
     @property
     def by_votes(self) -> bool:
-        """Whether teachers vote, and a student learns from that."""
+        """Whether teachers vote on labels from which a student learns."""
         return self.method in plan_methods(needing="teachers")
 
     @classmethod
@@ -124,10 +124,10 @@ class PlanConfig(Section):
             raise ValueError("; ".join(problems(refusal, cls, ()))) from None
 
     def with_defaults(self) -> Self:
-        """Return the section with `steering` and `rounds` filled in, as methods read it."""
+        """Return the section with defaults for `steering` and `rounds`, as methods read it."""
         steering = self.steering or SteeringConfig()
         if steering.every is None:
-            steering = steering.model_copy(update={"every": max(1, self.steps // UPDATES)})
+            steering = steering.model_copy(update={"every": max(1, self.steps // DEFAULT_LOSS_RELEASES)})
         return self.model_copy(update={"steering": steering, "rounds": self.rounds or RoundsConfig()})
 
     @field_validator("method")
@@ -156,11 +156,11 @@ class PlanConfig(Section):
 
 
 class LossConfig(Section):
-    """What is made small.
+    """Which loss.
 
     Attributes:
-        name: A class of `torch.nn`, or "package.module:Class" of your own, which gives one number per record.
-        options: What it takes.
+        name: A class of `torch.nn`, or "package.module:Class" of your own, which returns one number per record.
+        options: Its other arguments.
     """
 
     name: str = "CrossEntropyLoss"
@@ -188,7 +188,7 @@ class OptimizerConfig(Section):
     Attributes:
         name: A class of `torch.optim`, or "package.module:Class" of your own.
         lr: The learning rate.
-        options: What else it takes.
+        options: Its other arguments.
     """
 
     name: str
@@ -201,7 +201,7 @@ class ScheduleConfig(Section):
 
     Attributes:
         name: A class of `torch.optim.lr_scheduler`, or "package.module:function" of your own, given the optimizer.
-        options: What else it takes.
+        options: Its other arguments.
     """
 
     name: str
@@ -209,15 +209,15 @@ class ScheduleConfig(Section):
 
 
 class FitConfig(Section):
-    """How training goes; none of it changes the guarantee.
+    """How the steps are computed; none of it changes the guarantee.
 
     Attributes:
-        max_physical_batch: The most records that are in memory at once.
+        max_physical_batch: Largest number of records in memory at once.
         autocast: The precision of the forward pass.
-        device: Where the model is.
+        device: The device of the model.
         evaluate_every: Steps between evaluations; a tenth of the plan if not given.
         checkpoint_every: Steps between checkpoints; a twentieth of the plan if not given.
-        diagnostics: Also log how owners' gradients disagree.
+        diagnostics: Log how much the gradients of owners disagree.
         fix: Replace modules that mix records.
     """
 

@@ -25,28 +25,28 @@ from inosgm.training.metrics import Evaluation
 from inosgm.training.microbatches import parts_of, seeded
 from inosgm.training.predictions import as_numpy, evaluated, evaluating
 
-MOST = 1024
-"""So many records at a time are evaluated, if nobody has said how many fit into memory."""
+EVALUATION_BATCH = 1024
+"""Number of records that are evaluated at a time unless `max_physical_batch` limits it."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Learning:
-    """A model that learns from some records, step by step. NOT PRIVATE: nothing here protects them.
+    """A model that learns from records by plain SGD. NOT PRIVATE: nothing here protects the records.
 
-    A step is a function of the seed and its number: what was stopped goes on as if it had not been, bit for bit (on a
-    CPU, with the same number of threads).
+    A step is a function of the seed and its number, so a resumed run equals an uninterrupted one bit for bit (on a CPU,
+    with the same number of threads).
 
     Attributes:
-        model: What learns.
+        model: The model.
         loss: One loss per record.
-        optimizer: What makes a step.
-        schedule: How the learning rate changes.
-        data: Inputs and classes. There may be none: the model then stays as it is.
-        batch: How many records are in a batch, drawn at random; all, where there are fewer.
-        seed: Decides batches, and what is random in the model.
-        max_physical_batch: The most records that are in memory at once.
+        optimizer: Its optimizer.
+        schedule: The schedule of its learning rate.
+        data: Inputs and classes. If there are no records, the model does not change.
+        batch: Number of records in a batch, drawn at random without replacement; all records if there are fewer.
+        seed: Decides the batches and the randomness of the model.
+        max_physical_batch: Largest number of records in memory at once.
         autocast: The precision of the forward pass.
-        rows: What was seen on the way, as JSON has it.
+        rows: The evaluations so far, as JSON values.
     """
 
     model: nn.Module
@@ -61,7 +61,7 @@ class Learning:
     rows: list[dict[str, Any]] = field(default_factory=list)
 
     def step(self, number: int) -> None:
-        """Make the step of a number."""
+        """Make the step with this number."""
         records, like = len(self.data[1]), self._like()
         self.model.train()
         if records:
@@ -75,25 +75,25 @@ class Learning:
         if self.schedule is not None:
             self.schedule.step()
 
-    def look(self, step: int, held_out: tuple[Any, Any, Any]) -> None:
-        """Evaluate the model on records that need no protection, after a number of steps, and write that down."""
+    def record_evaluation(self, step: int, held_out: tuple[Any, Any, Any]) -> None:
+        """Evaluate the model on records that need no protection, and add the result to `rows`."""
         rate = float(self.optimizer.param_groups[0]["lr"])
         self.rows.append({"step": step, "evaluation": self.evaluate(*held_out).to_dict(), "learning_rate": rate})
 
     def evaluate(self, inputs: Any, targets: Any, owners: Any) -> Evaluation:
         """Evaluate the model on records that need no protection."""
-        most = self.max_physical_batch or MOST
+        most = self.max_physical_batch or EVALUATION_BATCH
         return evaluated(self.model, self.loss, (inputs, targets), owners, self._like(), most)
 
     def predict(self, inputs: np.ndarray) -> np.ndarray:
-        """Return the class that each record is held for, that of its largest output.
+        """Return the predicted class of each record: that of its largest output.
 
         Raises:
             ValueError: for a model that has no output for each class.
         """
         found = [np.empty(0, dtype=np.int64)]
         with Snapshot(model=self.model), evaluating(self.model), torch.no_grad():
-            for part in parts_of(np.arange(len(inputs)), self.max_physical_batch or MOST):
+            for part in parts_of(np.arange(len(inputs)), self.max_physical_batch or EVALUATION_BATCH):
                 records, _ = batch_of((inputs, np.zeros(len(inputs))), part, self._like())
                 outputs = as_numpy(apply(self.model, records))
                 if outputs.ndim != 2 or outputs.shape[1] < 2:
@@ -102,14 +102,14 @@ class Learning:
         return np.concatenate(found)
 
     def to_bytes(self, step: int) -> bytes:
-        """Return all that learning goes on from after a number of steps: numbers and text, no code."""
+        """Return a checkpoint after a number of steps: numbers and text, no code."""
         stream = io.BytesIO()
         states = states_of(self.model, self.optimizer, self.schedule)
         torch.save({"step": step, "rows": json.dumps(self.rows), **states}, stream)
         return stream.getvalue()
 
     def restore(self, content: bytes) -> int:
-        """Go on from what `to_bytes` gave, and return after how many steps that was."""
+        """Load a checkpoint of `to_bytes`, and return the number of its steps."""
         saved = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
         load_states(saved, self.model, self.optimizer, self.schedule)
         self.rows[:] = json.loads(saved["rows"])
@@ -129,26 +129,27 @@ def learn(
     attempt: Attempt,
     *,
     pause: float,
-    look: Callable[[int], bool] = lambda _: False,
+    evaluate: Callable[[int], bool] = lambda _: False,
     watch: Callable[[], None] | None = None,
 ) -> None:
-    """Make the steps that are left, saving how far it has got as an attempt at a job does.
+    """Make the remaining steps, with checkpoints in an attempt at a job.
 
     Args:
-        learning: What learns.
-        steps: How many steps there are, those included that were made before.
-        attempt: Where it is saved, and who says when to stop.
-        pause: Seconds between two times that it is saved, at least.
-        look: Is told before the first step and after each how many were made; says whether it has looked.
-        watch: Is called after each such look but the first, when that is saved.
+        learning: The model and its data.
+        steps: Number of all steps, including those before the latest checkpoint.
+        attempt: Holds the checkpoints, and says when to stop.
+        pause: Least number of seconds between two checkpoints.
+        evaluate: Called with the number of steps so far, before the first step and after each one; returns whether it
+            has evaluated the model.
+        watch: Called after each evaluation but the first, once a checkpoint is written.
 
     Raises:
-        Stopped: if it was asked to stop, and has saved how far it has got.
+        Stopped: if it was asked to stop; a checkpoint is written.
     """
     content = attempt.latest()
     made = 0 if content is None else learning.restore(content)
     if content is None:
-        look(0)
+        evaluate(0)
     saved = monotonic()
 
     def step() -> None:
@@ -166,6 +167,6 @@ def learn(
         save(True, True)
         raise Stopped
     if make_steps(
-        lambda: made, steps, step, evaluate=lambda _: look(made), save=save, watch=watch, stop=attempt.stopping
+        lambda: made, steps, step, evaluate=lambda _: evaluate(made), save=save, watch=watch, stop=attempt.stopping
     ):
         raise Stopped

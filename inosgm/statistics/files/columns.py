@@ -1,10 +1,12 @@
 """The kinds of columns: numbers and labels."""
 
 from collections.abc import Callable, Mapping
+from difflib import get_close_matches
 from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from inosgm.statistics.files.fragments import BadTable
 
@@ -108,10 +110,31 @@ def positions(name: str, column: pa.Array, places: Mapping[str, int], where: Whe
     owners = np.array(known, dtype=np.int64)[indices] if known else np.empty(0, dtype=np.int64)
     if owners.size and owners.min() < 0:
         unknown = _first(owners < 0)
-        empty = not texts[indices[unknown]].strip()
-        what = "names no owner" if empty else "names an owner that `owners` do not have"
-        raise BadTable(f"column {name!r} {what} at {where(unknown)}")
+        label = texts[indices[unknown]]
+        what = "names an owner that `owners` do not have" if label.strip() else "names no owner"
+        raise BadTable(f"column {name!r} {what} at {where(unknown)}{_meant(label, places)}")
     return owners
+
+
+def _meant(label: str, known: Mapping[str, int]) -> str:
+    """Return the known owner that an unknown label resembles, or nothing.
+
+    The label is shown only if it resembles one: otherwise the column may be another one, whose values are private.
+    """
+    if not any(character.isalpha() for character in label):
+        return ""
+    folded = {name.casefold(): name for name in known}
+    close = get_close_matches(label.strip().casefold(), folded, n=1, cutoff=0.8)
+    return f": it says {label!r}, did you mean {folded[close[0]]!r}?" if close else ""
+
+
+def missing_in(column: pa.Array) -> np.ndarray:
+    """Return which entries of a column are missing: null, NaN, or text without a character."""
+    values = decoded(column)
+    missing: np.ndarray = values.is_null(nan_is_null=True).to_numpy(zero_copy_only=False)
+    if pa.types.is_string(values.type) or pa.types.is_large_string(values.type):
+        missing = missing | pc.fill_null(pc.equal(values, ""), False).to_numpy(zero_copy_only=False)
+    return missing
 
 
 def decoded(column: pa.Array) -> pa.Array:

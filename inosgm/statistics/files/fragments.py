@@ -54,8 +54,8 @@ class Fragment:
         return cls(**values)
 
     def at(self, position: int) -> str:
-        """Return a description of where one of its rows is."""
-        return f"row {self.row + position} of {self.file}" if self.file else f"position {self.row + position}"
+        """Return a description of where one of its rows is; rows of files count from 1, as in files of owners."""
+        return f"row {self.row + position + 1} of {self.file}" if self.file else f"position {self.row + position}"
 
     def after(self, rows: int) -> Callable[[int], str]:
         """Return a function that describes the row at a position after the first `rows` rows."""

@@ -5,6 +5,7 @@ from inosgm.training.gradients.bookkeeping import BookKeeping
 from inosgm.training.gradients.choice import engine_for
 from inosgm.training.gradients.fixes import fix_in_place, fixed
 from inosgm.training.gradients.functional import Functional
+from inosgm.training.gradients.layers import register_layer_rule
 from inosgm.training.gradients.mixing import mixes_records, refuse_mixing
 from inosgm.training.gradients.one_by_one import OneByOne
 
@@ -20,4 +21,5 @@ __all__ = [
     "fixed",
     "mixes_records",
     "refuse_mixing",
+    "register_layer_rule",
 ]

@@ -2,12 +2,13 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, ExitStack
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
+from inosgm.training.gradients.compiled import is_compiled, uncompiled
 from inosgm.training.gradients.precision import WIDE
 
 PerRecordLoss = Callable[[Any, Any], Tensor]
@@ -56,6 +57,7 @@ class Engine(ABC):
                 f"model must have trainable parameters in float32 or float64, got {coarse[0]}: use autocast"
             )
         self.device = self.parameters[0].device
+        self._compiled = is_compiled(model)
 
     @property
     def model(self) -> nn.Module:
@@ -85,12 +87,21 @@ class Engine(ABC):
     def _precision(self) -> AbstractContextManager[Any]:
         """Return the context in which the model runs."""
         if self._autocast is None:
-            return nullcontext()
-        return torch.autocast(self.device.type, dtype=self._autocast)
+            return uncompiled(self._compiled)
+        stack = ExitStack()
+        stack.enter_context(uncompiled(self._compiled))
+        stack.enter_context(torch.autocast(self.device.type, dtype=self._autocast))
+        return stack
 
 
 def apply(model: Callable[..., Any], inputs: Any) -> Any:
-    """Call a model on a batch: a tuple or list holds its arguments, a dict its keyword arguments."""
+    """Call a model on a batch: a tuple or list holds its arguments, a dict its keyword arguments.
+
+    Of an output with `logits`, as models of Hugging Face return it, those are what losses and scores are about.
+    """
     if isinstance(inputs, tuple | list):
-        return model(*inputs)
-    return model(**inputs) if isinstance(inputs, dict) else model(inputs)
+        outputs = model(*inputs)
+    else:
+        outputs = model(**inputs) if isinstance(inputs, dict) else model(inputs)
+    logits = None if isinstance(outputs, Tensor) else getattr(outputs, "logits", None)
+    return logits if isinstance(logits, Tensor) else outputs

@@ -1,8 +1,7 @@
 """Book-keeping: per-record norms and the weighted gradient from one forward and one backward pass."""
 
 import math
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
@@ -11,19 +10,17 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 from torch.autograd.graph import GradientEdge, get_gradient_edge
-from torch.overrides import TorchFunctionMode
 
 from inosgm._internal.trees import tree_map
 from inosgm.training.gradients.base import Engine, Gradients, PerRecordLoss, apply
 from inosgm.training.gradients.batches import detached, size
+from inosgm.training.gradients.function_rules import FUNCTION_RULES
 from inosgm.training.gradients.instantiated import no_gradients
-from inosgm.training.gradients.layers import Rule, has_own_rule, rules_for
+from inosgm.training.gradients.layers import Rule, refused_option, rules_for
+from inosgm.training.gradients.parameter_flow import NotPerRecord, ParameterFlow
 from inosgm.training.gradients.per_record import PerRecord, like, norms_of, total
 from inosgm.training.gradients.precision import without_autocast
-
-
-class NotPerRecord(ValueError):
-    """Raised when a layer is used in a way that hides its records from book-keeping; other engines remain."""
+from inosgm.training.gradients.randomness import random_state, set_random_state
 
 
 class BookKeeping(Engine):
@@ -31,20 +28,21 @@ class BookKeeping(Engine):
 
     Each layer is served by Gram matrices or by instantiated gradients, whichever takes fewer operations for its shape,
     and no gradient is computed twice. During one forward pass the `forward` of each layer is replaced by one that also
-    records the call; afterwards the original is put back.
+    records the call; afterwards the original is put back. Parameters of modules without a rule, and parameters that are
+    used outside of their layer, are followed through the torch functions that they are passed to (`parameter_flow`).
 
     **Guarantee.** Norms are below the true ones by the rounding errors of a single sum at most: a bound on what
     cancellation between positions could hide is added. The engine assumes that row k of every layer is record k, which
-    `engine_for` tests. It raises NotPerRecord for a layer whose tensors do not begin with as many rows as there are
-    records and, in the first pass of a mode, for a parameter that is used outside of its layer.
+    `engine_for` tests. It raises NotPerRecord for a layer or a function whose tensors do not begin with as many rows as
+    there are records.
 
     Args:
-        model: A module whose trainable parameters belong to layers with a rule: see `unsupported`.
+        model: A module; `unsupported` says what it may not have.
         loss: Takes outputs and targets, gives one loss per record.
         autocast: The precision of the forward pass; norms and sums are in float32 or better all the same.
 
     Raises:
-        NotPerRecord: for a model with a layer that has no rule.
+        NotPerRecord: for a model with an embedding whose gradient depends on an option.
 
     >>> model = nn.Linear(2, 1, bias=False)
     >>> engine = BookKeeping(model, lambda outputs, targets: outputs[:, 0] * targets)
@@ -60,22 +58,24 @@ class BookKeeping(Engine):
         reason = self.unsupported(model)
         if reason is not None:
             raise NotPerRecord(reason)
-        every = [(module, rules_for(module)) for module in model.modules()]
-        self._layers = [
-            _Layer(module, _pairs(module, rules)) for module, rules in every if rules and not isinstance(rules, str)
-        ]
+        self._layers: list[_Layer] = []
+        self._loose = {id(parameter) for parameter in self.parameters}
+        for name, module in model.named_modules():
+            rules = rules_for(module)
+            if isinstance(rules, str) or not rules:
+                continue
+            self._layers.append(_Layer(module, name, _pairs(module, rules)))
+            self._loose -= {parameter for parameter, _ in self._layers[-1].rules}
         self._on_images = any(isinstance(module, nn.Conv2d) for module in model.modules())
         self._checked: set[bool] = set()
 
     @classmethod
     def unsupported(cls, model: nn.Module) -> str | None:
-        """Return why book-keeping cannot serve a model, naming the first layer without a rule, or None if it can."""
-        every = [(name, module, rules_for(module)) for name, module in model.named_modules()]
-        served = {p for _, module, rules in every if not isinstance(rules, str) for p, _ in _pairs(module, rules)}
-        for name, module, rules in every:
-            own = module.parameters(recurse=False)  # DPLSTM lists parameters of its cells as its own
-            if isinstance(rules, str) and any(p.requires_grad and id(p) not in served for p in own):
-                return f"book-keeping cannot serve {name or 'the model'} ({type(module).__name__}): {rules}"
+        """Return why book-keeping cannot serve a model, naming the first layer, or None if it may be able to."""
+        for name, module in model.named_modules():
+            reason = refused_option(module)
+            if reason is not None:
+                return f"book-keeping cannot serve {name or 'the model'} ({type(module).__name__}): {reason}"
         return None
 
     def gradients(self, inputs: Any, targets: Any) -> Gradients:
@@ -90,7 +90,7 @@ class BookKeeping(Engine):
             return no_gradients(self, inputs, targets)
         tape = _Tape(n)
         try:
-            outputs, losses = self._forward(tape, detached(inputs), targets)
+            outputs, losses, tape = self._forward(tape, detached(inputs), targets)
             if losses.shape != (n,):
                 raise ValueError("loss must give one number per record")
             with without_autocast(self.device):  # because rules compute norms in the backward pass
@@ -104,43 +104,73 @@ class BookKeeping(Engine):
         """Return the inputs in the memory layout that is fastest for the model; parameters keep theirs."""
         return tree_map(_images_last, inputs) if self._on_images else inputs
 
-    def _forward(self, tape: "_Tape", inputs: Any, targets: Any) -> tuple[Any, Tensor]:
-        """Run the model and record the calls of its layers; in the first pass of a mode, count uses of parameters."""
-        model = self._model
-        unchecked = model.training not in self._checked
-        uses = _Uses(self.parameters if unchecked else ())
+    def _forward(self, tape: "_Tape", inputs: Any, targets: Any) -> tuple[Any, Tensor, "_Tape"]:
+        """Run the model and record the calls of its layers.
+
+        The first pass of a mode runs again, with the same random numbers, until every parameter is followed that is
+        used outside of its layer.
+        """
+        training = self._model.training
+        state = None if training in self._checked else random_state(self.device)
+        while True:
+            outputs, losses, strays = self._run_recorded(tape, inputs, targets, learning=state is not None)
+            if not strays:
+                self._checked.add(training)
+                return outputs, losses, tape
+            assert state is not None
+            self._follow(strays)
+            tape.ends.clear()
+            tape = _Tape(tape.records)
+            set_random_state(state, self.device)
+
+    def _follow(self, strays: set[int]) -> None:
+        """Follow parameters through functions, and all others of their layers."""
+        for layer in [layer for layer in self._layers if any(parameter in strays for parameter, _ in layer.rules)]:
+            strays = strays | {parameter for parameter, _ in layer.rules}
+        self._layers = [layer for layer in self._layers if not any(parameter in strays for parameter, _ in layer.rules)]
+        self._loose |= strays
+
+    def _run_recorded(
+        self, tape: "_Tape", inputs: Any, targets: Any, *, learning: bool
+    ) -> tuple[Any, Tensor, set[int]]:
+        """Return outputs, losses and, when learning, the parameters that are used outside of their layers."""
+        flow = None
+        if learning or self._loose:
+            flow = ParameterFlow(tape.records, self._model, self._loose, tape.keep, FUNCTION_RULES, learning=learning)
+        tape.flow = flow
         before = [vars(layer.module).get("forward") for layer in self._layers]
         try:
             for layer in self._layers:  # replacing forward costs less than a hook, and runs before the hooks of users
+                assert layer.module is not None
                 vars(layer.module)["forward"] = partial(tape.record, layer, layer.module.forward)
-            with self._precision(), uses if unchecked else nullcontext():
-                outputs = apply(model, self._laid_out(inputs))
+            with self._precision(), nullcontext() if flow is None else flow:
+                outputs = apply(self._model, self._laid_out(inputs))
                 losses = self._loss(outputs, targets)
         finally:
+            tape.flow = None
             for layer, forward in zip(self._layers, before, strict=True):
                 if forward is None:
                     vars(layer.module).pop("forward", None)
                 else:
                     vars(layer.module)["forward"] = forward
-        if unchecked:
-            self._check(uses.counts, tape)
-            self._checked.add(model.training)
-        return outputs, losses
-
-    def _check(self, uses: Counter[int], tape: "_Tape") -> None:
-        """Raise for a parameter that is used outside of its layers: its gradient would be incomplete."""
-        foreign = {p for layer in self._layers if not has_own_rule(layer.module) for p, _ in layer.rules}
-        for name, parameter in self._model.named_parameters():
-            if uses[id(parameter)] > tape.calls.get(id(parameter), 0) and id(parameter) not in foreign:
-                raise NotPerRecord(f"parameter {name} is used outside of its layer, where book-keeping cannot see it")
+        return outputs, losses, flow.strays if learning and flow is not None else set()
 
 
 @dataclass(frozen=True, eq=False)
 class _Layer:
-    """A module with the rules of its own trainable parameters, keyed by id because hashing tensors is slow."""
+    """A module with the rules of its own trainable parameters, keyed by id because hashing tensors is slow.
 
-    module: nn.Module
-    rules: list[tuple[int, Rule]]
+    A call of a torch function is recorded as a layer without a module, named after the function.
+    """
+
+    module: nn.Module | None
+    name: str
+    rules: Sequence[tuple[int, Rule]]
+
+    @property
+    def kind(self) -> str:
+        """The type of the module, or the name of the function."""
+        return self.name if self.module is None else type(self.module).__name__
 
 
 @dataclass(eq=False, slots=True)
@@ -150,6 +180,7 @@ class _Call:
     layer: _Layer
     inputs: tuple[Tensor, ...]
     versions: list[int]
+    done: bool = False
 
 
 @dataclass(eq=False)
@@ -160,27 +191,48 @@ class _Tape:
     parts: dict[int, PerRecord] = field(default_factory=dict)
     calls: dict[int, int] = field(default_factory=dict)
     ends: list[tuple[GradientEdge, _Call | None]] = field(default_factory=list)
+    flow: ParameterFlow | None = None
     _waiting: dict[int, list[PerRecord]] = field(default_factory=dict)
     _factors: list[tuple[Tensor, ...]] = field(default_factory=list)
 
     def record(self, layer: _Layer, forward: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Call a layer, keep its inputs, and arrange that the gradients of its output are kept."""
-        output = forward(*args, **kwargs)
-        for parameter, _ in layer.rules:
-            self.calls[parameter] = self.calls.get(parameter, 0) + 1
+        flow = self.flow
+        if flow is None:
+            output = forward(*args, **kwargs)
+        else:
+            own = [parameter for parameter, _ in layer.rules]
+            flow.inside.append(own)
+            try:
+                output = forward(*args, **kwargs)
+            finally:
+                flow.inside.pop()
+            if flow.follows((*args, *kwargs.values())):  # a table of positions, say: no record of the batch
+                if not flow.learning:
+                    raise NotPerRecord(f"a {layer.kind} was given records before, and is given none now")
+                flow.strays.update(own)
         if not isinstance(output, Tensor) or not output.requires_grad:
             return output  # inside of no_grad, where no gradient arises
         inputs = tuple(given for given in (*args, *kwargs.values()) if isinstance(given, Tensor))
+        self._keep(layer, output, inputs)
+        return output
+
+    def keep(self, name: str, output: Tensor, inputs: Sequence[Tensor], rules: Sequence[tuple[int, Rule]]) -> None:
+        """Keep the inputs of a torch function, and arrange that the gradients of its output are kept."""
+        self._keep(_Layer(None, name, rules), output, tuple(inputs))
+
+    def _keep(self, layer: _Layer, output: Tensor, inputs: tuple[Tensor, ...]) -> None:
+        for parameter, _ in layer.rules:
+            self.calls[parameter] = self.calls.get(parameter, 0) + 1
         kept = tuple(given.detach() for given in inputs)
         call = _Call(layer, kept, [given._version for given in kept])
         # edge and hook refer to the output as it is now, even if it is overwritten later
         if output.ndim == 2:  # gradients of one position are small and kept anyway, so they may arrive all at once
             self.ends.append((get_gradient_edge(output), call))
-            return output
+            return
         if not any(given.requires_grad for given in inputs):
             self.ends.append((get_gradient_edge(output), None))  # the backward pass may stop here
         output.register_hook(partial(self._receive, call))  # type: ignore[no-untyped-call]
-        return output
 
     def play_back(self, losses: Tensor) -> Tensor:
         """Run the backward pass without computing weight gradients, and return the norms in float64."""
@@ -204,7 +256,7 @@ class _Tape:
             waiting.append(rule(call.layer.module, call.inputs, output_grads))
             if len(waiting) == self.calls[parameter]:
                 self._settle(parameter)
-        call.inputs = ()
+        call.inputs, call.done = (), True
 
     def _settle(self, parameter: int) -> None:
         """Add up the gradients of a parameter from all calls, and keep them in their cheapest form."""
@@ -212,10 +264,11 @@ class _Tape:
         self._factors.append(part.factors())
 
     def _check(self, call: _Call, output_grads: Tensor) -> None:
-        kind = type(call.layer.module).__name__
-        if not call.inputs:
+        kind = call.layer.kind
+        if call.done:
             raise RuntimeError(f"a {kind} was differentiated twice: book-keeping serves one backward pass per batch")
-        for tensor in (*call.inputs, output_grads):
+        # functions have checked their inputs, in which records and positions may share an axis
+        for tensor in () if call.layer.module is None else (*call.inputs, output_grads):
             if tensor.ndim < 1 + (tensor is output_grads) or tensor.shape[0] != self.records:
                 raise NotPerRecord(
                     f"a {kind} works on a tensor that does not begin with the records of the batch: keep them as the "
@@ -223,25 +276,6 @@ class _Tape:
                 )
         if call.versions != [given._version for given in call.inputs]:
             raise NotPerRecord(f"the input of a {kind} was overwritten in place, so its gradient is lost")
-
-
-class _Uses(TorchFunctionMode):
-    """Counts how often each parameter is passed to a torch function that returns a tensor."""
-
-    def __init__(self, parameters: Iterable[nn.Parameter]) -> None:
-        super().__init__()
-        self._parameters = {id(parameter) for parameter in parameters}
-        self.counts: Counter[int] = Counter()
-
-    def __torch_function__(
-        self, function: Callable[..., Any], types: Any, args: Sequence[Any] = (), kwargs: Any = None
-    ) -> Any:
-        result = function(*args, **(kwargs or {}))
-        if any(isinstance(leaf, Tensor) for leaf in _leaves(result)):
-            for leaf in _leaves((args, kwargs)):
-                if id(leaf) in self._parameters:
-                    self.counts[id(leaf)] += 1
-        return result
 
 
 @dataclass(frozen=True, eq=False)
@@ -278,17 +312,6 @@ class BookKeptGradients(Gradients):
 
 def _pairs(module: nn.Module, rules: Mapping[str, Rule]) -> list[tuple[int, Rule]]:
     return [(id(module.get_parameter(name)), rule) for name, rule in rules.items()]
-
-
-def _leaves(value: Any) -> Iterator[Any]:
-    """Yield the leaves of nested arguments of a call."""
-    if isinstance(value, dict):
-        value = tuple(value.values())
-    if isinstance(value, list | tuple):
-        for part in value:
-            yield from _leaves(part)
-    else:
-        yield value
 
 
 def _images_last(leaf: Any) -> Any:

@@ -1,7 +1,9 @@
 """The rules of the book-keeping engine: gradients of parameters from inputs and output gradients of a layer."""
 
+import sys
 from collections.abc import Callable, Mapping
 from functools import partial
+from typing import Any
 
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -10,8 +12,13 @@ from inosgm._internal.extras import require_extra
 from inosgm.training.gradients.convolution import Windows
 from inosgm.training.gradients.per_record import Lookups, Outer, PerRecord, Rows, Single, like, wide
 
-Rule = Callable[[nn.Module, tuple[Tensor, ...], Tensor], PerRecord]
+Rule = Callable[[Any, tuple[Tensor, ...], Tensor], PerRecord]
 """(layer, inputs, gradients of its output) -> the gradients of one of its parameters."""
+
+LayerRule = Callable[[Any, tuple[Tensor, ...], Tensor], Tensor | PerRecord]
+"""A rule of a user, which may return a tensor whose first axis is the record."""
+
+_REGISTERED: dict[type[nn.Module], dict[str, Rule]] = {}
 
 
 def rules_for(module: nn.Module) -> Mapping[str, Rule] | str:
@@ -19,19 +26,60 @@ def rules_for(module: nn.Module) -> Mapping[str, Rule] | str:
     names = [name for name, value in module._parameters.items() if value is not None and value.requires_grad]
     if not names:
         return {}
+    registered = _REGISTERED.get(type(module))
     kind = next((kind for kind in RULES if isinstance(module, kind) and _computes_as(module, kind)), None)
-    if isinstance(module, nn.Embedding):
-        for option in ("max_norm", "scale_grad_by_freq", "sparse"):
-            if getattr(module, option):
-                return f"its gradient depends on {option}={getattr(module, option)!r}"
-    rules = RULES[kind] if kind else _of_opacus(module, names)
+    rules = registered or (RULES[kind] if kind else _of_opacus(module, names))
     missing = [name for name in names if name not in rules]
     return f"no rule for its parameter {missing[0]!r}" if missing else {name: rules[name] for name in names}
 
 
-def has_own_rule(module: nn.Module) -> bool:
-    """Return whether the rules of a module are in RULES; these assume one use of each parameter per call."""
-    return any(isinstance(module, kind) and _computes_as(module, kind) for kind in RULES)
+def refused_option(module: nn.Module) -> str | None:
+    """Return why the gradient of a trained embedding cannot be book-kept, or None."""
+    if isinstance(module, nn.Embedding) and module.weight.requires_grad:
+        for option in ("max_norm", "scale_grad_by_freq", "sparse"):
+            if getattr(module, option):
+                return f"its gradient depends on {option}={getattr(module, option)!r}"
+    return None
+
+
+def register_layer_rule(kind: type[nn.Module], rules: Mapping[str, "LayerRule"]) -> None:
+    """Give the book-keeping engine a rule for a layer of your own: the gradients of its parameters, one per record.
+
+    Most layers need no rule: parameters are followed through the torch functions that they are passed to. A rule is
+    for a layer that uses them in a way that is not followed (a custom `torch.autograd.Function`, say), or for which a
+    faster formula is known.
+
+    **Guarantee.** A rule is tried on synthetic records before it is used: if a norm or a sum differs from those of one
+    backward pass per record, another engine is chosen.
+
+    Args:
+        kind: The class of the layer; subclasses need a rule of their own.
+        rules: For each trainable parameter by name, a function of (layer, inputs, output_grads) that returns a tensor
+            whose first axis is the record, or a `PerRecord`. `inputs` is a tuple of the tensors that the layer was
+            called with, `output_grads` the derivatives of the losses by its output; both begin with the records. Half
+            precision must be widened to float32 before anything is added up.
+
+    Raises:
+        TypeError: for a class that is no module, or a rule that cannot be called.
+
+    >>> class Scale(nn.Module):
+    ...     def __init__(self, width):
+    ...         super().__init__()
+    ...         self.factor = nn.Parameter(torch.ones(width))
+    ...     def forward(self, x):
+    ...         return x * self.factor
+    >>> register_layer_rule(Scale, {"factor": lambda layer, inputs, output_grads: inputs[0] * output_grads})
+    """
+    if not (isinstance(kind, type) and issubclass(kind, nn.Module)):
+        raise TypeError(f"kind must be a class of torch modules, got {kind!r}")
+    if not rules or not all(callable(rule) for rule in rules.values()):
+        raise TypeError(f"rules must give a function for each parameter by name, got {dict(rules)!r}")
+    _REGISTERED[kind] = {name: partial(_as_per_record, rule) for name, rule in rules.items()}
+
+
+def _as_per_record(rule: "LayerRule", module: nn.Module, inputs: tuple[Tensor, ...], output_grads: Tensor) -> PerRecord:
+    gradients = rule(module, inputs, output_grads)
+    return gradients if isinstance(gradients, PerRecord) else Rows(gradients)
 
 
 def _computes_as(module: nn.Module, kind: type[nn.Module]) -> bool:
@@ -100,7 +148,9 @@ def _sum(values: Tensor, begin: int, end: int) -> Tensor:
 
 
 def _of_opacus(module: nn.Module, names: list[str]) -> dict[str, Rule]:
-    """Return Opacus' rule for a module, if it has one."""
+    """Return Opacus' rule for a module, if it has one; only somebody who has imported it can have added one."""
+    if "opacus" not in sys.modules and not type(module).__module__.startswith("torch.nn."):
+        return {}
     require_extra("opacus")
     from opacus.grad_sample import GradSampleModule  # slow to import, and seldom needed
 

@@ -214,14 +214,109 @@ class Lookups(PerRecord):
         return (records[:, None] * self.size + self.indices).flatten()
 
 
+@dataclass(frozen=True, eq=False)
+class PulledBack(PerRecord):
+    """Gradients of a parameter, given those of a tensor that was computed from parameters alone.
+
+    Args:
+        values: The gradients of the tensor, (n, *its shape).
+        tensor: The tensor, with its graph.
+        parameter: The parameter.
+        moved: Whether the tensor holds entries of the parameter, each at most once: lengths then stay the same.
+    """
+
+    values: Tensor
+    tensor: Tensor
+    parameter: Tensor
+    moved: bool
+
+    def factors(self) -> tuple[Tensor, ...]:
+        """Return the lengths of the gradients of the tensor, or of the parameter."""
+        return (_lengths((self.values if self.moved else self.rows()).flatten(1))[:, None],)
+
+    def weighted_sum(self, weights: Tensor) -> Tensor:
+        """Return the sum for the tensor, pulled back once."""
+        summed = (like(self.values, weights) @ self.values.flatten(1)).view(self.tensor.shape)
+        (pulled,) = torch.autograd.grad(self.tensor, self.parameter, like(self.tensor, summed), retain_graph=True)
+        return pulled
+
+    def rows(self) -> Tensor:
+        """Return the gradients, pulled back one by one."""
+        rows = like(self.tensor, self.values)
+        (pulled,) = torch.autograd.grad(self.tensor, self.parameter, rows, retain_graph=True, is_grads_batched=True)
+        return pulled
+
+    def take(self, kept: Tensor) -> "PulledBack":
+        """Return the gradients of some records."""
+        return PulledBack(self.values[kept], self.tensor, self.parameter, self.moved)
+
+    def cheapest(self) -> PerRecord:
+        """Return rows, unless lengths and sums are known without them."""
+        return self if self.moved else Rows(self.rows())
+
+
+@dataclass(frozen=True, eq=False)
+class TiedTable(PerRecord):
+    """Gradients of a table that is also a matrix, as that of a language model: looked up and multiplied with.
+
+    Row i of the table gets the gradients of the lookups of i, and output_grads[i] inputs from the product.
+    """
+
+    lookups: Lookups
+    product: Outer
+
+    def factors(self) -> tuple[Tensor, ...]:
+        """Return norms from both norms and the product of both gradients, without a table per record.
+
+        With lookups (i_s, h_s) and positions (a_t, g_t), the gradients are sum_s e_{i_s} h_s^T and sum_t g_t a_t^T, and
+        their product is sum_{s,t} g_t[i_s] (h_s . a_t). Both may cancel. A dot product of d numbers is off by at most
+        d u |h_s||a_t|, u being half a unit in the last place, and a sum over S lookups by S u sum_s |h_s|: what the
+        square can be off by is added, as in `gram_squares`.
+        """
+        unit, product = product_unit(self.product.inputs), self.product
+        (own,), (looked_up,) = product.factors(), self.lookups.factors()
+        squares = own[:, 0].square() + looked_up[:, 0].square()
+        positions, lookups, width = product.inputs.shape[1], self.lookups.indices.shape[1], product.inputs.shape[2]
+        for part in chunks(squares.shape[0], 3 * positions * lookups * 4):
+            inputs, grads = wide(product.inputs[part]), wide(product.output_grads[part])
+            table_grads = wide(self.lookups.output_grads[part])
+            picked = grads.gather(2, self.lookups.indices[part][:, None, :].expand(-1, positions, -1))
+            cross = (picked * torch.bmm(inputs, table_grads.transpose(1, 2))).sum((1, 2), dtype=torch.float64)
+            one = (_position_lengths(inputs) * _position_lengths(grads)).sum(1)
+            two = _position_lengths(table_grads).sum(1)
+            rounding = unit * two * (2 * (width + 2) * one + 2 * (width + lookups) * two)
+            squares[part] = (squares[part] + 2 * cross).clamp_(min=0) + rounding
+        return (squares.sqrt_()[:, None],)
+
+    def weighted_sum(self, weights: Tensor) -> Tensor:
+        """Return the sum of both."""
+        return self.lookups.weighted_sum(weights) + self.product.weighted_sum(weights)
+
+    def rows(self) -> Tensor:
+        """Return a whole table per record."""
+        return self.lookups.rows() + self.product.rows()
+
+    def take(self, kept: Tensor) -> "TiedTable":
+        """Return the gradients of some records."""
+        return TiedTable(self.lookups.take(kept), self.product.take(kept))
+
+
 def total(parts: Sequence[PerRecord]) -> PerRecord:
     """Return the sum of the gradients that a parameter gets from several uses."""
     if len(parts) == 1:
         return parts[0]
     parts = [part.spread() if isinstance(part, Single) else part for part in parts]
+    joined: list[PerRecord] = []
     for kind in (Outer, Lookups):
-        if all(isinstance(part, kind) for part in parts):
-            return kind.joined(parts)
+        same = [part for part in parts if isinstance(part, kind)]
+        joined += [kind.joined(same)] if same else []
+    if len(joined) == 1 and len({type(part) for part in parts}) == 1:
+        return joined[0]
+    product, lookups = (next((part for part in joined if isinstance(part, kind)), None) for kind in (Outer, Lookups))
+    if product and lookups and {type(part) for part in parts} == {Outer, Lookups}:
+        assert isinstance(product, Outer)
+        assert isinstance(lookups, Lookups)
+        return TiedTable(lookups, product)
     rows = parts[0].rows()
     for part in parts[1:]:
         rows = rows + part.rows()
@@ -317,6 +412,11 @@ def _lengths(rows: Tensor) -> Tensor:
     return _norms(rows).add_(math.sqrt(rows.shape[1] * torch.finfo(rows.dtype).tiny))
 
 
+def _position_lengths(values: Tensor) -> Tensor:
+    """Return the length of each vector (n, T, d), in float64."""
+    return _lengths(values.reshape(-1, values.shape[2])).double().view(values.shape[:2])
+
+
 def wide(values: Tensor) -> Tensor:
     """Return values in float32 or better."""
     return values if values.dtype in WIDE else values.float()
@@ -336,4 +436,6 @@ def _flat(values: Tensor) -> Tensor:
     """Return one row per record, its axes in memory order, so that nothing is copied."""
     if values.ndim == 2:
         return values
+    if values.ndim == 1:  # of a parameter that is one number
+        return values[:, None]
     return values.permute(0, *(axis + 1 for axis in _memory_order(values))).flatten(1)

@@ -19,6 +19,13 @@ def random_state(device: torch.device) -> RandomState:
     return (*state, torch.cuda.get_rng_state(device)) if device.type == "cuda" else state
 
 
+def set_random_state(state: RandomState, device: torch.device) -> None:
+    """Put generators back into a state that `random_state` gave."""
+    torch.set_rng_state(state[0])
+    if device.type == "cuda":
+        torch.cuda.set_rng_state(state[1], device)
+
+
 def same_state(one: RandomState, other: RandomState) -> bool:
     """Return whether nothing was drawn between two states."""
     return all(torch.equal(a, b) for a, b in zip(one, other, strict=True))

@@ -4,6 +4,7 @@ Book-keeping cannot follow such models: row k of a layer is no longer record k.
 """
 
 from collections.abc import Callable
+from contextlib import suppress
 from itertools import count
 from typing import Any
 
@@ -19,6 +20,7 @@ from inosgm.training.gradients.batches import synthetic, tensors_in
 _SUMS_OF_PRODUCTS = {"mm", "bmm", "mv", "dot", "vdot", "addmm", "addmv", "addbmm", "baddbmm"}
 _PLACED_BY_VALUES = {"embedding", "_embedding_bag", "take", "put", "masked_scatter", "_pack_padded_sequence"}
 _RESHAPED = {"squeeze", "unsqueeze"}
+_OF_EVERYTHING = {getattr(torch.ops.aten, name).default for name in ("all", "any", "sum", "max", "min")}
 _INTO_PYTHON = {Tensor.tolist, Tensor.numpy, Tensor.__array__, Tensor.__dlpack__}
 
 
@@ -27,35 +29,51 @@ def moves_records(engine: Engine, inputs: Any, targets: Any) -> bool:
 
     Calls count, not their results, because synthetic records need not cause a reordering that real ones cause. An order
     that does not depend on values shows when the gradients of engines are compared.
+
+    A model may ask whether something holds for all records, or for any, as code for masks does
+    (`if attention_mask.all()`). Such a question moves no record, and both of its answers are tried.
     """
     generator = torch.Generator().manual_seed(0)
     try:
-        alone = _watched(engine, synthetic((inputs, targets), 1, generator))
-        return _watched(engine, synthetic((inputs, targets), prime_dividing_none(alone.lengths), generator)).moved
+        alone = _OrderWatch(synthetic((inputs, targets), 1, generator)).ran(engine)
+        batch = synthetic((inputs, targets), prime_dividing_none(alone.lengths), generator)
+        watch = _OrderWatch(batch).ran(engine)
     except Exception:  # a model that cannot be watched counts as one that reorders
         return True
-
-
-def _watched(engine: Engine, batch: Any) -> "_OrderWatch":
-    watch = _OrderWatch(batch)
-    with _Looks(watch), watch:
-        engine.run(*batch)
-    return watch
+    moved = watch.moved
+    for answer in (True, False) if watch.asked and not moved else ():
+        watch = _OrderWatch(batch, answer)
+        with suppress(Exception):  # a model that rejects such records; what it did before counts
+            watch.ran(engine)
+        moved |= watch.moved
+    return moved
 
 
 class _OrderWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Follows the values of a batch, and detects operations by which values may choose a position among its records.
 
     An axis holds records if their number divides its length; the number is a prime that divides no other length.
+
+    Args:
+        batch: The batch.
+        answer: What questions about all records are answered with; the truth if not given.
     """
 
-    def __init__(self, batch: Any) -> None:
+    def __init__(self, batch: Any, answer: bool | None = None) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         columns = tree_leaves(batch)
         self._records = columns[0].shape[0]
         self._storages = {_storage(column)._cdata: _storage(column) for column in columns}
+        self._about_all: dict[int, torch.UntypedStorage] = {}
+        self._batch, self._answer = batch, answer
         self.lengths: set[int] = set()
-        self.moved = False
+        self.moved = self.asked = False
+
+    def ran(self, engine: Engine) -> "_OrderWatch":
+        """Run the batch, and return the watch."""
+        with _Looks(self), self:
+            engine.run(*self._batch)
+        return self
 
     def knows(self, tensor: Tensor) -> bool:
         """Return whether a tensor holds values that depend on the batch or on random numbers."""
@@ -64,6 +82,11 @@ class _OrderWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __torch_dispatch__(self, op: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         result = op(*args, **kwargs)
+        is_question = op is torch.ops.aten._local_scalar_dense.default and args[0].dtype == torch.bool
+        if is_question and self._is_about_all(args[0]):
+            self.asked = True
+            return result if self._answer is None else self._answer
+        self._note_about_all(op, args, kwargs, result)
         known = any(map(self.knows, tensors_in((args, kwargs))))
         self.lengths.update(length for tensor in tensors_in((args, kwargs, result)) for length in tensor.shape)
         self.moved |= known and self._moves(op, args, kwargs)
@@ -99,6 +122,21 @@ class _OrderWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 return True
             axis = ends
         return False
+
+    def _is_about_all(self, tensor: Tensor) -> bool:
+        return _storage(tensor)._cdata in self._about_all
+
+    def _note_about_all(self, op: Any, args: Any, kwargs: Any, result: Any) -> None:
+        """Note that a result says one thing about all records, or follows from such results."""
+        if not isinstance(result, Tensor) or result.numel() != 1:
+            return
+        given = [tensor for tensor in tensors_in((args, kwargs)) if self.knows(tensor)]
+        if op in _OF_EVERYTHING:
+            about_all = any(map(self._of_records, args[0].shape))
+        else:
+            about_all = bool(given) and all(map(self._is_about_all, given))
+        if about_all:
+            self._about_all[_storage(result)._cdata] = _storage(result)
 
     def _of_records(self, length: int) -> bool:
         return length > 0 and length % self._records == 0

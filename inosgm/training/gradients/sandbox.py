@@ -13,6 +13,7 @@ from torch.autograd.grad_mode import _unsafe_preserve_version_counter
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from inosgm.training.gradients.batches import rows, synthetic, varied_synthetic
+from inosgm.training.gradients.compiled import is_compiled, uncompiled
 from inosgm.training.gradients.randomness import random_state, same_state
 from inosgm.training.gradients.snapshot import Snapshot
 
@@ -28,7 +29,7 @@ def sandbox(model: nn.Module, **others: Any) -> Iterator[None]:
     """
     snapshot = Snapshot(model=model, **others)
     cuda = sorted({tensor.device.index for tensor in model.parameters() if tensor.device.type == "cuda"})
-    with torch.random.fork_rng(cuda), ExitStack() as counts:
+    with torch.random.fork_rng(cuda), uncompiled(is_compiled(model)), ExitStack() as counts:
         snapshot.take()
         for tensor in snapshot.tensors:
             if not tensor.is_inference():  # which has no count
