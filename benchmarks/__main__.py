@@ -3,7 +3,19 @@
 import sys
 from importlib import import_module
 
-NAMES = ["imports", "weights", "sampling", "planning", "training", "jobs", "shadows", "attack", "streaming"]
+NAMES = [
+    "imports",
+    "weights",
+    "sampling",
+    "planning",
+    "training",
+    "architectures",
+    "workers",
+    "jobs",
+    "shadows",
+    "attack",
+    "streaming",
+]
 
 for name in sys.argv[1:] or NAMES:
     if name not in NAMES:

@@ -48,8 +48,11 @@ def instance(name: str, value: Any, kind: type, advice: str) -> None:
 
 def floats(name: str, values: Any, like: Array | None = None) -> tuple[Any, Array]:
     """Return the array namespace and the values in float64, where they are, or where `like` is; lists become numpy."""
-    if type(values) is np.ndarray and values.dtype.kind in "biuf" and type(like) in (np.ndarray, type(None)):
-        return array_api_compat.numpy, values.astype(np.float64, copy=False)  # the usual case, quickly
+    if type(values) is np.ndarray and (like is None or type(like) is np.ndarray):  # the usual cases, quickly
+        if values.dtype == np.float64:
+            return array_api_compat.numpy, values
+        if values.dtype.kind in "biuf":
+            return array_api_compat.numpy, values.astype(np.float64)
     values = values.detach() if array_api_compat.is_torch_array(values) else numeric(name, values)
     if like is not None and type(like) is not type(values):
         values = array_api_compat.array_namespace(like).asarray(values, device=array_api_compat.device(like))

@@ -7,6 +7,11 @@ import numpy as np
 
 from inosgm._internal import validate as _validate
 
+HOW_TO_KNOW_BOUNDS = (
+    "choose them without looking at the data, or pay for them with private_bounds (inosgm stats bounds); the smallest "
+    "and the largest value of the data would show two records"
+)
+
 
 @dataclass(frozen=True)
 class Bounds:
@@ -31,7 +36,9 @@ class Bounds:
         try:
             low, high = (_validate.number("bounds", bound) for bound in bounds)
         except (TypeError, ValueError):
-            raise ValueError(f"bounds must be two numbers, the smaller one first, got {bounds!r}") from None
+            raise ValueError(
+                f"bounds must be two numbers, the smaller one first, got {bounds!r}: {HOW_TO_KNOW_BOUNDS}"
+            ) from None
         if not low < high:
             raise ValueError(f"bounds must be the smaller number first, then the larger one, got {low:g} and {high:g}")
         if not high / 2 - low / 2 > 0:

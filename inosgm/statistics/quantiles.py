@@ -1,6 +1,5 @@
 """Quantiles of a bounded column, by bisection on noisy counts."""
 
-import math
 from typing import Any
 
 import numpy as np
@@ -122,7 +121,7 @@ class Quantile(BoundedColumn):
         tested = TestedShares(
             tested=np.array(self.tested),
             shares=shares,
-            error=math.hypot(scale * self.noise * self.error_ratio, abs(self.level - centre) * self.matching_spread),
+            error=float(np.hypot(scale * self.noise * self.error_ratio, self._number_error)),
             bias=min(self.missing / 2 / self.records, 1.0),
             level=self.level,
             low=self.bounds.low,
@@ -137,6 +136,11 @@ class Quantile(BoundedColumn):
             notes=self._notes(),
             tested=tested,
         )
+
+    @property
+    def _number_error(self) -> float:
+        """The error of shares near the level from a released number of records: they are measured from the centre."""
+        return abs(self.level - self._contribution[0]) * self.matching_error / self.matching
 
     def _farther(self, interval: tuple[float, float]) -> float:
         """Return the distance of the estimate from the farther end of an interval."""

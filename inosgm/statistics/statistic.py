@@ -65,10 +65,10 @@ class Statistic(Streaming):
         order: The order of importance.
         bins: The number of sums into which `contributions` sorts records, with `Cells`.
         by_owner: Whether every owner has sums of its own.
-        assume_alike: Weigh records by the budgets of their owners, under the assumption that records are alike across
-            owners.
         matching: The fraction of the records that take part, where only some of a table do (`conditional`): released.
         matching_error: Its standard error.
+        assume_alike: Weigh records by the budgets of their owners, under the assumption that records are alike across
+            owners.
         key: As for `INOSGM`.
         ledger: As for `INOSGM`.
         note: As for `INOSGM`; the name if not given.
@@ -86,6 +86,12 @@ class Statistic(Streaming):
 
     of_labels: ClassVar[bool] = False
     """True if columns of files are read as labels instead of numbers."""
+
+    blind: ClassVar[bool] = False
+    """True if every record contributes 0, so that records need not be read."""
+
+    in_one_process: ClassVar[bool] = False
+    """True if its sums are made by the process that releases them, not by jobs."""
 
     _parameters: dict[str, Any]
 
@@ -112,13 +118,14 @@ class Statistic(Streaming):
         order: Order = Descending(),
         bins: int = 1,
         by_owner: bool = False,
-        assume_alike: bool = False,
         matching: float = 1.0,
         matching_error: float = 0.0,
+        assume_alike: bool = False,
         key: int | None = None,
         ledger: LedgerHook | None = None,
         note: str = "",
     ) -> None:
+        self.matching, self.matching_error = matching, matching_error
         if assume_alike and by_owner:
             raise ValueError(
                 "assume_alike does not go with a value for each owner (stratified): every record counts once there"
@@ -126,7 +133,6 @@ class Statistic(Streaming):
         self._each_once = not by_owner and self.each_once(**self._parameters)
         if self._each_once:
             plan = saturated(plan)
-        self._matching, self._matching_error = matching, matching_error
         rounds = self.rounds_of(**self._parameters)
         if plan.steps != rounds:
             raise ValueError(f"plan must have {rounds} steps for the statistic {self.name!r}, got {plan.steps}")
@@ -156,14 +162,14 @@ class Statistic(Streaming):
         For records that are weighted by budgets it holds a fraction of the expected total sensitivity. Missing weight
         of records that are shrunk counts as weight outside of the tail.
         """
-        matching = float(self._parameters.get("matching", 1.0))
+        share = float(self._parameters.get("matching", 1.0))
         if not self.each_once(**self._parameters):
-            return matching * plan.tail_length(fraction)
+            return share * plan.tail_length(fraction)
         followed = saturated(plan)
         held = followed.sizes > 0
         threshold = float((followed.sample_rates * followed.sensitivities)[held].max(initial=0.0))
-        fraction = _validate.number("fraction", fraction, least=0, most=1)
-        return matching * fraction * float(followed.sizes.sum()) * threshold
+        length = _validate.number("fraction", fraction, least=0, most=1) * float(followed.sizes.sum()) * threshold
+        return share * length
 
     @property
     def parameters(self) -> dict[str, Any]:
@@ -193,14 +199,14 @@ class Statistic(Streaming):
 
         How the value depends on that number is found by moving it by its standard error (the delta method).
         """
-        estimate, share = self.estimate(), self._matching
-        if not self._matching_error:
+        estimate, share = self.estimate(), self.matching
+        if not self.matching_error:
             return estimate
-        step = min(self._matching_error, share / 2)
+        step = min(self.matching_error, share / 2)
         moved = []
-        for self._matching in (share - step, share + step):
+        for self.matching in (share - step, share + step):
             moved.append(np.asarray(self.estimate().value))
-        self._matching = share
+        self.matching = share
         error = np.hypot(estimate.standard_error, np.abs(moved[1] - moved[0]) / 2)
         return replace(estimate, standard_error=error if np.ndim(error) else float(error))
 
@@ -240,7 +246,7 @@ class Statistic(Streaming):
                 )
             self._resume_at(len(values))
         for value in values:
-            self.observe(np.asarray(value, dtype=np.float64))
+            self.observe(value if isinstance(value, dict) else np.asarray(value, dtype=np.float64))
         return self
 
     @cached_property
@@ -251,17 +257,12 @@ class Statistic(Streaming):
     @property
     def totals(self) -> np.ndarray:
         """The expected total sensitivity of each owner's records in a batch: public, or released."""
-        return np.asarray(self._matching * self._plan.sample_rates * self._plan.sizes * self.sensitivities)
+        return np.asarray(self.matching * self._plan.sample_rates * self._plan.sizes * self.sensitivities)
 
     @property
     def records(self) -> float:
         """The number of records that take part: public, or released."""
-        return self._matching * float(self._plan.sizes.sum())
-
-    @property
-    def matching_spread(self) -> float:
-        """The relative standard error of the number of records that take part; 0 if all do."""
-        return self._matching_error / self._matching
+        return self.matching * float(self._plan.sizes.sum())
 
     @property
     def full_total(self) -> float:
@@ -297,9 +298,9 @@ class Statistic(Streaming):
     def weights(self) -> np.ndarray:
         """The weight of a record of each owner: at most 1 if each is to count once, 1 on average if not."""
         expected, sizes = self._plan.sample_rates * self.sensitivities, self._plan.sizes
-        if self._each_once:
-            return np.asarray(expected / expected[sizes > 0].max(initial=0.0))
-        return np.asarray(expected * sizes.sum() / (expected @ sizes))
+        if not self._each_once:
+            return np.asarray(expected * sizes.sum() / (expected @ sizes))
+        return np.asarray(expected * self.records / self.full_total)
 
     @property
     def missing(self) -> float:

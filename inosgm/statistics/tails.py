@@ -119,7 +119,7 @@ class TopHeavySum(_Largest):
     def estimate(self) -> Estimate:
         """Return the sum."""
         (total,) = self.observed
-        weight = float(self.records / self.full_total)
+        weight = self.records / self.full_total
         return self.estimated(
             weight * (self.bounds.middle * self.total + self.bounds.half * float(total)),
             weight * self.bounds.half * self.noise,

@@ -1,5 +1,6 @@
 """Per-record gradients and scores of a model: the engine, its micro-batches, and what a model must not do."""
 
+import logging
 import operator
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -22,14 +23,15 @@ from inosgm.training.gradients import (
     Engine,
     Functional,
     OneByOne,
-    engine_for,
     mixes_records,
     refuse_mixing,
 )
 from inosgm.training.gradients.base import apply
 from inosgm.training.gradients.batches import form
 from inosgm.training.gradients.chance import Chance, chance_in_evaluation, chance_of, refuse_chance
+from inosgm.training.gradients.choice import chosen_engine
 from inosgm.training.gradients.randomness import keep_foreign_state
+from inosgm.training.gradients.report import EngineReport, report_of
 from inosgm.training.gradients.sandbox import sandbox
 from inosgm.training.gradients.snapshot import Snapshot
 from inosgm.training.gradients.tally import Tally
@@ -41,6 +43,8 @@ from inosgm.training.predictions import as_numpy, evaluating
 from inosgm.training.process_groups import refuse_lone_ranks
 from inosgm.training.scores import Score, refuse_mixing_scores
 from inosgm.training.targets import require_classes
+
+_LOG = logging.getLogger(__name__)
 
 
 class ModelGradients:
@@ -95,6 +99,7 @@ class ModelGradients:
         self._modules, self._seen = list[nn.Module](), list[Any]()
         self.trained_on: Any = ()
         self._engine: Engine | None = None
+        self._refused: dict[str, str] = {}
         self._chance: Chance | None = None
         self._tally: Tally | None = None
         self._comparing: ExitStack | None = None
@@ -114,6 +119,18 @@ class ModelGradients:
     def require_listening(self) -> None:
         """Raise in one of several ranks: each would make steps of its own."""
         refuse_lone_ranks()
+
+    def report(self, data: Any = None) -> EngineReport:
+        """Return which engine computes gradients, why, and what would be faster, for the data that was seen last.
+
+        Raises:
+            RuntimeError: when no data was seen, and none is given.
+        """
+        if data is not None:
+            self.check(data)
+        if self._engine is None:
+            raise RuntimeError("the engine is chosen when data is first seen: give the data, or make a step first")
+        return report_of(self._engine, self._refused, asked=self._asked_engine is not None)
 
     def check(self, data: Any) -> None:
         """Raise for data or a model that cannot be worked with, if they are not those that were looked at."""
@@ -228,13 +245,15 @@ class ModelGradients:
                 error.add_note(f"(a record has inputs {form(inputs)} and targets {form(targets)})")
                 raise error
             self._engine, self._modules = engine, list(self.model.modules())
+            report = self.report()
+            _LOG.log(logging.WARNING if report.slow else logging.INFO, report.line)
             self._seen = self._built(self._modules)
         return self._engine
 
     def _engine_for(self, inputs: Any, targets: Any) -> Engine:
         """Return the engine that was asked for, or the best."""
         if self._asked_engine is None:
-            engine = engine_for(
+            engine, self._refused = chosen_engine(
                 self.model,
                 self.loss,
                 inputs,

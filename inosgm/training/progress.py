@@ -49,6 +49,11 @@ class StepProgress:
         if self._bar is not None:
             self._bar.reset(self._task, total=plan.steps, note=self._evaluation)
 
+    def note(self, line: str) -> None:
+        """Show a line of text, such as the engine that was chosen."""
+        if self._enabled:
+            self._console.print(line, markup=False, highlight=False, soft_wrap=True)
+
     def epsilon(self, step: int) -> dict[str, float] | None:
         """Return the least and the most epsilon that any owner has spent after some steps, what came before included.
 

@@ -33,7 +33,7 @@ from inosgm.training.checkpoints import settings_of
 from inosgm.training.curve import LearningCurve
 from inosgm.training.diagnostics import Diagnostics, diagnose
 from inosgm.training.fitting import require_fitting
-from inosgm.training.gradients import Engine, fix_in_place
+from inosgm.training.gradients import Engine, EngineReport, fix_in_place
 from inosgm.training.group_gradients import Follower, GroupGradients
 from inosgm.training.held_out import require_apart, with_owners
 from inosgm.training.loop import make_steps
@@ -212,6 +212,17 @@ class Trainer(PlanFollower):
     def engine(self) -> Engine | None:
         """The engine that computes gradients; chosen when data is first seen."""
         return self._gradients.engine
+
+    def engine_report(self, *data: Any) -> EngineReport:
+        """Return which engine computes gradients, why, and what would be faster, with a row for each module.
+
+        Args:
+            data: Inputs and targets, or a data set, as for `step`; not needed once data was seen. Nothing is charged.
+
+        Raises:
+            RuntimeError: when no data was seen, and none is given.
+        """
+        return self._gradients.report(self._as_data(data) if data else None)
 
     @property
     def curve(self) -> LearningCurve:
@@ -417,6 +428,8 @@ class Trainer(PlanFollower):
                 if place.latest() is None:
                     self._save(place, trainable_only=checkpoint_trainable_only)
             bar = stack.enter_context(StepProgress(self.plan, start=self.released, enabled=progress))
+            if self.engine is not None and not (report := self.engine_report()).slow:  # a slow one was logged
+                bar.note(report.line)
             end = self._end if end is None else min(self.steps_done + end, self._end)
 
             def step() -> None:

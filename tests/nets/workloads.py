@@ -19,6 +19,7 @@ from pathlib import Path
 import numpy as np
 
 import inosgm
+import inosgm.statistics.conditional  # which defines the statistics of groups
 from inosgm import (
     INOSGM,
     PLD,

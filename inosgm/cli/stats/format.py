@@ -1,14 +1,18 @@
 """An answer as text: numbers with the names of what they belong to."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 
 from inosgm._internal.text import columns as laid_out
 from inosgm.statistics import Estimate
 from inosgm.statistics.estimate import shown_number
+
+IN_TABLES = ("edges", "categories", "components", "keys", "beyond_at_most")
+"""Details that the table of an answer shows."""
 
 MAX_DETAILS = 4
 """The largest number of details that a line shows: more would wrap on a terminal. JSON has all of them."""
@@ -28,6 +32,12 @@ def shown(estimate: Estimate, columns: Sequence[str], confidence: float) -> str:
 def _table(estimate: Estimate, columns: Sequence[str], confidence: float) -> list[str]:
     """Return a line for each number, or for each row of a matrix."""
     values, errors, details = np.asarray(estimate.value), np.asarray(estimate.standard_error), estimate.details
+    if "keys" in details:
+        return _groups(values, errors, details)
+    if "beyond_at_most" in details:
+        beyond = np.asarray(details["beyond_at_most"]).tolist()
+        ends = zip(("lower bound", "upper bound"), values.tolist(), beyond, strict=True)
+        return laid_out(["", "value", "records beyond"], [[name, _short(v), f"at most {b:.0f}"] for name, v, b in ends])
     if values.ndim > 1:
         return laid_out(
             ["", *columns], [[name, *map(_short, row)] for name, row in zip(columns, values.tolist(), strict=True)]
@@ -56,11 +66,21 @@ def _table(estimate: Estimate, columns: Sequence[str], confidence: float) -> lis
     )
 
 
+def _groups(values: np.ndarray, errors: np.ndarray, details: Mapping[str, Any]) -> list[str]:
+    """Return a line for each group; of histograms, with a column for each bin."""
+    names = [str(name) for name in np.asarray(details["keys"]).tolist()]
+    if values.ndim == 1:
+        rows = zip(names, values.tolist(), errors.tolist(), strict=True)
+        return laid_out(["", "value", "standard error"], [[name, _short(v), f"{e:.2g}"] for name, v, e in rows])
+    bins = [f"{low:g} to {high:g}" for low, high in pairwise(np.asarray(details["edges"]).tolist())]
+    return laid_out(["", *bins], [[name, *map(_short, row)] for name, row in zip(names, values.tolist(), strict=True)])
+
+
 def _details(estimate: Estimate) -> Iterator[str]:
     """Yield a line for every detail of a few numbers, and where the rest is."""
     for name, value in estimate.details.items():
         numbers = np.asarray(value)
-        if name not in ("edges", "categories", "components") and numbers.ndim < 2 and numbers.size <= MAX_DETAILS:
+        if name not in IN_TABLES and numbers.ndim < 2 and numbers.size <= MAX_DETAILS:
             yield f"{name.replace('_', ' ')}: {', '.join(_short(number) for number in numbers.ravel().tolist())}"
     if estimate.by_owner and any(np.ndim(row.value) for row in estimate.by_owner.values()):
         yield "(the values of each owner: --json, --output)"

@@ -8,10 +8,12 @@ from inosgm.training.gradients.functional import Functional
 from inosgm.training.gradients.layers import register_layer_rule
 from inosgm.training.gradients.mixing import mixes_records, refuse_mixing
 from inosgm.training.gradients.one_by_one import OneByOne
+from inosgm.training.gradients.report import EngineReport
 
 __all__ = [
     "BookKeeping",
     "Engine",
+    "EngineReport",
     "Functional",
     "Gradients",
     "OneByOne",

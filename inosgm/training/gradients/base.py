@@ -68,6 +68,14 @@ class Engine(ABC):
     def gradients(self, inputs: Any, targets: Any) -> Gradients:
         """Return the gradients of a batch, which may hold no record at all."""
 
+    def losses(self, inputs: Any, targets: Any) -> Tensor:
+        """Return the losses of a batch, with the random numbers that `gradients` would draw."""
+        return self.gradients(inputs, targets).losses
+
+    def followed(self) -> frozenset[int]:
+        """Return the ids of the parameters that are followed through torch functions, as far as is known."""
+        return frozenset()
+
     def run(self, inputs: Any, targets: Any) -> tuple[Tensor, Any]:
         """Return the losses and the outputs of a batch, ready for a backward pass."""
         with torch.enable_grad(), self._precision():

@@ -100,6 +100,16 @@ class BookKeeping(Engine):
         parts = [tape.parts.get(id(parameter)) for parameter in self.parameters]
         return BookKeptGradients(self.parameters, losses.detach(), detached(outputs), norms, parts)
 
+    def losses(self, inputs: Any, targets: Any) -> Tensor:
+        """Return the losses of a batch, by a forward pass alone, drawing what `gradients` would."""
+        _, losses, tape = self._forward(_Tape(size(inputs)), detached(inputs), targets)
+        tape.ends.clear()
+        return losses.detach()
+
+    def followed(self) -> frozenset[int]:
+        """Return the ids of the parameters that are followed through torch functions, as far as is known."""
+        return frozenset(self._loose)
+
     def _laid_out(self, inputs: Any) -> Any:
         """Return the inputs in the memory layout that is fastest for the model; parameters keep theirs."""
         return tree_map(_images_last, inputs) if self._on_images else inputs

@@ -53,75 +53,119 @@ def engine_for(
         ValueError: for a model or a loss that mixes records, or writes to its state in either mode. Exceptions of
             model and loss on synthetic records are passed on.
     """
+    return chosen_engine(model, loss, inputs, targets, autocast=autocast, in_parts=in_parts)[0]
+
+
+def chosen_engine(
+    model: nn.Module,
+    loss: PerRecordLoss,
+    inputs: Any,
+    targets: Any,
+    *,
+    autocast: torch.dtype | None = None,
+    in_parts: bool = False,
+) -> tuple[Engine, dict[str, str]]:
+    """Return the engine of `engine_for`, and why each faster one was not chosen, by its name."""
     refuse_mixing(model)
     try:
         how = mixes_records(model, loss, inputs, targets)
         if how is not None:
             raise ValueError(f"model and loss must treat records apart, but {how}")
         refuse_writing(OneByOne, model, loss, inputs, targets, autocast=autocast)
-        kind = _fastest(model, loss, (inputs, targets), autocast, in_parts)
+        kind, refused = _fastest(model, loss, (inputs, targets), autocast, in_parts)
     except Exception as error:  # whatever model and loss raise
         error.add_note(
             "(tried on synthetic records of the form of the data: floats uniform in (0, 1), whole numbers 0 or 1; a "
             "model that cannot take them needs an engine of your choice, and your word that it treats records apart)"
         )
         raise
-    return kind(model, loss, autocast=autocast)
+    return kind(model, loss, autocast=autocast), refused
 
 
 def _fastest(
     model: nn.Module, loss: PerRecordLoss, like: Any, autocast: torch.dtype | None, in_parts: bool
-) -> type[Engine]:
+) -> tuple[type[Engine], dict[str, str]]:
+    """Return the kind of engine, and why faster ones do not serve.
+
+    The choice must be the same whenever a run resumes, so nothing is timed.
+    """
     kinds: list[type[Engine]] = [BookKeeping, Functional]
+    refused: dict[str, str] = {}
     while True:
-        kind = _first_correct(kinds, model, loss, like, autocast)
-        if _serves(kind, model, loss, like, autocast, in_parts):
-            return kind
-        kinds.remove(kind)
+        kind = _first_correct(kinds, model, loss, like, autocast, refused)
+        why = _unfit(kind, model, loss, like, autocast, in_parts)
+        if why is None:
+            return kind, refused
+        refused[kind.__name__] = why
+        kinds = kinds[kinds.index(kind) + 1 :]  # those before were refused
 
 
 def _first_correct(
-    kinds: Sequence[type[Engine]], model: nn.Module, loss: PerRecordLoss, like: Any, autocast: torch.dtype | None
+    kinds: Sequence[type[Engine]],
+    model: nn.Module,
+    loss: PerRecordLoss,
+    like: Any,
+    autocast: torch.dtype | None,
+    refused: dict[str, str],
 ) -> type[Engine]:
     """Return the first kind of engine whose gradients are correct; OneByOne is correct by definition."""
     plain = OneByOne(model, loss)
     with sandbox(model, loss=loss):
         batch = synthetic(like, unambiguous_size(like, model.parameters()), torch.Generator().manual_seed(0))
-        moving = moves_records(plain, *like)
+        moving = BookKeeping in kinds and moves_records(plain, *like)
         with without_randomness(model, lambda: plain.run(*batch)) as quiet:
             with perturbed(model):
                 more = varied_batches(model, plain.run, like, 3, 1)  # one record of each kind
             cases = [_Case(model, loss, batch, nullcontext)]
             cases += [_Case(model, loss, batch, partial(perturbed, model)) for batch in more]
             for kind in kinds:
+                why = None
                 if moving and kind is BookKeeping:
-                    continue
-                # gradients with other random numbers cannot be compared; Functional is correct by construction
-                correct = all(case.passed_by(kind) for case in cases) if quiet else kind is Functional
-                if correct and _runs(kind(model, loss, autocast=autocast), batch):
+                    why = "it may order records by their values"
+                elif not quiet and kind is not Functional:  # which is correct by construction
+                    why = "its random numbers cannot be switched off to compare gradients"
+                elif quiet:
+                    why = next(filter(None, (case.differs_for(kind) for case in cases)), None)
+                why = why or _fails(kind(model, loss, autocast=autocast), batch)
+                if why is None:
                     return kind
+                refused[kind.__name__] = why
             plain.gradients(*batch)  # raises if no engine can run the model
     return OneByOne
 
 
-def _serves(
+def _unfit(
     kind: type[Engine], model: nn.Module, loss: PerRecordLoss, like: Any, autocast: torch.dtype | None, in_parts: bool
-) -> bool:
-    """Return whether the random numbers of a record do not depend on the other records of the batch."""
+) -> str | None:
+    """Return why an engine must not be used although its gradients are correct, or None.
+
+    The random numbers of a record must not depend on the other records of the batch.
+    """
     if kind is OneByOne:
-        return True
+        return None
     try:
-        return chance_of(kind, model, loss, *like, autocast=autocast) in (IN_PARTS if in_parts else WHOLE)
-    except Exception:  # random numbers that an engine cannot draw, such as a mask in place under torch.func
-        return False
+        chance = chance_of(kind, model, loss, *like, autocast=autocast)
+    except Exception:  # whose text may show a record; a mask in place under torch.func, say
+        return "its random numbers cannot be drawn by this engine"
+    return None if chance in (IN_PARTS if in_parts else WHOLE) else f"it draws {chance.value}"
 
 
-def _runs(engine: Engine, batch: Any) -> bool:
+def _fails(engine: Engine, batch: Any) -> str | None:
+    """Return why an engine cannot run a batch, or should not: torch.func may run layers in a loop over the records."""
     try:
         engine.gradients(*batch).norms()
-    except Exception:  # the next engine may be able to
-        return False
-    return True
+    except Exception as error:  # the next engine may be able to; the batch is synthetic
+        return _first_line(error)
+    looped = isinstance(engine, Functional) and engine.looped
+    return (
+        "torch.func runs one of its functions in a loop, which takes longer than one pass per record"
+        if looped
+        else None
+    )
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).splitlines()[0][:200] if str(error) else type(error).__name__
 
 
 @dataclass(frozen=True, eq=False)
@@ -138,18 +182,21 @@ class _Case:
     parameters: Callable[[], AbstractContextManager[None]]
     _expected: dict[bool, "_Expected"] = field(default_factory=dict)
 
-    def passed_by(self, kind: type[Engine]) -> bool:
-        """Return whether an engine gives the results of one backward pass per record."""
+    def differs_for(self, kind: type[Engine]) -> str | None:
+        """Return why an engine does not give the results of one backward pass per record, or None."""
+        why = "it cannot run"
         for precise in (True, False):
             try:
                 with self.parameters(), in_double(self.model) if precise else nullcontext():
                     if precise not in self._expected:
                         batch = tree_map(_wide, self.batch) if precise else self.batch
                         self._expected[precise] = _Expected.of(OneByOne(self.model, self.loss), batch, precise=precise)
-                    return self._expected[precise].matched_by(kind(self.model, self.loss))
-            except Exception:  # a constant in float32 somewhere; some layers have fast gradients in float32 only
-                continue
-        return False
+                    if self._expected[precise].matched_by(kind(self.model, self.loss)):
+                        return None
+                    return "its gradients differ from those of one backward pass per record"
+            except Exception as error:  # a constant in float32 somewhere; some layers have fast gradients in float32
+                why = _first_line(error)
+        return why
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -177,7 +224,8 @@ class _Expected:
             norms.append(gradients.norms())
             if not norms[-1].isfinite():
                 weights[alone] = 0
-            total = list(map(torch.add, total, gradients.weighted_sum(weights[alone])))
+            for whole, part in zip(total, gradients.weighted_sum(weights[alone]), strict=True):
+                whole += part
         return cls(
             batch=batch,
             precise=precise,

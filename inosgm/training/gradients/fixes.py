@@ -10,17 +10,7 @@ from torch.nn.modules.instancenorm import _InstanceNorm
 from torch.optim import Optimizer
 
 from inosgm._internal.extras import require_extra
-from inosgm.training.gradients.mixing import groups, mixing_layers
-
-_NORMS = (
-    nn.BatchNorm1d,
-    nn.BatchNorm2d,
-    nn.BatchNorm3d,
-    nn.SyncBatchNorm,
-    nn.InstanceNorm1d,
-    nn.InstanceNorm2d,
-    nn.InstanceNorm3d,
-)
+from inosgm.training.gradients.mixing import groups, mixing_layers, replaceable
 
 
 def fixed(model: nn.Module) -> nn.Module:
@@ -63,7 +53,7 @@ def _replacements(model: nn.Module) -> dict[nn.Module, nn.Module]:
     replaced: dict[nn.Module, nn.Module] = {}
     with torch.random.fork_rng([]):  # new layers draw parameters, which are then overwritten
         for module in model.modules():
-            if module in mixing and type(module) in _NORMS:
+            if module in mixing and replaceable(module):
                 replaced[module] = _like(module, _norm(module))
             elif _is_slow(module):
                 replaced[module] = _like(module, _of_opacus(module))
@@ -95,7 +85,14 @@ def _norm(module: nn.Module) -> nn.Module:
     if isinstance(module, _BatchNorm):
         return nn.GroupNorm(groups(module), module.num_features, eps=module.eps, affine=module.affine)
     assert isinstance(module, _InstanceNorm)
-    return type(module)(module.num_features, eps=module.eps, affine=module.affine)
+    kind = {1: nn.InstanceNorm1d, 2: nn.InstanceNorm2d, 3: nn.InstanceNorm3d}[_rank(module)]
+    return kind(module.num_features, eps=module.eps, affine=module.affine)
+
+
+def _rank(module: _InstanceNorm) -> int:
+    """Return the number of spatial axes of an InstanceNorm."""
+    ranks = {nn.InstanceNorm1d: 1, nn.InstanceNorm2d: 2, nn.InstanceNorm3d: 3}
+    return next(rank for kind, rank in ranks.items() if isinstance(module, kind))
 
 
 def _like(old: nn.Module, new: nn.Module) -> nn.Module:

@@ -13,13 +13,21 @@ from inosgm.training.gradients.base import Engine, Gradients, apply
 from inosgm.training.gradients.batches import detached, size
 from inosgm.training.gradients.instantiated import Instantiated, no_gradients
 
+SLOW = "There is a performance drop"
+"""The warning of torch about a function that it runs in a loop over the records."""
+
 
 class Functional(Engine):
     """An engine that maps the gradient of one record over the batch.
 
     Every record gets random numbers of its own, and buffers are read but never changed. torch raises where the
     model cannot be mapped: control flow that depends on values, nn.GRU, `.item()`.
+
+    Attributes:
+        looped: Whether torch was seen to run a function in a loop over the records, because it cannot map it.
     """
+
+    looped = False
 
     def gradients(self, inputs: Any, targets: Any) -> Gradients:
         """Return the gradients of a batch, which may hold no record at all."""
@@ -38,7 +46,12 @@ class Functional(Engine):
 
         trained = {name: value.detach() for name, value in self._model.named_parameters() if value.requires_grad}
         mapped = vmap(grad(loss, has_aux=True), in_dims=(None, 0, 0), randomness="different")
-        with self._precision(), warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "There is a performance drop")  # torch runs some layers in a loop
+        with self._precision(), warnings.catch_warnings(record=True) as said:
+            warnings.filterwarnings("always", SLOW)
             gradients, (losses, outputs) = mapped(trained, inputs, targets)
+        for each in said:
+            if str(each.message).startswith(SLOW):
+                self.looped = True
+            else:
+                warnings.warn_explicit(each.message, each.category, each.filename, each.lineno)
         return Instantiated(list(gradients.values()), losses.detach(), detached(outputs))

@@ -33,6 +33,14 @@ def rules_for(module: nn.Module) -> Mapping[str, Rule] | str:
     return f"no rule for its parameter {missing[0]!r}" if missing else {name: rules[name] for name in names}
 
 
+def origin_of_rules(module: nn.Module) -> str:
+    """Return where the rules of a module come from, for a report."""
+    if type(module) in _REGISTERED:
+        return "by a registered rule"
+    own = any(isinstance(module, kind) and _computes_as(module, kind) for kind in RULES)
+    return "by a rule" if own else "by a rule of Opacus"
+
+
 def refused_option(module: nn.Module) -> str | None:
     """Return why the gradient of a trained embedding cannot be book-kept, or None."""
     if isinstance(module, nn.Embedding) and module.weight.requires_grad:

@@ -16,6 +16,16 @@ from inosgm.training.gradients.batches import rows, size, synthetic, unambiguous
 from inosgm.training.gradients.sandbox import perturbed, sandbox, varied_batches, without_randomness
 from inosgm.training.gradients.snapshot import Snapshot
 
+_NORMS = (
+    nn.BatchNorm1d,
+    nn.BatchNorm2d,
+    nn.BatchNorm3d,
+    nn.SyncBatchNorm,
+    nn.InstanceNorm1d,
+    nn.InstanceNorm2d,
+    nn.InstanceNorm3d,
+)
+
 
 def refuse_mixing(model: nn.Module) -> None:
     """Raise if a layer of the model is known to mix the records of a batch, or to remember them, in training mode.
@@ -44,8 +54,20 @@ def refuse_mixing(model: nn.Module) -> None:
     further = f" (so do {len(mixing) - 1} more)" if len(mixing) > 1 else ""
     raise ValueError(
         f"model must treat records apart, but its layer {path!r} ({type(module).__name__}) {how}{further}: replace it "
-        f"by {_replacement(module)}, or have that done by fix=True (in a configuration, training.fix: true)"
+        f"by {_replacement(module)}{_by_fix(module)}"
     )
+
+
+def replaceable(module: nn.Module) -> bool:
+    """Return whether `fixed` replaces a normalisation: it, or the class that it inherits from, is one of torch."""
+    kind = next((kind for kind in type(module).__mro__ if kind in _NORMS), None)
+    return kind is not None and type(module).forward is kind.forward and not any(module.children())
+
+
+def _by_fix(module: nn.Module) -> str:
+    if replaceable(module):
+        return ", or have that done by fix=True (in a configuration, training.fix: true)"
+    return f" (fix=True does not do that, because {type(module).__name__} has a `forward` or parts of its own)"
 
 
 def _refuse_rescaling(model: nn.Module) -> None:

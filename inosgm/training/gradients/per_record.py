@@ -330,8 +330,12 @@ def norms_of(parts: Sequence[tuple[Tensor, ...]]) -> Tensor:
     count as `TINY`.
     """
     matrices = {id(rows): rows for factors in parts for rows in factors}
-    lengths = torch.stack([_norms(rows) for rows in matrices.values()]).double()
-    numbers = lengths.numpy() if lengths.device.type == "cpu" else lengths  # numpy is faster for small arrays
+    lengths = [_norms(rows) for rows in matrices.values()]
+    numbers: Any
+    if lengths[0].device.type == "cpu":  # numpy is faster for small arrays
+        numbers = np.array([each.numpy() for each in lengths], dtype=np.float64)
+    else:
+        numbers = torch.stack(lengths).double()
     with np.errstate(over="ignore", invalid="ignore"):  # a record with such a norm gets weight 0
         squares = numbers * numbers + max(rows.shape[1] for rows in matrices.values()) * TINY
         square = dict(zip(matrices, squares, strict=True))

@@ -1,6 +1,7 @@
 """Recurrent layers of torch, computed step by step from linear maps, so that their matrices can be book-kept."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -8,12 +9,13 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from inosgm.training.gradients.parameter_flow import Meeting
+from inosgm.training.gradients.per_record import Outer, PerRecord, Rows, like, wide
 
 State = tuple[Tensor, ...]
 """The hidden state (n, width), and for an LSTM its cell."""
 
-Step = Callable[[Tensor, Tensor, State], State]
-"""(projected input, projected hidden state, state) -> the next state."""
+Cell = Callable[[Tensor, State], State]
+"""(gates before their functions, state) -> the next state."""
 
 
 def recurrent(meeting: Meeting) -> Any:
@@ -27,14 +29,15 @@ def recurrent(meeting: Meeting) -> Any:
     if len(weights) != each * layers * directions:
         raise meeting.refuse("it has a projection")
     sequence = inputs if batch_first else inputs.transpose(0, 1)
-    step, last = _STEPS[meeting.name], list[State]()
+    last = list[State]()
     for layer in range(layers):
         outputs = []
         for direction in range(directions):
             place = layer * directions + direction
             own = weights[each * place : each * (place + 1)]
             first = tuple(part[place].clone() for part in states)  # a copy counts as records, whoever made the state
-            steps, end = _run(meeting, step, sequence, first, own, backwards=bool(direction))
+            run = _run_gru if meeting.name == "gru" else partial(_run, _CELLS[meeting.name])
+            steps, end = run(meeting, sequence, first, own, backwards=bool(direction))
             outputs.append(steps)
             last.append(end)
         sequence = outputs[0] if directions == 1 else torch.cat(outputs, -1)
@@ -45,40 +48,66 @@ def recurrent(meeting: Meeting) -> Any:
 
 
 def _run(
-    meeting: Meeting, step: Step, sequence: Tensor, state: State, weights: Any, *, backwards: bool
+    cell: Cell, meeting: Meeting, sequence: Tensor, state: State, weights: Any, *, backwards: bool
 ) -> tuple[Tensor, State]:
-    """Return the hidden states (n, T, width) of one direction of a layer, and its last state."""
+    """Return the hidden states (n, T, width) of one direction of a layer, and its last state.
+
+    Inputs and states are projected and added up, so both projections have the same output gradient: that of the sum.
+    """
+    of_input, of_state, *biases = weights
+    projected = F.linear(sequence, of_input, sum(biases) if biases else None)
+    hidden, before, turned = list[Tensor](), list[Tensor](), of_state.t()
+    steps = projected.unbind(1)
+    for given in reversed(steps) if backwards else steps:
+        before.append(state[0].detach())
+        state = cell(torch.addmm(given, state[0], turned), state)
+        hidden.append(state[0])
+    if backwards:
+        hidden.reverse()
+        before.reverse()
+
+    def of_inputs(kept: tuple[Tensor, ...], grads: Tensor) -> PerRecord:
+        return Outer(like(grads, kept[0]), grads)
+
+    def of_states(_: tuple[Tensor, ...], grads: Tensor) -> PerRecord:
+        return Outer(like(grads, torch.stack(before, 1)), grads)
+
+    def of_bias(_: tuple[Tensor, ...], grads: Tensor) -> PerRecord:
+        return Rows(wide(grads).sum(1))
+
+    pairs = [(meeting.free(of_input), (sequence,), of_inputs), (meeting.free(of_state), (), of_states)]
+    meeting.meets(projected, [*pairs, *((meeting.free(bias), (), of_bias) for bias in biases)])
+    return torch.stack(hidden, 1), state
+
+
+def _run_gru(
+    meeting: Meeting, sequence: Tensor, state: State, weights: Any, *, backwards: bool
+) -> tuple[Tensor, State]:
+    """Return the same for a GRU, which multiplies a part of the projected state before it is added."""
     of_input, of_state, *biases = weights
     for_input, for_state = biases or (None, None)
     with meeting.flow:
         projected = F.linear(sequence, of_input, for_input).unbind(1)
-    hidden = []
+    hidden, width = list[Tensor](), of_state.shape[1]
     for given in reversed(projected) if backwards else projected:
         with meeting.flow:
             own = F.linear(state[0], of_state, for_state)
-        state = step(given, own, state)
+        gates = (given[:, : 2 * width] + own[:, : 2 * width]).sigmoid()
+        new = torch.addcmul(given[:, 2 * width :], gates[:, :width], own[:, 2 * width :]).tanh()
+        state = (torch.lerp(new, state[0], gates[:, width:]),)
         hidden.append(state[0])
     return torch.stack(hidden[::-1] if backwards else hidden, 1), state
 
 
-def _lstm(given: Tensor, own: Tensor, state: State) -> State:
-    gates = given + own
+def _lstm(gates: Tensor, state: State) -> State:
     width = gates.shape[1] // 4
-    forget_in, new, out = gates[:, : 2 * width].sigmoid(), gates[:, 2 * width : 3 * width].tanh(), gates[:, 3 * width :]
-    cell = forget_in[:, width:] * state[1] + forget_in[:, :width] * new
+    both, new, out = gates[:, : 2 * width].sigmoid(), gates[:, 2 * width : 3 * width].tanh(), gates[:, 3 * width :]
+    cell = both[:, width:] * state[1] + both[:, :width] * new
     return out.sigmoid() * cell.tanh(), cell
 
 
-def _gru(given: Tensor, own: Tensor, state: State) -> State:
-    width = given.shape[1] // 3
-    gates = (given[:, : 2 * width] + own[:, : 2 * width]).sigmoid()
-    new = torch.addcmul(given[:, 2 * width :], gates[:, :width], own[:, 2 * width :]).tanh()
-    return (torch.lerp(new, state[0], gates[:, width:]),)
-
-
-_STEPS: dict[str, Step] = {
+_CELLS: dict[str, Cell] = {
     "lstm": _lstm,
-    "gru": _gru,
-    "rnn_tanh": lambda given, own, state: ((given + own).tanh(),),
-    "rnn_relu": lambda given, own, state: ((given + own).relu(),),
+    "rnn_tanh": lambda gates, state: (gates.tanh(),),
+    "rnn_relu": lambda gates, state: (gates.relu(),),
 }
