@@ -28,7 +28,7 @@ from benchmarks.training import cifar_cnn
 from inosgm import LinearTail, Plan
 from inosgm.training import Trainer, Workers
 
-RECORDS, BATCH, STEPS, SIZES = 1024, 128, 2, (1, 2)
+RECORDS, BATCH, STEPS, SIZES = 1024, 128, 4, (1, 2)
 
 
 class Block(nn.Module):

@@ -68,7 +68,7 @@ def problem(batch: int, *, exact: bool) -> tuple[Plan, np.ndarray, np.ndarray]:
     owners = Owners(of_record=np.where(y < 5, "strict", "open"), epsilon={"strict": 1.0, "open": 4.0}, delta=1e-5)
     plan = plan_scale(owners, steps=STEPS, expected_batch=batch, clip_norm=1.0)
     if exact:
-        public = {"sizes": plan.sizes, "labels": plan.labels, "steps": STEPS, "noise_scale": EXACT}
+        public: dict[str, Any] = {"sizes": plan.sizes, "labels": plan.labels, "steps": STEPS, "noise_scale": EXACT}
         plan = Plan(sample_rates=plan.sample_rates, sensitivities=plan.sensitivities, **public)
     return plan, x, y
 
@@ -128,7 +128,7 @@ def say(what: str, good: bool, about: str) -> bool:
 def main(workers: int, *, cpu: bool) -> int:
     """Run all checks; return the exit code."""
     with tempfile.TemporaryDirectory() as place:
-        folder, many = Path(place), {"cpu": cpu, "shards": workers}
+        folder, many = Path(place), dict[str, Any](cpu=cpu, shards=workers)
         exact = on_workers(workers, folder, exact=True, **many)
         where = f"{exact['backend']}, {exact['size']} ranks on {exact['device']}"
         wanted = (workers, "cpu" if cpu else "cuda")
