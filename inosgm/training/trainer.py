@@ -222,7 +222,7 @@ class Trainer(PlanFollower):
         Raises:
             RuntimeError: when no data was seen, and none is given.
         """
-        return self._gradients.report(as_data(data) if data else None)
+        return self._gradients.report(self._as_data(data) if data else None)
 
     @property
     def curve(self) -> LearningCurve:
