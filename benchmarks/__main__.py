@@ -10,6 +10,7 @@ NAMES = [
     "planning",
     "training",
     "architectures",
+    "workers",
     "jobs",
     "shadows",
     "attack",

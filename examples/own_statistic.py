@@ -1,7 +1,6 @@
 """Your own statistic in ten lines: the typical size of the largest tumours, with a stricter budget for malignant ones.
 
-"Largest" is measured in weight: the tail gives up the lower four fifths of it, in which the less strict owner, whose
-records weigh more, takes more room.
+Every record counts once. The tail gives up the lower four fifths of the records, wherever they are.
 """
 
 import numpy as np
@@ -21,7 +20,7 @@ class LargestTypical(Statistic):
 
     def __init__(self, plan, owners=None, *, bounds, level, **options):
         self.logs = Bounds.of(np.log(bounds))
-        super().__init__(plan, owners, tail=HardTail(plan.tail_length(level)), **options)
+        super().__init__(plan, owners, tail=HardTail(self.tail_length(plan, level)), **options)
 
     def contributions(self, batch):
         """Return logarithms, from -1 at the lower bound to 1 at the upper one."""
@@ -33,7 +32,7 @@ class LargestTypical(Statistic):
         """Return what the noisy sum of logarithms says."""
         value = np.exp(self.logs.middle + self.logs.half * float(self.observed[0]) / self.total)
         error = value * self.logs.half * self.noise / self.total
-        return self.estimated(value, error, "geometric mean of the largest fifth, by weight")
+        return self.estimated(value, error, "geometric mean of the largest fifth of the values,")
 
 
 def main() -> None:

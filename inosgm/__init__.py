@@ -91,6 +91,7 @@ if TYPE_CHECKING:
     from inosgm.statistics import Estimate as Estimate
     from inosgm.statistics import Statistic as Statistic
     from inosgm.statistics import Table as Table
+    from inosgm.statistics import private_bounds as private_bounds
     from inosgm.statistics import private_count as private_count
     from inosgm.statistics import private_covariance as private_covariance
     from inosgm.statistics import private_group_counts as private_group_counts
@@ -100,6 +101,7 @@ if TYPE_CHECKING:
     from inosgm.statistics import private_quantile as private_quantile
     from inosgm.statistics import private_regression as private_regression
     from inosgm.statistics import private_robust_mean as private_robust_mean
+    from inosgm.statistics import private_share as private_share
     from inosgm.statistics import private_sum as private_sum
     from inosgm.statistics import private_top_heavy_sum as private_top_heavy_sum
     from inosgm.statistics import private_trimmed_mean as private_trimmed_mean
@@ -141,6 +143,7 @@ _NAMES_OF = {
         "Estimate",
         "Statistic",
         "Table",
+        "private_bounds",
         "private_count",
         "private_covariance",
         "private_group_counts",
@@ -150,6 +153,7 @@ _NAMES_OF = {
         "private_quantile",
         "private_regression",
         "private_robust_mean",
+        "private_share",
         "private_sum",
         "private_top_heavy_sum",
         "private_trimmed_mean",

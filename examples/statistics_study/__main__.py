@@ -8,6 +8,7 @@ from pathlib import Path
 
 from examples.statistics_study import measuring
 from examples.statistics_study.figures import draw_budgets, draw_ratios
+from examples.statistics_study.many_owners import many_owners, run_many
 from examples.statistics_study.page import texts
 from examples.statistics_study.questions import QUESTIONS
 from examples.statistics_study.running import run, run_all
@@ -35,6 +36,10 @@ def main(arguments: list[str] | None = None) -> None:
         begin = time.process_time()
         asked = [question for question in QUESTIONS if question.table in tables]
         rows, seconds = list(run(asked, tables, releases=options.releases)), time.process_time() - begin
+    begin = time.process_time()
+    many = list(run_many(tables, options.releases))
+    seconds += time.process_time() - begin
+    written = {**texts(rows, tables), "many owners": many_owners(many)}
     strictest = {name: min(table.epsilon.values()) for name, table in tables.items()}
     for directory in filter(None, (options.out, options.pages)):
         directory.mkdir(parents=True, exist_ok=True)
@@ -42,11 +47,11 @@ def main(arguments: list[str] | None = None) -> None:
             csv.writer(file, lineterminator="\n").writerows([measuring.HEAD, *map(measuring.entries, rows)])
         draw_ratios(rows, directory / "statistics-ratios.svg")
         draw_budgets(rows, strictest, directory / "statistics-budgets.svg")
-    print("\n\n".join(f"## {title}\n\n{text}" for title, text in texts(rows, tables).items()))
+    print("\n\n".join(f"## {title}\n\n{text}" for title, text in written.items()))
     print(f"\n{len(rows)} rows of {options.releases} releases each, {seconds / 60:.1f} minutes of processor time")
     page = options.pages / PAGE if options.pages else None
     if page and page.exists():
-        page.write_text(fill(page.read_text(encoding="utf-8"), texts(rows, tables)), encoding="utf-8")
+        page.write_text(fill(page.read_text(encoding="utf-8"), written), encoding="utf-8")
 
 
 if __name__ == "__main__":

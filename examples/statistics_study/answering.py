@@ -9,11 +9,12 @@ import numpy as np
 from examples.statistics_study import excess, opendp_peer
 from examples.statistics_study.questions import Question
 from examples.statistics_study.ways import (
-    INDIVIDUAL,
+    EACH_ONCE,
     OPENDP,
     OPENDP_CENTRED,
     STRATIFIED,
     STRICTEST,
+    WEIGHTED,
     WITHOUT_ORDER,
 )
 from inosgm import Owners, Plan, plan_scale, plan_uniform
@@ -22,7 +23,8 @@ from inosgm.statistics.answering import ask, keys_for, plans_for
 from inosgm.statistics.queries import Query
 
 OURS: dict[str, Callable[..., Any]] = {
-    INDIVIDUAL: plan_scale,
+    EACH_ONCE: plan_scale,
+    WEIGHTED: plan_scale,
     STRATIFIED: plan_scale,
     STRICTEST: plan_uniform,
     WITHOUT_ORDER: plan_scale,
@@ -42,7 +44,7 @@ def answerable(question: Question, way: str) -> bool:
     """Say whether one of our ways answers a question."""
     if way == WITHOUT_ORDER:
         return question.statistic == "upper-tail-mean"
-    return way in (INDIVIDUAL, STRICTEST) or (way == STRATIFIED and question.stratified)
+    return way in (EACH_ONCE, WEIGHTED, STRICTEST) or (way == STRATIFIED and question.stratified)
 
 
 def answers(question: Question, data: np.ndarray, owners: Owners, way: str, releases: int) -> np.ndarray:
@@ -52,16 +54,17 @@ def answers(question: Question, data: np.ndarray, owners: Owners, way: str, rele
     for a study of public data only.
     """
     query = excess.WITHOUT_ORDER if way == WITHOUT_ORDER else PROCEDURES[question.statistic]
-    parameters = {**question.parameters, **({"stratified": True} if way == STRATIFIED else {})}
+    more = {STRATIFIED: {"stratified": True}, WEIGHTED: {"assume_alike": True}}.get(way, {})
+    parameters = {**question.parameters, **more}
     keys = [key_of(question, owners, way, number) for number in range(releases)]
     if query.rounds(**parameters) == (1,):
-        found = _released(query, parameters, data, owners, OURS[way], keys)
+        found = released(query, parameters, data, owners, OURS[way], keys)
     else:
         found = [ask(query, data, owners, planner=OURS[way], key=key, **parameters) for key in keys]
     return np.array([question.read(data, question.answer(estimate)) for estimate in found])
 
 
-def _released(
+def released(
     query: Query,
     parameters: Mapping[str, Any],
     data: np.ndarray,

@@ -11,10 +11,11 @@ from matplotlib.lines import Line2D
 
 from examples.statistics_study.measuring import Row
 from examples.statistics_study.running import DEALT
-from examples.statistics_study.ways import INDIVIDUAL, OPENDP, OPENDP_CENTRED, STRATIFIED, STRICTEST
+from examples.statistics_study.ways import EACH_ONCE, OPENDP, OPENDP_CENTRED, STRATIFIED, STRICTEST, WEIGHTED
 
 LINES = {
-    INDIVIDUAL: ("#0072B2", "-", "o"),
+    EACH_ONCE: ("#000000", "-", "x"),
+    WEIGHTED: ("#0072B2", "-", "o"),
     STRATIFIED: ("#009E73", (0, (6, 1.5, 1.5, 1.5)), "D"),
     STRICTEST: ("#D55E00", (0, (6, 1.5)), "s"),
     OPENDP_CENTRED: ("#CC79A7", (0, (1, 1.5)), "v"),
@@ -58,7 +59,7 @@ def draw_budgets(rows: Sequence[Row], strictest: dict[str, float], file: Path) -
 
 
 def draw_ratios(rows: Sequence[Row], file: Path) -> None:
-    """Draw for every question what the error at the strictest budget becomes with individual ones; factor 1."""
+    """Draw for every question what the error at the strictest budget becomes with weights by budgets; factor 1."""
     found = {(row.question, row.owners != DEALT, row.way): row.rmse for row in rows if row.factor == 1}
     questions = list(dict.fromkeys(row.question for row in rows))[::-1]
     figure = Figure(figsize=(8.5, 1.1 + 0.19 * len(questions)), layout="constrained")
@@ -66,14 +67,14 @@ def draw_ratios(rows: Sequence[Row], file: Path) -> None:
     axes.axvline(1, color="black", linewidth=0.8)
     for place, question in enumerate(questions):
         for related, (colour, mark) in {True: ("#D55E00", "s"), False: ("#0072B2", "o")}.items():
-            ours, theirs = (found.get((question, related, way)) for way in (INDIVIDUAL, STRICTEST))
+            ours, theirs = (found.get((question, related, way)) for way in (WEIGHTED, STRICTEST))
             if ours and theirs:
                 axes.plot(ours / theirs, place, marker=mark, color=colour, markersize=4.5, linestyle="none")
     axes.set_xscale("log")
     names = [f"{statistic}: {table}, {of}" for table, statistic, of in questions]
     axes.set_yticks(range(len(questions)), names, fontsize=7)
     axes.set_ylim(-0.7, len(questions) - 0.3)
-    figure.supxlabel("error with individual budgets / error with the strictest budget for all", fontsize=10)
+    figure.supxlabel("error weighted by budgets / error with the strictest budget for all", fontsize=10)
     axes.grid(alpha=0.25)
     axes.spines[["top", "right"]].set_visible(False)
     handles = [

@@ -8,7 +8,7 @@ from examples.statistics_study.answering import WAYS
 from examples.statistics_study.measuring import Row
 from examples.statistics_study.running import DEALT
 from examples.statistics_study.tables import Table
-from examples.statistics_study.ways import INDIVIDUAL, STRICTEST, WITHOUT_ORDER
+from examples.statistics_study.ways import EACH_ONCE, STRICTEST, WEIGHTED, WITHOUT_ORDER
 from examples.study.pages import markdown
 
 
@@ -45,7 +45,7 @@ def errors(rows: Sequence[Row], *, related: bool) -> str:
 
 
 def gains(rows: Sequence[Row]) -> str:
-    """Show by how much individual budgets lower the error at the strictest budget, by statistic, owners and factor."""
+    """Show by how much weights by budgets lower the error at the strictest budget, by statistic, owners and factor."""
     found = {(row.question, row.owners, row.factor, row.way): row.rmse for row in rows}
     factors = sorted({row.factor for row in rows})
     lines = [["statistic", *(f"{kind}, budgets x {factor:g}" for kind in ("groups", DEALT) for factor in factors)]]
@@ -54,7 +54,7 @@ def gains(rows: Sequence[Row]) -> str:
         for dealt in (False, True):
             for factor in factors:
                 keys = [k for k in found if k[0][1] == statistic and (k[1] == DEALT) == dealt and k[2] == factor]
-                ratios = [found[*k[:3], STRICTEST] / found[k] for k in keys if k[3] == INDIVIDUAL]
+                ratios = [found[*k[:3], STRICTEST] / found[k] for k in keys if k[3] == WEIGHTED]
                 cells.append(_range(ratios))
         lines.append([statistic, *cells])
     return markdown(lines)
@@ -67,7 +67,7 @@ def order(rows: Sequence[Row]) -> str:
     """Show what statistics with and without an order come to, and their errors, in the units of the column."""
     dealt = [row for row in rows if row.owners == DEALT and row.factor == 1 and row.statistic in ORDERED]
     skewed = {(row.table, row.of.split(", level")[0]) for row in dealt if row.statistic in ORDERED[1:]}
-    ways = (INDIVIDUAL, WITHOUT_ORDER, STRICTEST)
+    ways = (EACH_ONCE, WITHOUT_ORDER, WEIGHTED, STRICTEST)
     lines = [["of", "statistic", "true", *ways]]
     for table, column in sorted(skewed):
         for question in dict.fromkeys(row.question for row in dealt):
@@ -75,7 +75,7 @@ def order(rows: Sequence[Row]) -> str:
                 continue
             by_way = {row.way: row for row in dealt if row.question == question}
             shown = [f"{row.rmse * row.scale:,.3g}" if (row := by_way.get(way)) else "" for way in ways]
-            lines.append([f"{table}, {question[2]}", question[1], f"{by_way[INDIVIDUAL].scale:,.5g}", *shown])
+            lines.append([f"{table}, {question[2]}", question[1], f"{by_way[EACH_ONCE].scale:,.5g}", *shown])
     return markdown(lines)
 
 

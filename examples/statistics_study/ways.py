@@ -1,5 +1,6 @@
 """What the ways of answering are called."""
 
-INDIVIDUAL, STRATIFIED, STRICTEST = "individual budgets", "owner by owner", "strictest for all"
-WITHOUT_ORDER = "individual, without an order"
+EACH_ONCE, WEIGHTED = "every record once (default)", "weighted by budgets"
+STRATIFIED, STRICTEST = "owner by owner", "strictest for all"
+WITHOUT_ORDER = "default, without an order"
 OPENDP, OPENDP_CENTRED = "OpenDP", "OpenDP, centred"

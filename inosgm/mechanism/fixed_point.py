@@ -12,6 +12,9 @@ BITS = 38
 BLOCK = 1 << 53 - BITS
 """Largest number of contributions whose sum in float64 is exact: 2^38 units each, 53 bits."""
 
+LONGEST = 1 << 60
+"""Units that the longest tail is below: several tails, which wait to be merged, are still whole numbers of 63 bits."""
+
 _PART = 17
 """Bits behind the point of weighted contributions: with those before it, all that float64 has."""
 
@@ -38,7 +41,9 @@ class Grid:
 
     @classmethod
     def of(cls, sensitivities: np.ndarray, sizes: np.ndarray | None = None) -> Self:
-        """Choose the unit by the largest sensitivity.
+        """Choose the unit by the largest sensitivity, and so large that all records together are below 2^59 units.
+
+        From some two million records on, the unit grows with their number.
 
         Args:
             sensitivities: One per owner.
@@ -51,6 +56,8 @@ class Grid:
         """
         unit = math.ldexp(1.0, math.frexp(float(sensitivities.max()))[1] - BITS)
         sizes = np.zeros(sensitivities.size) if sizes is None else sizes
+        while float(sizes @ sensitivities) >= LONGEST / 2 * unit:  # a tail may hold all records
+            unit *= 2
         room = _ROUNDING * float(sizes @ sensitivities) + math.ldexp(float(sizes.sum()) * unit, -_PART)
         if room > 0.1 * sensitivities.min():
             raise ValueError(

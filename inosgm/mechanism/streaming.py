@@ -19,7 +19,7 @@ from inosgm._internal.validate import Array
 from inosgm.ledger.cost import CoinLedger, LedgerHook
 from inosgm.mechanism import sum_file as _sum_file
 from inosgm.mechanism.contributions import Cells, Contributions, Dense
-from inosgm.mechanism.fixed_point import BLOCK, Grid, WholeSum, split
+from inosgm.mechanism.fixed_point import BLOCK, LONGEST, Grid, WholeSum, split
 from inosgm.mechanism.hashed_sampling import HashedSampler, Sampler, included, limits_of, secret_of
 from inosgm.mechanism.mechanism import INOSGM, DrawnBatch, Release, require_sizes
 from inosgm.mechanism.noise import streams
@@ -32,7 +32,6 @@ from inosgm.planning.plan import Plan
 
 _WIDE = 1 << 17  # numbers that are worked on at once: they stay in the cache
 _COLUMNS = ("scores", "ids", "owners", "rows", "cells")  # what the tail is called in bytes, in this order
-_LONGEST = 1 << 60  # several tails, which wait to be merged, are still whole numbers of 63 bits
 
 
 class OrderedSum:
@@ -94,8 +93,8 @@ class OrderedSum:
         self._grid = Grid.of(self.sensitivities, None if self.plan is None else self.plan.sizes)
         self._span = self._grid.spans[0] if (self._grid.spans == self._grid.spans[0]).all() else None
         begins = math.ceil(tail.length / self._grid.unit)
-        if begins >= _LONGEST:
-            raise ValueError(f"tail must be shorter than {_LONGEST * self._grid.unit:g}, got {tail.length:g}")
+        if begins >= LONGEST:
+            raise ValueError(f"tail must be shorter than {LONGEST * self._grid.unit:g}, got {tail.length:g}")
         costs = self.sensitivities if self.plan is None else self.plan.step_cost
         self._kept = Kept(order, self._grid.spans, costs, begins)
         self._counts = np.zeros(self.sensitivities.size, dtype=np.int64)
@@ -155,19 +154,21 @@ class OrderedSum:
             self._add(rows, values, places, numbers, chosen)
             self._counts += counts
 
-    def skip(self, owners: Array) -> None:
+    def skip(self, counts: Array) -> None:
         """Count records that take no part in the sum, because of a condition on themselves.
 
         Such a record contributes nothing and has no rank. Whether it takes part is a function of the record alone, so a
         record more or less still moves the sum by at most its owner's sensitivity.
 
         Args:
-            owners: The position of each record's owner in the plan.
+            counts: The number of such records of each owner in the plan.
         """
-        counts = _counted("owners", _whole("owners", owners), self._counts.size)
+        skipped = _whole("counts", counts)
+        if skipped.shape != self._counts.shape or (skipped < 0).any():
+            raise ValueError(f"counts must be a number of records for each of {self._counts.size} owners")
         with self._lock:
             self._require_whole()
-            self._counts += counts
+            self._counts += skipped
 
     def add(
         self, rows: np.ndarray, scores: np.ndarray, owners: np.ndarray, ids: np.ndarray | int, cells: np.ndarray | None

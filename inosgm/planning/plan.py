@@ -262,6 +262,19 @@ class Plan:
             now.__dict__.pop(name, None)
         return now
 
+    def lowered(self, sensitivities: ArrayLike) -> "Plan":
+        """Return the plan with smaller sensitivities: no owner pays more than under this one.
+
+        Raises:
+            ValueError: for a sensitivity above that of the plan.
+        """
+        bounds = _validate.vector("sensitivities", sensitivities)
+        if bounds.size != self.sizes.size or (bounds > self.sensitivities).any():
+            raise ValueError("sensitivities must be one number per owner, none above that of the plan")
+        lower = type(self)(**{**self.entries(), "sensitivities": bounds})
+        object.__setattr__(lower, "_owners", self.owners)
+        return lower
+
     @cached_property
     def step_cost(self) -> np.ndarray:
         """A number per owner that orders them by what a step costs: log(q^2 (exp(1/m^2) - 1)), m the noise multiplier.

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from inosgm.statistics.covariance import Covariance as Covariance
     from inosgm.statistics.covariance import private_covariance as private_covariance
     from inosgm.statistics.covariance import private_pca as private_pca
+    from inosgm.statistics.data_bounds import private_bounds as private_bounds
     from inosgm.statistics.durable import run_statistic as run_statistic
     from inosgm.statistics.estimate import Estimate as Estimate
     from inosgm.statistics.federated import FederatedAverage as FederatedAverage
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     from inosgm.statistics.quantiles import Quantile as Quantile
     from inosgm.statistics.quantiles import private_quantile as private_quantile
     from inosgm.statistics.queries import Procedure as Procedure
+    from inosgm.statistics.questions import Question as Question
+    from inosgm.statistics.questions import Questions as Questions
     from inosgm.statistics.registry import PROCEDURES as PROCEDURES
     from inosgm.statistics.regression import LeastTrimmedSquares as LeastTrimmedSquares
     from inosgm.statistics.regression import LinearRegression as LinearRegression
@@ -54,7 +57,9 @@ if TYPE_CHECKING:
 
 _NAMES_OF = {
     "answering": ["ask"],
+    "conditions": ["Condition"],
     "covariance": ["Covariance", "PCA", "private_covariance", "private_pca"],
+    "data_bounds": ["private_bounds"],
     "durable": ["run_statistic"],
     "estimate": ["Estimate"],
     "federated": ["FederatedAverage"],
@@ -62,9 +67,11 @@ _NAMES_OF = {
     "means": ["Mean", "private_mean"],
     "quantiles": ["Quantile", "private_quantile"],
     "queries": ["Procedure"],
+    "questions": ["Question", "Questions"],
     "registry": ["PROCEDURES"],
     "regression": ["LeastTrimmedSquares", "LinearRegression", "private_regression", "private_trimmed_regression"],
     "robust": ["RobustMean", "TrimmedMean", "private_robust_mean", "private_trimmed_mean"],
+    "shares": ["Share", "private_share"],
     "statistic": ["Statistic"],
     "sums": ["Count", "Sum", "private_count", "private_sum"],
     "tables": ["Table"],

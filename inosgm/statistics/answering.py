@@ -1,6 +1,7 @@
 """Answers to queries: all plans are made before anything is charged, then the stages run in turn."""
 
 import json
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from os import PathLike
@@ -14,10 +15,12 @@ from inosgm._internal.plugins import plugin
 from inosgm.accounting import Accountant, chosen
 from inosgm.ledger.cost import Cost, LedgerHook
 from inosgm.mechanism.noise import name_of_noise
-from inosgm.owners import Owners
+from inosgm.owners import Label, Owners
 from inosgm.planning.plan import Plan
 from inosgm.planning.planners import plan_scale
+from inosgm.planning.saturation import saturated
 from inosgm.statistics.estimate import Estimate, cost_of, segments_of
+from inosgm.statistics.key_selection import risk_plan
 from inosgm.statistics.queries import Query, Responder, Stage
 
 if TYPE_CHECKING:
@@ -33,12 +36,12 @@ def run_stages(query: Query, parameters: Mapping[str, Any], plans: Sequence[Plan
     stages, estimate = query.stages(**parameters), None
     try:
         stage = next(stages)
-        for number, plan in enumerate(plans):
-            estimate = respond(number, stage, plan)
+        for number, plan in enumerate(plans, start=1):
+            estimate = respond(number - 1, stage, plan)
             stage = stages.send(estimate)
     except StopIteration as end:
         final: Estimate = end.value
-        return replace(final, cost=cost_of(plans))
+        return replace(final, cost=cost_of(plans[:number]))
     raise RuntimeError("a query must have as many stages as it has shares")
 
 
@@ -51,41 +54,52 @@ def plans_for(
     share: float = 1.0,
     planner: Planner = plan_scale,
     accountant: Accountant | None = None,
+    past: Sequence[Plan] = (),
+    reached: float = 0.0,
 ) -> tuple[Plan, ...]:
-    """Return a plan for every stage of a query: all of them together cost every owner its share.
+    """Return a plan for every stage of a query: all of them together cost every owner at most its share.
+
+    Where every record counts once, plans are saturated: owners with large budgets pay only what the estimate uses.
 
     Args:
         query: The query.
         parameters: The parameters of the query.
         owners: The owners and their budgets.
-        plan: A plan that is followed as it is; for a query of one stage.
+        plan: A plan to follow; for a query of one stage.
         share: The fraction of its epsilon that every owner spends, at its delta.
         planner: The function that makes plans.
         accountant: PLD() if not given.
+        past: Plans that are paid for from the same share before.
+        reached: The fraction of the share that these may have cost.
 
     Raises:
         ValueError: if a plan is given for several stages, or the share is outside (0, 1].
     """
-    rounds = query.rounds(**parameters)
+    rounds, each_once = query.rounds(**parameters), query.each_once(parameters)
     if plan is not None:
         if len(rounds) > 1:
             raise ValueError(
                 "plan: a query of several stages makes its own plans; give the share that it may cost instead"
             )
-        return (plan,)
+        return (saturated(plan) if each_once else plan,)
     share = _validate.number("share", share, above=0, most=1)
     accountant = chosen(accountant)
     plans: list[Plan] = []
-    for steps, spent in zip(rounds, query.shares, strict=True):
+    for stage, (steps, spent) in enumerate(zip(rounds, query.shares, strict=True)):
+        if stage == query.risk:
+            plans.append(risk_plan(owners, accountant))
+            continue
+        # costs of Gaussian noise add up in squares; without a past it is the query's own share, in all its bits
+        spent = math.sqrt(reached**2 + (1 - reached**2) * spent**2) if reached and spent < 1 else spent
         made = planner(
             owners if share * spent == 1 else owners.granting(share * spent),
             steps=steps,
             expected_batch=owners.n_records,
             clip_norm=1.0,
             accountant=accountant,
-            past=segments_of(plans),
+            past=segments_of([*past, *plans]),
         )
-        plans.append(made)
+        plans.append(saturated(made) if each_once else made)
     return tuple(plans)
 
 
@@ -107,8 +121,18 @@ def keys_for(
         return tuple(None for _ in plans)
     kind = query.statistic
     who = query.name if kind is None else kind.key_name
-    asked = json.dumps([key, who, _canonical({**query.parameters, **parameters})], sort_keys=True)
+    asked = json.dumps([key, who, _canonical(_named(query, parameters))], sort_keys=True)
     return tuple(Purpose.STAGE_KEY.key(f"{asked} {stage} {plan.digest}") for stage, plan in enumerate(plans))
+
+
+def _named(query: Query, parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the parameters as keys know them.
+
+    An estimate over all records is named as such, and a weighted or stratified one is not, which keeps the keys that
+    these had before there was a choice. With one key the two must not share their noise.
+    """
+    named = {name: value for name, value in {**query.parameters, **parameters}.items() if name != "assume_alike"}
+    return {**named, "each_once": True} if query.each_once(parameters) else named
 
 
 def _canonical(value: Any) -> Any:
@@ -134,6 +158,8 @@ def answer_query(
     owner: str | None = None,
     where: "str | Condition | None" = None,
     missing: str = "refuse",
+    by: str | None = None,
+    keys: Sequence[Label] | None = None,
     plan: Plan | None = None,
     share: float = 1.0,
     ledger: LedgerHook | None = None,
@@ -160,7 +186,12 @@ def answer_query(
             depends on whether a record satisfies the condition.
         missing: What happens to records that lack a value: "refuse" the table, or "drop" such records; "count" drops
             them and releases how many they are, for a fifth of the epsilon.
-        plan: A plan that is followed as it is, instead of a share; for queries of one stage.
+        by: The column of a table that names the group of each record: the answer has a value for each group. For means,
+            sums, counts, shares, quantiles and histograms.
+        keys: The names of the groups, if these are public. If not, names that many records have are released first, for
+            40 % of the epsilon and 5 % of the delta (`KeySelection`).
+        plan: A plan to follow, instead of a share; for queries of one stage. Where every record counts once,
+            sensitivities that are larger than the estimate needs are lowered, and cost less.
         share: The fraction of its epsilon that every owner spends.
         ledger: The ledger that is charged before each release; it may refuse.
         key: Makes the answer reproducible; it is not private against anybody who knows the key.
@@ -173,42 +204,43 @@ def answer_query(
     query.require(parameters)
     if hasattr(data, "columns") and column is None:
         raise TypeError("column must name the column of the table that is asked about, or several")
-    plain = where is None and missing == "refuse"
+    plain = where is None and missing == "refuse" and by is None and keys is None
     table = None
     if not (plain and column is None and owner is None and isinstance(data, np.ndarray | list | tuple)):
-        table = _table_of(data, column=column, owner=owner, where=where, missing=missing)
-        if table is not None and table.selection.partial:
+        how: dict[str, Any] = {"where": where, "missing": missing, "by": by, "keys": keys}
+        table = _table_of(data, plain, columns=column, owner=owner, **how)
+        if table is not None and table.selection.some:
             query = plugin("ask about some records")(query, table.selection, table.rows)
     plans = plans_for(query, parameters, owners, plan=plan, share=share, planner=planner)
-    keys = keys_for(key, query, parameters, plans)
+    stage_keys = keys_for(key, query, parameters, plans)
     if ledger is not None and sum(made.steps for made in plans) > 1:  # a single round is refused when it is charged
         from inosgm.ledger.affordable import require_affordable  # only a ledger needs the modules of ledgers
 
-        require_affordable(ledger, [costs_of(plans, keys)])
+        require_affordable(ledger, [costs_of(plans, stage_keys)])
     if table is not None:
         from inosgm.statistics.summing import table_responder
 
-        return run_stages(query, parameters, plans, table_responder(table, owners, ledger=ledger, keys=keys))
+        return run_stages(query, parameters, plans, table_responder(table, owners, ledger=ledger, keys=stage_keys))
 
     def respond(number: int, stage: Stage, plan: Plan) -> Estimate:
-        statistic = stage.statistic(plan, owners, key=keys[number], ledger=ledger, **stage.parameters)
+        statistic = stage.statistic(plan, owners, key=stage_keys[number], ledger=ledger, **stage.parameters)
         return statistic.run(data)
 
     return run_stages(query, parameters, plans, respond)
 
 
-def _table_of(data: Any, *, column: Any, owner: str | None, where: Any, missing: str) -> "Table | None":
+def _table_of(data: Any, plain: bool, **how: Any) -> "Table | None":
     """Return the table of records that are read in batches; None for columns in memory."""
     from inosgm.statistics.tables import Table  # which imports pyarrow: arrays and lists do not need it
 
-    plain = column is None and owner is None and where is None and missing == "refuse"
+    plain = plain and how["columns"] is None and how["owner"] is None
     if isinstance(data, Table):
         if not plain:
-            raise TypeError("column, owner, where and missing go into Table.of if data is a Table")
+            raise TypeError("column, owner, where, missing, by and keys go into Table.of if data is a Table")
         return data
     if plain and not isinstance(data, str | PathLike):
         return None
-    return Table.of(data, columns=column, owner=owner, where=where, missing=missing)
+    return Table.of(data, **how)
 
 
 ask = answer_query  # the exported name

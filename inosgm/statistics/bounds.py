@@ -7,6 +7,11 @@ import numpy as np
 
 from inosgm._internal import validate as _validate
 
+HOW_TO_KNOW_BOUNDS = (
+    "choose them without looking at the data, or pay for them with private_bounds (inosgm stats bounds); the smallest "
+    "and the largest value of the data would show two records"
+)
+
 
 @dataclass(frozen=True)
 class Bounds:
@@ -31,7 +36,9 @@ class Bounds:
         try:
             low, high = (_validate.number("bounds", bound) for bound in bounds)
         except (TypeError, ValueError):
-            raise ValueError(f"bounds must be two numbers, the smaller one first, got {bounds!r}") from None
+            raise ValueError(
+                f"bounds must be two numbers, the smaller one first, got {bounds!r}: {HOW_TO_KNOW_BOUNDS}"
+            ) from None
         if not low < high:
             raise ValueError(f"bounds must be the smaller number first, then the larger one, got {low:g} and {high:g}")
         if not high / 2 - low / 2 > 0:
@@ -47,6 +54,16 @@ class Bounds:
     def half(self) -> float:
         """Half of the distance between the bounds."""
         return self.high / 2 - self.low / 2
+
+    def notes(self, value: float) -> tuple[str, ...]:
+        """Return what to say about an estimate that lies at or beyond a bound."""
+        if self.low < value < self.high:
+            return ()
+        name, bound = ("lower", self.low) if value <= self.low else ("upper", self.high)
+        return (
+            f"the answer lies at or beyond the {name} bound, {bound:g}: the noise is as large as what is measured, or "
+            "the bounds are too close and cut values off",
+        )
 
     def shares(self, values: Any) -> np.ndarray:
         """Return values as distances from the middle in units of half the range: numbers in [-1, 1]."""

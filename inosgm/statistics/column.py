@@ -22,8 +22,11 @@ class BoundedColumn(Statistic):
         """Return distances from the middle of the bounds, in units of half the range."""
         return self.bounds.shares(batch)
 
-    def weighted_mean(self, estimand: str, **details: Any) -> Estimate:
+    def estimated_mean(self, what: str, **details: Any) -> Estimate:
         """Return the mean of the values by the only released sum."""
         (total,) = self.observed
         value = self.bounds.middle + self.bounds.half * float(total) / self.total
-        return self.estimated(value, self.bounds.half * self.noise / self.total, estimand, **details)
+        error = self.bounds.half * self.noise / self.total
+        most = (1.0 if self.each_once(**self.parameters) else 2.0) * self.bounds.half  # from the middle, or end to end
+        bias = min(self.bias_ratio * error, most)
+        return self.estimated(value, error, what, bias_bound=bias, notes=self.bounds.notes(value), **details)

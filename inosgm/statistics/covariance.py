@@ -18,14 +18,16 @@ from inosgm.statistics.statistic import Statistic
 class Covariance(Statistic):
     """The covariance matrix of columns within public bounds.
 
-    **What it estimates.** The covariance in which a record of owner n weighs as much as its sensitivity C_n, around the
-    mean with the same weights, and divided by the sum of weights: np.cov(values.T, aweights=C, ddof=0). It is biased
-    towards owners with large budgets where owners differ; with `planner=plan_uniform` all records weigh the same, at
-    the budget of the strictest owner. The mean is in the details.
+    **What it estimates.** The covariance over all records, each counting once, divided by their number:
+    np.cov(values.T, ddof=0). With `assume_alike=True`: that in which a record weighs as much as its owner's
+    sensitivity C, around the mean with the same weights, np.cov(values.T, aweights=C, ddof=0). The mean is in the
+    details.
 
-    **Bias.** Values beyond the bounds count as the nearer bound. If the noise makes the matrix something that no
-    covariance can be, the nearest positive semidefinite one is taken (columns in halves of their ranges), which
-    is too large on average; the details then say `projected`. Before that, the matrix is unbiased.
+    **Bias.** That of the weights, as for `Mean`, where moments are shrunk; `bias_bound` is of first order, with the
+    squares of the largest biases of means added. Values beyond the bounds count as the nearer bound. If the noise
+    makes the matrix something that no covariance can be, the nearest positive semidefinite one is taken (columns in
+    halves of their ranges), which is too large on average; the details then say `projected`. Before that, the matrix
+    is unbiased.
 
     **Guarantee.** That of `Statistic`, in one round: the means and the second moments of m columns have, together, the
     sensitivity of one number. The noise on an entry grows like m.
@@ -62,10 +64,12 @@ class Covariance(Statistic):
         """Return the covariance matrix."""
         moments, halves = self._moments(), self.box.halves
         value, projected = _semidefinite(moments.covariance)
+        errors, share = _errors_of_entries(moments), min(self.missing / self.records, 1.0)
         return self.estimated(
             np.outer(halves, halves) * value,
-            np.outer(halves, halves) * _errors_of_entries(moments),
-            "covariance matrix, in which records weigh as much as the budget of their owner buys",
+            np.outer(halves, halves) * errors,
+            "covariance matrix",
+            bias_bound=np.outer(halves, halves) * (self.bias_ratio * errors + share**2),
             mean=self.box.middles + halves * moments.mean,
             mean_standard_error=halves * moments.noise,
             projected=projected,
@@ -131,7 +135,8 @@ class PCA(Covariance):
         return self.estimated(
             np.maximum(variances, 0.0)[kept],
             errors[kept],
-            "variances along principal components, in which records weigh as much as the budget of their owner buys",
+            "variances along principal components",
+            notes=self.first_order_notes(),
             components=vectors.T[kept],
             components_standard_error=np.stack(
                 [_errors_of_component(moments, variances, vectors, k) for k in range(self.count)]

@@ -27,7 +27,7 @@ from inosgm.statistics.estimate import Estimate
 from inosgm.statistics.queries import Query, Stage, single
 from inosgm.statistics.registry import PROCEDURES
 from inosgm.statistics.statistic import Statistic
-from inosgm.statistics.summing import plan_positions
+from inosgm.statistics.summing import plan_positions, sum_table
 from inosgm.statistics.tables import BadTable, Table
 from inosgm.statistics.task import MERGED_SUMS, SCRIPTS, RoundTask, code_of, merged
 from inosgm.statistics.views import View
@@ -113,7 +113,7 @@ class StatisticStudy(StoredStudy):
     ) -> None:
         self._query, self._parameters = _query_of(question), parameters
         self._query.require(parameters)
-        if table.selection.partial:
+        if table.selection.some:
             self._query = conditional(self._query, table.selection, table.rows)
         first = next(self._query.stages(**parameters))
         table.check(owners)
@@ -179,19 +179,19 @@ class StatisticStudy(StoredStudy):
         self._finish(spec.id, estimate, plan.steps)
         return estimate
 
-    def _release(self, number: int, spec: JobSpec, statistic: Statistic, view: View | None) -> np.ndarray:
+    def _release(self, number: int, spec: JobSpec, statistic: Statistic, view: View | None) -> Any:
         """Return the released sum of the next round: release it, unless another process has just done so."""
         name = f"released-{number}-{statistic.released}.json"
         task = RoundTask(self.store, spec, statistic, self._table, self._owners, view)
         try:
-            total = self._sum(task)
+            here = statistic.in_one_process or statistic.blind
+            total = sum_table(statistic, self._table, self._owners, view=view) if here else self._sum(task)
         except LookupError:  # the partial sums were deleted, so another process has released it
             known = self.store.claimed(name)
         else:
-            value = np.asarray(statistic.release(total).value)
-            known = self.store.claim(name, {"value": value.tolist()})
+            known = self.store.claim(name, {"value": _plain(statistic.release(total).value)})
             self._forget(spec.id, statistic.released)
-        return np.asarray(known["value"], dtype=np.float64)
+        return _restored(known["value"])
 
     def _sum(self, task: RoundTask) -> OrderedSum:
         """Return the sum of a round from the partial sums of jobs. NOT PRIVATE."""
@@ -220,7 +220,7 @@ class StatisticStudy(StoredStudy):
         with suppress(FileNotFoundError):
             for step in range(rounds):
                 known = self.store.claimed(f"released-{number}-{step}.json")
-                values.append(np.asarray(known["value"], dtype=np.float64))
+                values.append(_restored(known["value"]))
         return values
 
     def _spec(self, number: int, stage: Stage, plan: Plan) -> JobSpec:
@@ -258,6 +258,16 @@ class StatisticStudy(StoredStudy):
                 about = self.store.spec(job).configuration
                 if about.get("stage") == stage and about["round"] < rounds:
                     self.store.discard(job)
+
+
+def _plain(value: Any) -> Any:
+    """Return a released value for JSON: sums, or sums by name."""
+    return {name: float(total) for name, total in value.items()} if isinstance(value, dict) else value.tolist()
+
+
+def _restored(value: Any) -> Any:
+    """Return the released value of which `_plain` returned this."""
+    return value if isinstance(value, dict) else np.asarray(value, dtype=np.float64)
 
 
 class StageLedger:

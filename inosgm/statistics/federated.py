@@ -77,6 +77,11 @@ class FederatedAverage(Statistic):
         super().__init__(plan, owners, tail=tail, order=Descending(), **options)
 
     @classmethod
+    def each_once(cls, **parameters: Any) -> bool:
+        """Return False: clients weigh as much as their budgets buy, which is the purpose."""
+        return False
+
+    @classmethod
     def rounds_of(cls, *, rounds: int = 1, **parameters: Any) -> int:
         """Return the number of rounds."""
         return _validate.count("rounds", rounds, least=1)
@@ -120,7 +125,7 @@ class FederatedAverage(Statistic):
         return self.estimated(
             average,
             np.full(average.shape, self.clip_norm * self.noise / self.total),
-            "average update, in which clients weigh as much as their budget buys, and less if their loss is small",
+            "average update, in which clients with small losses count less",
         )
 
     def _average(self) -> np.ndarray:

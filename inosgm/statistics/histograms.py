@@ -37,21 +37,19 @@ class _Counts(Statistic):
             shares, errors = owner_means(self, rows)
             own, own_errors = sizes[:, None] * _whole(shares, sizes), sizes[:, None] * _known(errors)
             counts, spreads = own.sum(axis=0), np.linalg.norm(own_errors, axis=0)
-            estimand = f"{what}, put together from those of each owner: every record counts the same"
+            by_owner, bias = owner_values(self.plan, own, own_errors), 0.0
         else:
-            own = own_errors = None
-            records = sizes.sum()
+            records, by_owner = sizes.sum(), None
             counts = records * _whole(rows / self.total, records)[0]
             spreads = records * _known(np.full(self._size, self.noise / self.total))
-            estimand = (
-                f"{what}: the number of records times shares in which they weigh as much as the budget of their owner "
-                "buys"
-            )
+            # Missing records are taken to be in all cells alike: all of them may be in one cell, or none.
+            bias = min(self.missing, float(records)) * (1 - 1 / self._size)
         return self.estimated(
             counts,
             spreads,
-            estimand,
-            by_owner=None if own is None or own_errors is None else owner_values(self.plan, own, own_errors),
+            what,
+            bias_bound=np.full(self._size, bias),
+            by_owner=by_owner,
             shares=counts / sizes.sum(),
             **details,
         )
@@ -71,13 +69,14 @@ def _known(errors: np.ndarray) -> np.ndarray:
 class Histogram(_Counts):
     """The number of records with a value in each of several bins with public edges.
 
-    **What it estimates.** Weighted (the default): the number of records times the share of each bin, in which a record
-    of owner n weighs as much as its sensitivity C_n, which grows with its budget; biased towards owners with large
-    budgets where owners differ. Stratified: a histogram for each owner, and all of them together; every record counts
-    the same, with the noise of all owners in it. Bins are closed on the left, the last one on both sides. Counts are
-    neither rounded nor moved above 0, which keeps them unbiased; they add up to the number of records, which is public.
+    **What it estimates.** The number of records in each bin, over all records, each counting once. Where the records of
+    owners with very small budgets count in part, as for `Mean`, what is missing is taken to be in all bins alike.
+    Stratified: a histogram for each owner, and all of them together. With `assume_alike=True`: the number of records
+    times shares in which a record weighs as much as its owner's sensitivity. Bins are closed on the left, the last
+    one on both sides. Counts are neither rounded nor moved above 0, which keeps them unbiased; they add up to the
+    number of records, which is public.
 
-    **Bias.** Values beyond the outer edges count in the outer bins.
+    **Bias.** That of the weights, at most `bias_bound`. Values beyond the outer edges count in the outer bins.
 
     **Guarantee.** That of `Statistic`, in one round: a record is in one bin, so all bins together cost as much as one.
 
@@ -128,17 +127,17 @@ class Histogram(_Counts):
 
     def estimate(self) -> Estimate:
         """Return the counts."""
-        return self._counted("count of every bin", edges=self.edges)
+        return self._counted("number of records in every bin", edges=self.edges)
 
 
 class GroupCounts(_Counts):
     """The number of records in each of several groups with public names.
 
-    **What it estimates.** As for `Histogram`: weighted or stratified counts, which add up to the number of records and
-    are neither rounded nor moved above 0. Names have to be known before: which names occur in the data is private.
+    **What it estimates.** As for `Histogram`: counts over all records, which add up to their number and are neither
+    rounded nor moved above 0. Names have to be known before: which names occur in the data is private.
     All others are counted together, in a cell of their own at the end.
 
-    **Bias.** None but that of the weights.
+    **Bias.** That of the weights, at most `bias_bound`.
 
     **Guarantee.** That of `Statistic`, in one round: a record is in one group, so all groups together cost as much as
     one.
@@ -207,7 +206,7 @@ class GroupCounts(_Counts):
 
     def estimate(self) -> Estimate:
         """Return the counts."""
-        return self._counted("count of every group", categories=np.array(self._names))
+        return self._counted("number of records in every group", categories=np.array(self._names))
 
     def _cells_of(self, batch: Any) -> np.ndarray:
         """Return the position of each record's category; of others, the number of categories."""

@@ -1,4 +1,4 @@
-"""The mean of a bounded column, weighted by budgets or stratified by owner."""
+"""The mean of a bounded column, over all records or stratified by owner."""
 
 from typing import Any
 
@@ -17,14 +17,14 @@ from inosgm.statistics.statistic import Statistic
 class Mean(BoundedColumn):
     """The mean of numbers within public bounds.
 
-    **What it estimates.** Weighted (the default): the mean in which a record of owner n weighs as much as its
-    sensitivity C_n, which grows with its budget. It has the least noise; if owners differ, it is biased towards those
-    with large budgets. Stratified: a mean for each owner, combined by their public sizes. It is unbiased and contains
-    the noise of all owners. If only an unbiased overall mean is needed, one budget for all, the strictest
-    (`planner=plan_uniform`), is best: a mean in which every record counts the same needs the noise of the strictest
-    owner in any case.
+    **What it estimates.** The mean over all records, each counting once. Where some owners grant so little that
+    counting their records in full would add more noise than it removes bias, these are shrunk towards the middle of
+    the bounds by a public weight; `bias_bound` says what that causes at most. Stratified: a mean for each owner,
+    combined by their public sizes, unbiased, with the noise of all owners. With `assume_alike=True`: the mean in
+    which a record weighs as much as its owner's sensitivity, which grows with its budget. That has less noise, and is
+    the mean over all records only if records are alike across owners.
 
-    **Bias.** Values beyond the bounds count as the nearer bound.
+    **Bias.** That of the weights. Values beyond the bounds count as the nearer bound.
 
     **Guarantee.** That of `Statistic`, in one round.
 
@@ -53,20 +53,24 @@ class Mean(BoundedColumn):
     def estimate(self) -> Estimate:
         """Return the mean."""
         if not self.stratified:
-            return self.weighted_mean("mean, in which records weigh as much as the budget of their owner buys")
+            return self.estimated_mean("mean")
         shares, errors = owner_means(self, self.observed[0])
         values, errors = self.bounds.middle + self.bounds.half * shares, self.bounds.half * errors
         fractions = self.plan.sizes / self.plan.sizes.sum()
+        value = float(fractions @ values)
         return self.estimated(
-            float(fractions @ values),
+            value,
             float(np.linalg.norm(fractions * errors)),
-            "mean, put together from a mean for each owner by their sizes: every record weighs the same",
+            "mean",
             by_owner=owner_values(self.plan, values, errors),
+            notes=self.bounds.notes(value),
         )
 
 
 def owner_means(statistic: Statistic, sums: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the mean contribution of every owner's records, and its standard error; 0 for owners without records.
+
+    With sample rates below 1 the error includes the largest one from the coins.
 
     Args:
         statistic: The statistic that released the sums.
@@ -76,7 +80,8 @@ def owner_means(statistic: Statistic, sums: np.ndarray) -> tuple[np.ndarray, np.
     totals = np.broadcast_to(statistic.totals.reshape(-1, *[1] * (rows.ndim - 1)), rows.shape)
     held = totals > 0
     divisors = np.where(held, totals, 1.0)
-    return np.where(held, rows / divisors, 0.0), np.where(held, statistic.noise / divisors, 0.0)
+    noise = np.hypot(statistic.noise, statistic.coin_noise).reshape(-1, *[1] * (rows.ndim - 1))
+    return np.where(held, rows / divisors, 0.0), np.where(held, noise / divisors, 0.0)
 
 
 def owner_values(plan: Plan, values: np.ndarray, errors: np.ndarray) -> dict[Label, OwnerValue]:
@@ -95,11 +100,15 @@ def private_mean(values: Any, owners: Owners, *, bounds: Any, stratified: bool =
     **Guarantee.** It costs every owner at most `share` of its epsilon; `answer_query` describes this and other options.
 
     >>> owners = Owners(of_record=["a", "b"] * 500, epsilon={"a": 1.0, "b": 5.0}, delta=1e-5)
-    >>> print(private_mean([20.0, 40.0] * 500, owners, bounds=(0, 100), key=1))
-    36.1587 +- 0.072
-    mean, in which records weigh as much as the budget of their owner buys
-    owner  epsilon spent  weight
-    a             0.9998   0.386
-    b              4.999    1.61
+    >>> estimate = private_mean([20.0, 40.0] * 500, owners, bounds=(0, 100), key=1)
+    >>> print(estimate)
+    30.02 +- 0.19
+    mean over all 1000 records, each counting once
+    owner  epsilon spent
+    a             0.9998
+    b             0.9998
+    >>> low, high = estimate.interval(0.95)
+    >>> low < 30 < high
+    True
     """
     return answer_query(single(Mean), values, owners, bounds=bounds, stratified=stratified, **options)

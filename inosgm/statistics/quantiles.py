@@ -3,7 +3,6 @@
 from typing import Any
 
 import numpy as np
-from scipy.special import ndtri
 
 from inosgm._internal import validate as _validate
 from inosgm.owners import Owners
@@ -12,13 +11,11 @@ from inosgm.statistics.answering import answer_query
 from inosgm.statistics.bounds import Bounds, numbers, open_fraction
 from inosgm.statistics.column import BoundedColumn
 from inosgm.statistics.estimate import Estimate
+from inosgm.statistics.intervals import TestedShares
 from inosgm.statistics.queries import single
 
 ROUNDS = 12
 """Default number of bisections: the last bracket is 1/4096 of the distance of the bounds."""
-
-CONFIDENCE = 0.95
-"""Confidence of the interval in the details of a quantile."""
 
 
 class Quantile(BoundedColumn):
@@ -27,23 +24,23 @@ class Quantile(BoundedColumn):
     Every round counts the records at or below the middle of a bracket, with noise, and keeps the half of the bracket in
     which the quantile seems to be. After the last round the middle of the bracket is the estimate.
 
-    **What it estimates.** The smallest value t such that records with values up to t have at least `level` of all
-    weight, a record of owner n weighing as much as its sensitivity C_n, which grows with its budget. Where owners
-    differ it leans towards those with large budgets; one budget for all (`planner=plan_uniform`) lets every record
-    weigh the same.
+    **What it estimates.** The smallest value t such that at least `level` of all records, each counting once, have
+    values up to t. Where the records of owners with very small budgets count in part, as for `Mean`, half of what is
+    missing is taken to lie up to every t. With `assume_alike=True`, shares are those of the weight, a record weighing
+    as much as its owner's sensitivity.
 
     **Bias.** The estimate is no finer than the last bracket, (high - low) / 2^rounds wide. Values beyond the bounds are
-    counted there. A wrong half is never corrected later.
+    counted there. A wrong half is never corrected later. What the weights can cause is a bias of shares, at most
+    `tested.bias`. `interval` includes it, and `bias_bound` is what it causes in the value, as far as the released
+    shares tell.
 
     **Standard error.** Noise is on counts: by how much it moves the quantile depends on how densely values lie there,
-    which could be had for more budget only. It is estimated from the released counts themselves, by the slope between
-    the closest tested values at which they were clearly off the level, and is never less than half the last bracket.
-    That is rough: in trials the error was within it three times in four, and within twice as much nine times in ten.
-    Where the interval (below) reaches to a bound, because too few records lie beyond the quantile, it is a quarter of
-    the interval.
-    `details` has what is certain: an interval that holds the quantile with probability 0.95 over the noise, whatever
-    the data (if sample rates are 1); the values that were tested, and the share of weight that was found up to each;
-    and the standard error of those shares.
+    which could be had for more budget only. What is certain is `interval(level)`: it holds the quantile with that
+    probability over the noise, whatever the data, ties and gaps included (if sample rates are 1). It follows from the
+    values that were tested and the share that was found up to each (`tested`). Two standard
+    errors reach from the estimate to the farther end of the 95 % interval without that bias, so they cover the quantile
+    at least 95 times in 100; one is at least half the last bracket. They are often several times as long as needed:
+    where no value was tested close to the quantile on one side, nothing was released that would tell.
 
     **Guarantee.** That of `Statistic`, in as many rounds. Where a round looks depends on released counts only.
 
@@ -92,50 +89,68 @@ class Quantile(BoundedColumn):
         """The value up to which the next round counts."""
         return self.low / 2 + self.high / 2
 
+    @property
+    def _contribution(self) -> tuple[float, float]:
+        """The indicator of a value up to the threshold at which a record contributes 0, and the largest distance from
+        it.
+
+        At 1/2 the distance is smallest, and so is the noise of a share. If records are weighted by budgets it is the
+        level.
+        """
+        return (0.5, 0.5) if self.each_once(**self.parameters) else (self.level, max(self.level, 1 - self.level))
+
     def contributions(self, batch: Any) -> np.ndarray:
-        """Return 1 - level for records up to the threshold and -level for others, over the larger of the two."""
-        return ((numbers(batch) <= self.threshold) - self.level) / max(self.level, 1 - self.level)
+        """Return whether values are up to the threshold, centred, and scaled to be no longer than 1."""
+        centre, scale = self._contribution
+        return ((numbers(batch) <= self.threshold) - centre) / scale
 
     def learned(self, value: np.ndarray) -> None:
         """Keep the half of the bracket that the released count points to."""
         self.tested.append(self.threshold)
-        if value >= 0:
+        centre, scale = self._contribution
+        if scale * value >= (self.level - centre) * self.total:
             self.high = self.threshold
         else:
             self.low = self.threshold
 
     def estimate(self) -> Estimate:
         """Return the middle of the last bracket."""
-        scale = max(self.level, 1 - self.level) / self.total
-        shares = self.level + scale * np.array([float(value) for value in self.observed])
-        error = scale * self.noise
-        (low, below), (high, above) = self._around(shares, 2 * error)
-        slope = (above - below) / (high - low)
-        # A Bonferroni bound over all rounds: with this margin no share is misjudged in any round.
-        margin = error * float(-ndtri((1 - CONFIDENCE) / 2 / shares.size))
-        interval = np.array([value for value, _ in self._around(shares, margin)])
-        resolved = self.bounds.low < interval[0] and interval[1] < self.bounds.high
-        unknown = 0.0 if resolved else float(interval[1] - interval[0])
-        return self.estimated(
-            self.threshold,
-            max(error / slope, (self.high - self.low) / 2, unknown / 4),
-            f"quantile at level {self.level:g}: the value up to which {self.level:g} of all weight lies; records weigh "
-            "as much as the budget of their owner buys",
-            interval=interval,
+        centre, scale = self._contribution
+        scale = scale / self.total
+        shares = centre + scale * np.array([float(value) for value in self.observed])
+        tested = TestedShares(
             tested=np.array(self.tested),
             shares=shares,
-            share_error=error,
+            error=float(np.hypot(scale * self.noise * self.error_ratio, self._number_error)),
+            bias=min(self.missing / 2 / self.records, 1.0),
+            level=self.level,
+            low=self.bounds.low,
+            high=self.bounds.high,
+        )
+        error = max(self._farther(tested.around(tested.margin(0.95))) / 2, (self.high - self.low) / 2)
+        return self.estimated(
+            self.threshold,
+            error / self.error_ratio,  # which `estimated` multiplies by, and shares have already
+            f"quantile at level {self.level:g}",
+            bias_bound=self._farther(tested.around(tested.bias)) if tested.bias else 0.0,
+            notes=self._notes(),
+            tested=tested,
         )
 
-    def _around(self, shares: np.ndarray, margin: float) -> tuple[tuple[float, float], tuple[float, float]]:
-        """Return the closest tested values at which the share was off the level by more than a margin, and the shares.
+    @property
+    def _number_error(self) -> float:
+        """The error of shares near the level from a released number of records: they are measured from the centre."""
+        return abs(self.level - self._contribution[0]) * self.matching_error / self.matching
 
-        Up to the lower bound there is nothing, up to the upper bound everything.
-        """
-        points = [(self.bounds.low, 0.0), *zip(self.tested, shares.tolist(), strict=True), (self.bounds.high, 1.0)]
-        below = [point for point in points if point[1] < self.level - margin]
-        above = [point for point in points if point[1] > self.level + margin]
-        return max(below, default=points[0]), min(above, default=points[-1])
+    def _farther(self, interval: tuple[float, float]) -> float:
+        """Return the distance of the estimate from the farther end of an interval."""
+        return max(self.threshold - interval[0], interval[1] - self.threshold)
+
+    def _notes(self) -> tuple[str, ...]:
+        """Return what to say about a bracket that ends at a bound: no tested value lies between it and the quantile."""
+        if self.low > self.bounds.low and self.high < self.bounds.high:
+            return ()
+        return self.bounds.notes(self.bounds.low if self.low == self.bounds.low else self.bounds.high)
 
 
 def private_quantile(
@@ -147,8 +162,8 @@ def private_quantile(
 
     >>> owners = Owners(of_record=["a", "b"] * 500, epsilon={"a": 1.0, "b": 5.0}, delta=1e-5)
     >>> estimate = private_quantile(list(range(1000)), owners, bounds=(0, 5000), level=0.5, key=1)
-    >>> low, high = estimate.details["interval"]
-    >>> bool(low < 500 < high), abs(estimate.value - 500) < 50
+    >>> low, high = estimate.interval(0.95)
+    >>> low < 500 < high, abs(estimate.value - 500) < 50
     (True, True)
     """
     return answer_query(single(Quantile), values, owners, bounds=bounds, level=level, rounds=rounds, **options)

@@ -41,6 +41,7 @@ class Query:
         rounds: Takes the same parameters, and returns the number of releases of each stage.
         shares: The fraction of the budget that may be spent up to the end of each stage; the last is 1.
         statistic: The only statistic of a query with one stage, whose parameters these are.
+        risk: The number of the stage that pays for names of groups that are not public (`KeyRisk`), if there is one.
         base: The query about all records, if this one is about some; it has the same parameters.
     """
 
@@ -49,6 +50,7 @@ class Query:
     rounds: Callable[..., tuple[int, ...]]
     shares: tuple[float, ...] = (1.0,)
     statistic: type[Statistic] | None = None
+    risk: int | None = None
     base: "Query | None" = None
 
     @property
@@ -58,7 +60,14 @@ class Query:
             return self.base.parameters
         functions = [self.stages] if self.statistic is None else _constructors(self.statistic)
         declared = [parameter for function in functions for parameter in signature(function).parameters.values()]
-        return {parameter.name: parameter.default for parameter in declared if parameter.kind is parameter.KEYWORD_ONLY}
+        own = {parameter.name: parameter.default for parameter in declared if parameter.kind is parameter.KEYWORD_ONLY}
+        return own if self.statistic is None else {**own, "assume_alike": False}
+
+    def each_once(self, parameters: Mapping[str, Any]) -> bool:
+        """Return whether the answer is over all records, each counting once, from sums over all of them."""
+        if self.base is not None:
+            return self.base.each_once(parameters)
+        return (Statistic if self.statistic is None else self.statistic).each_once(**parameters)
 
     def require(self, parameters: Mapping[str, Any]) -> None:
         """Raise for a parameter that the query does not have."""
@@ -66,7 +75,7 @@ class Query:
         if unknown:
             raise TypeError(
                 f"{self.name} has no parameter {unknown[0]!r}, only {', '.join(self.parameters)} and the options of "
-                "`ask`: column, owner, where, missing, plan, share, ledger, key, planner"
+                "`ask`: column, owner, where, missing, by, keys, plan, share, ledger, key, planner"
             )
 
 

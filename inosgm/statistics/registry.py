@@ -1,6 +1,7 @@
 """All queries by name."""
 
 from inosgm.statistics.covariance import COMPONENTS, COVARIANCE, PCA, Covariance
+from inosgm.statistics.data_bounds import DataBounds
 from inosgm.statistics.histograms import GroupCounts, Histogram
 from inosgm.statistics.means import Mean
 from inosgm.statistics.quantiles import Quantile
@@ -26,6 +27,7 @@ PROCEDURES: dict[str, Query] = {
             Quantile,
             Histogram,
             GroupCounts,
+            DataBounds,
         )
     },
     TrimmedMean.name: TRIMMED,

@@ -25,14 +25,15 @@ class LinearRegression(Statistic):
     A batch has the features in its columns, and the target in the LAST one. The value is the intercept, then a
     coefficient for each feature, in their own units.
 
-    **What it estimates.** Least squares in which a record of owner n weighs as much as its sensitivity C_n. If the
-    model is right for every owner, weights do not bias it; else it leans towards owners with large budgets.
+    **What it estimates.** Least squares over all records, each counting once. With `assume_alike=True`, a record
+    weighs as much as its owner's sensitivity; if the model is right for every owner, that does not bias it either.
 
-    **Bias.** Values beyond the bounds count as the nearer bound: for the target, too. Where the features vary, in some
-    direction, less than the noise could make up, the direction is taken to vary by `ridge` (in the details, for
-    columns in halves of their ranges), which shrinks coefficients: ridge = sqrt(2 p) s for p features and noise of
-    standard deviation s on their moments, about the largest eigenvalue of the noise alone. It follows from the plan,
-    not from the data; `shrunk` counts such directions. Standard errors are of first order in the noise.
+    **Bias.** That of the weights, as for `Mean`, where moments are shrunk; `bias_bound` is of first order. Values
+    beyond the bounds count as the nearer bound: for the target, too. Where the features vary, in some direction, less
+    than the noise could make up, the direction is taken to vary by `ridge` (in the details, for columns in halves of
+    their ranges), which shrinks coefficients: ridge = sqrt(2 p) s for p features and noise of standard deviation s on
+    their moments, about the largest eigenvalue of the noise alone. It follows from the plan, not from the data;
+    `shrunk` counts such directions. Standard errors are of first order in the noise.
 
     **Guarantee.** That of `Statistic`, in one round.
 
@@ -69,16 +70,17 @@ class LinearRegression(Statistic):
 
     def estimate(self) -> Estimate:
         """Return the intercept and the coefficients."""
-        return self._fitted("least squares, in which records weigh as much as the budget of their owner buys")
+        return self._fitted("least squares")
 
-    def _fitted(self, estimand: str, error: float = 1.0) -> Estimate:
+    def _fitted(self, what: str, error: float = 1.0) -> Estimate:
         """Return the coefficients of the last round, their standard errors times a factor."""
         fit = Fit.of(self._moments(self.observed[-1]))
         values, errors = fit.in_units()
         return self.estimated(
             values,
             error * errors,
-            estimand,
+            what,
+            notes=self.first_order_notes(),
             ridge=fit.ridge,
             shrunk=fit.shrunk,
             residual_variance=fit.residual_variance * self.box.columns[-1].half ** 2,
@@ -92,13 +94,14 @@ class LeastTrimmedSquares(LinearRegression):
     """Least squares of the records that fit best, in a few rounds that each trim the worst of the round before.
 
     Records are ordered by their absolute residual under the coefficients that the round before released, and the
-    worst, which have a `fraction` of all sensitivity, are given up. The first round orders them by the
+    worst `fraction` of them is given up. The first round orders them by the
     distance of the target from the middle of its bounds.
 
-    **What it estimates.** Least trimmed squares, in which a record of owner n weighs as much as its sensitivity C_n:
-    records with less than a `fraction` of all sensitivity may be arbitrary without moving it far. Rounds find a
-    local optimum, and noise keeps them from settling. The estimate is that of the last round: those before are about
-    other records. `residual_variance` is that of the records left, which is too small by design.
+    **What it estimates.** Least trimmed squares over all records, each counting once: less than a `fraction` of them
+    may be arbitrary without moving it far. With `assume_alike=True`, a record weighs as much as its owner's
+    sensitivity. Rounds find a local optimum, and noise keeps them from settling. The estimate is that of the last
+    round: those before are about other records. `residual_variance` is that of the records left, which is too small
+    by design.
 
     **Bias.** That of `LinearRegression`. Good records are trimmed as well, which does not bias coefficients if errors
     are symmetric. A round keeps a part of the error that coefficients had before (with normal errors and no outliers,
@@ -114,7 +117,7 @@ class LeastTrimmedSquares(LinearRegression):
         owners: As for `Statistic`.
         bounds: The smallest and the largest value that counts, for each feature.
         target_bounds: Those of the target.
-        fraction: In [0, 0.5]: the fraction of all sensitivity that is trimmed.
+        fraction: In [0, 0.5]: the fraction of the records that is trimmed.
         rounds: The number of releases.
         options: As for `Statistic`.
 
@@ -175,7 +178,7 @@ class LeastTrimmedSquares(LinearRegression):
         """Return the intercept and the coefficients of the last round."""
         kept = _kept(self.fraction) ** (2 * np.arange(self.plan.steps))
         return self._fitted(
-            "least trimmed squares, in which records weigh as much as the budget of their owner buys",
+            "least trimmed squares",
             float(np.sqrt(kept.sum())),
         )
 
@@ -278,7 +281,7 @@ def private_regression(values: Any, owners: Owners, *, bounds: Any, target_bound
     >>> table = np.stack([x, 2 * x + 1], axis=1)
     >>> estimate = private_regression(table, owners, bounds=[(0, 5)], target_bounds=(0, 11), key=1)
     >>> estimate.value.round(1), estimate.standard_error.round(3)
-    (array([1., 2.]), array([0.006, 0.002]))
+    (array([1., 2.]), array([0.015, 0.006]))
     """
     return answer_query(REGRESSION, values, owners, bounds=bounds, target_bounds=target_bounds, **options)
 
@@ -304,7 +307,7 @@ def private_trimmed_regression(
     >>> x = np.random.default_rng(0).uniform(0, 5, 10000)
     >>> table = np.stack([x, np.where(np.arange(10000) % 10 == 0, 0, 2 * x + 1)], axis=1)
     >>> private_trimmed_regression(table, owners, bounds=[(0, 5)], target_bounds=(0, 11), key=1).value.round(1)
-    array([1., 2.])
+    array([1.1, 2. ])
     """
     return answer_query(
         TRIMMED_REGRESSION,

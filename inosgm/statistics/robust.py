@@ -27,13 +27,14 @@ QUARTILES_SHARE = 0.35
 class TrimmedMean(BoundedColumn):
     """The mean of numbers within public bounds without those that are farthest from a centre.
 
-    **What it estimates.** The mean of the values that are closest to the centre, as many as hold 1 - fraction of all
-    weight: a record of owner n weighs as much as its sensitivity C_n, which grows with its budget, and the record at
-    the border counts in part. If values are skewed, more is dropped on the long side, so that it differs from the mean
-    by design. For a mean in which all records weigh the same, take one budget for all (`planner=plan_uniform`).
+    **What it estimates.** The mean of the 1 - fraction of all values that are closest to the centre, each counting
+    once; the record at the border counts in part. If values are skewed, more is dropped on the long side, so that it
+    differs from the mean by design. With `assume_alike=True`, a record weighs as much as its owner's sensitivity.
 
-    **Bias.** Values beyond the bounds count as the nearer bound. With sample rates below 1 the closest of a batch stand
-    for the closest of all.
+    **Bias.** That of the weights: if B records are missing, as for `Mean`, of the m = (1 - fraction) N closest ones
+    at most B are missing, and the estimate takes the m - B closest counted ones and B times the middle of the bounds.
+    Values beyond the bounds count as the nearer bound. With sample rates below 1 the closest of a batch stand for the
+    closest of all.
 
     **Standard error.** That of the mean about the centre as it is; the noise of the centre, if it was released, is not
     in it.
@@ -46,7 +47,7 @@ class TrimmedMean(BoundedColumn):
         owners: As for `Statistic`.
         bounds: The smallest and the largest value that counts.
         centre: The point from which distances are measured.
-        fraction: In (0, 1): the fraction of all weight that is dropped.
+        fraction: In (0, 1): the fraction of the records that is dropped.
         options: As for `Statistic`.
 
     Raises:
@@ -76,9 +77,8 @@ class TrimmedMean(BoundedColumn):
 
     def estimate(self) -> Estimate:
         """Return the mean."""
-        return self.weighted_mean(
-            f"mean of the {1 - self.fraction:.4g} of all values that are closest to {self.centre:.6g}, in which "
-            "records weigh as much as the budget of their owner buys",
+        return self.estimated_mean(
+            f"mean of the {1 - self.fraction:.4g} of the values that are closest to {self.centre:.6g},",
             centre=self.centre,
         )
 
@@ -89,14 +89,16 @@ class RobustMean(Statistic):
     Its noise grows with the radius, not with the distance of the bounds: if a few values are far off, it is by far the
     most precise of the means.
 
-    **What it estimates.** The weighted mean of clip(x, centre - radius, centre + radius) with weights rho_k C_k: C_k
-    is the sensitivity of the record's owner, which grows with its budget, and rho_k in [0, 1] the importance of its
-    rank. Records are ranked by their distance from the centre. The closest, that hold 1 - fraction of all weight, have
-    rho = 1; from there rho falls on a straight line to 0 at the farthest.
+    **What it estimates.** The mean of clip(x, centre - radius, centre + radius) over all records with weights rho_k in
+    [0, 1], the importance of a record's rank. Records are ranked by their distance from the centre. The closest 1 -
+    fraction of them have rho = 1; from there rho falls on a straight line to 0 at the farthest. With
+    `assume_alike=True`, weights are rho_k C_k with the sensitivity of the record's owner, and fractions are those of
+    the total sensitivity.
 
-    **Bias.** It is not the mean of skewed values: the clipped and dropped part of the long side is missing, by design.
-    If centre or radius are far off, because the budgets are small, so is the estimate: it never leaves their range.
-    With sample rates below 1 the ranks in a batch stand for those among all.
+    **Bias.** That of the weights: missing records count as the centre. It is not the mean of skewed values: the
+    clipped and dropped part of the long side is missing, by design. If centre or radius are far off, because the
+    budgets are small, so is the estimate: it never leaves their range. With sample rates below 1 the ranks in a batch
+    stand for those among all.
 
     **Standard error.** That of the mean about the centre as it is; the noise of centre and radius, if they were
     released, is not in it.
@@ -109,7 +111,7 @@ class RobustMean(Statistic):
         owners: As for `Statistic`.
         centre: The point from which distances are measured.
         radius: The largest distance from it at which a value is not clipped.
-        fraction: In [0, 1]: the fraction of all weight, from the farthest record in, that is down-weighted.
+        fraction: In [0, 1]: the fraction of the records, from the farthest one in, that is down-weighted.
         options: As for `Statistic`.
 
     Raises:
@@ -152,31 +154,35 @@ class RobustMean(Statistic):
             self.centre + self.radius * float(total) / self.total,
             self.radius * self.noise / self.total,
             f"mean of values moved to within {self.radius:.6g} of {self.centre:.6g}, of which the farthest "
-            f"{self.fraction:.4g} count less and less; records weigh as much as the budget of their owner buys",
+            f"{self.fraction:.4g} count less and less,",
             centre=self.centre,
             radius=self.radius,
         )
 
 
-def _trimmed_stages(*, bounds: Any, fraction: float = 0.1, rounds: int = ROUNDS) -> Stages:
+def _trimmed_stages(*, bounds: Any, fraction: float = 0.1, rounds: int = ROUNDS, assume_alike: bool = False) -> Stages:
     """Estimate the median, then the mean of the values close to it."""
     open_fraction("fraction", fraction)
-    median = yield Stage(Quantile, {"bounds": bounds, "level": 0.5, "rounds": rounds})
-    return (yield Stage(TrimmedMean, {"bounds": bounds, "centre": median.value, "fraction": fraction}))
+    alike = {"assume_alike": True} if assume_alike else {}
+    median = yield Stage(Quantile, {"bounds": bounds, "level": 0.5, "rounds": rounds, **alike})
+    return (yield Stage(TrimmedMean, {"bounds": bounds, "centre": median.value, "fraction": fraction, **alike}))
 
 
-def _robust_stages(*, bounds: Any, reach: float = 2.0, fraction: float = 0.1, rounds: int = ROUNDS) -> Stages:
+def _robust_stages(
+    *, bounds: Any, reach: float = 2.0, fraction: float = 0.1, rounds: int = ROUNDS, assume_alike: bool = False
+) -> Stages:
     """Estimate both quartiles, then the mean of the values close to their middle."""
+    alike = {"assume_alike": True} if assume_alike else {}
     reach = _validate.number("reach", reach, above=0)
     _validate.number("fraction", fraction, least=0, most=1)
     limits = Bounds.of(bounds)
-    lower = yield Stage(Quantile, {"bounds": bounds, "level": 0.25, "rounds": rounds})
-    upper = yield Stage(Quantile, {"bounds": bounds, "level": 0.75, "rounds": rounds})
+    lower = yield Stage(Quantile, {"bounds": bounds, "level": 0.25, "rounds": rounds, **alike})
+    upper = yield Stage(Quantile, {"bounds": bounds, "level": 0.75, "rounds": rounds, **alike})
     centre = float(lower.value + upper.value) / 2
     finest = 2 * limits.half / 2**rounds
     widest = max(limits.high - centre, centre - limits.low)
     radius = min(max(reach * float(upper.value - lower.value), finest), widest)
-    return (yield Stage(RobustMean, {"centre": centre, "radius": radius, "fraction": fraction}))
+    return (yield Stage(RobustMean, {"centre": centre, "radius": radius, "fraction": fraction, **alike}))
 
 
 def _rounds(quantiles: int) -> Any:

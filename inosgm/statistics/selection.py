@@ -3,11 +3,13 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import pyarrow as pa
 
+from inosgm._internal import validate as _validate
+from inosgm.owners import Label
 from inosgm.statistics.conditions import Condition
 from inosgm.statistics.files.columns import LABELS, Form, Where, missing_in
 
@@ -21,6 +23,20 @@ def types_of(columns: Sequence[Column], form: Form) -> dict[str, pa.DataType]:
     for column in columns:
         types |= column.types if isinstance(column, Condition) else {column: form.arrow}
     return types
+
+
+def checked_keys(keys: Any) -> tuple[Label, ...]:
+    """Return the names of groups, which differ as text.
+
+    Raises:
+        ValueError: for none, or one twice.
+    """
+    if isinstance(keys, str) or not len(keys):
+        raise ValueError(f"keys must be a list of names of groups, got {keys!r}")
+    names = tuple(keys)
+    if len(set(map(str, names))) < len(names):
+        raise ValueError(f"keys must differ, got {_validate.some(names)}")
+    return names
 
 
 class Missing(StrEnum):
@@ -42,30 +58,47 @@ class Selection:
         where: The condition that a record must satisfy.
         missing: What happens to a record that lacks a value.
         by: The column that names the group of a record.
+        keys: The public names of groups; None if names are private.
     """
 
     where: Condition | None = None
     missing: Missing = Missing.refuse
     by: str | None = None
+    keys: tuple[Label, ...] | None = None
 
     @classmethod
-    def of(cls, where: "str | Condition | None", missing: str, by: str | None = None) -> Self:
+    def of(
+        cls,
+        where: "str | Condition | None",
+        missing: str,
+        by: str | None = None,
+        keys: Sequence[Label] | None = None,
+    ) -> Self:
         """Read the options of a question.
 
         Raises:
-            ValueError: for a condition that cannot be read, or another way to treat missing values.
+            ValueError: for a condition that cannot be read, another way to treat missing values, and keys that are no
+                list of different names.
         """
+        if keys is not None and by is None:
+            raise ValueError("keys are the names of groups: by must name the column that has them")
+        names = None if keys is None else checked_keys(keys)
         if missing not in list(Missing):
             raise ValueError(f"missing must be one of {', '.join(Missing)}, got {missing!r}")
         condition = Condition(where) if isinstance(where, str) else where
         if condition is not None and not isinstance(condition, Condition):
             raise TypeError(f"where must be a condition such as \"sex == 'F'\", got {condition!r}")
-        return cls(where=condition, missing=Missing(missing), by=by)
+        return cls(where=condition, missing=Missing(missing), by=by, keys=names)
 
     @property
     def partial(self) -> bool:
         """Whether some records may take no part; how many do is then private."""
         return self.where is not None or self.missing is not Missing.refuse
+
+    @property
+    def some(self) -> bool:
+        """Whether a question is not simply about all records."""
+        return self.partial or self.by is not None
 
     @property
     def types(self) -> dict[str, pa.DataType]:

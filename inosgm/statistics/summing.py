@@ -8,9 +8,11 @@ from inosgm.jobs.task import Stopped
 from inosgm.ledger.cost import LedgerHook
 from inosgm.mechanism.mechanism import require_sizes
 from inosgm.mechanism.streaming import OrderedSum
+from inosgm.mechanism.thresholding import ThresholdedSums
 from inosgm.owners import Owners
 from inosgm.planning.plan import Plan
 from inosgm.statistics.estimate import Estimate
+from inosgm.statistics.files.columns import Form
 from inosgm.statistics.queries import Responder, Stage
 from inosgm.statistics.statistic import Statistic
 from inosgm.statistics.tables import LABELS, NUMBERS, BadTable, Fragment, Table
@@ -43,7 +45,13 @@ def sum_table(
     order = plan_positions(owners, statistic.plan)
     view = AS_READ if view is None else view
     form = view.form or (LABELS if statistic.of_labels else NUMBERS)
+    if isinstance(statistic, ThresholdedSums):
+        statistic.name_cells(_names_in(table, owners, form, view))
     total = statistic.partial()
+    if statistic.blind:
+        statistic.fill(total, np.empty(0), np.empty(0, dtype=np.int64), 0)
+        total.skip(statistic.plan.sizes)
+        return total
     for fragment in table.fragments if fragments is None else fragments:
         for batch in table.read(fragment, owners, form):
             values, kept = view.records(batch)
@@ -53,10 +61,18 @@ def sum_table(
                 statistic.fill(total, values, holders, batch.first_id)
             else:
                 statistic.fill(total, values, holders[kept], batch.first_id + kept)
-                total.skip(np.delete(holders, kept))
+                total.skip(np.bincount(np.delete(holders, kept), minlength=statistic.plan.sizes.size))
             if stopping():
                 raise Stopped
     return total
+
+
+def _names_in(table: Table, owners: Owners, form: Form, view: View) -> list[str]:
+    """Return all names that the records of a table have. NOT PRIVATE."""
+    names: set[str] = set()
+    for batch in table.batches(owners, form):
+        names.update(map(str, np.asarray(view.records(batch)[0]).tolist()))
+    return sorted(names)
 
 
 def plan_positions(owners: Owners, plan: Plan) -> np.ndarray:

@@ -1,6 +1,5 @@
 """Sums of a bounded column, and counts of records."""
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,21 +9,19 @@ from inosgm.planning.plan import Plan
 from inosgm.statistics.answering import answer_query
 from inosgm.statistics.bounds import numbers, require_numbers
 from inosgm.statistics.estimate import Estimate
-from inosgm.statistics.means import Mean, owner_values
+from inosgm.statistics.means import Mean, owner_means, owner_values
 from inosgm.statistics.queries import single
-from inosgm.statistics.statistic import WEIGHED
 
 
 class Sum(Mean):
     """The sum of numbers within public bounds: the mean times the number of records, which is public.
 
-    **What it estimates.** Weighted (the default): the number of records times the mean in which a record weighs as
-    much as its owner's sensitivity, which grows with its budget. It has the least noise, and is biased towards owners
-    with large budgets where owners differ. Stratified: a sum for each owner, and all of them together; every record
-    counts the same, with the noise of all owners in it. Where an unbiased overall sum is all that is wanted, nothing
-    beats one budget for all, the strictest (`planner=plan_uniform`).
+    **What it estimates.** The sum over all records, each counting once; as for `Mean`, the records of owners with
+    very small budgets may be shrunk towards the middle of the bounds. Stratified: a sum for each owner, and all of
+    them together. With `assume_alike=True`: the number of records times the mean that is weighted by budgets, which
+    is the sum only if records are alike across owners.
 
-    **Bias.** Values beyond the bounds count as the nearer bound.
+    **Bias.** That of the weights, at most `bias_bound`. Values beyond the bounds count as the nearer bound.
 
     **Guarantee.** That of `Statistic`, in one round. The numbers of records in the plan are public.
 
@@ -43,41 +40,34 @@ class Sum(Mean):
 
     name = "sum"
     key_name = "inosgm.statistics.sums.Sum"
+    what = "sum"
 
     def estimate(self) -> Estimate:
         """Return the sum."""
-        mean, sizes = super().estimate(), self.plan.sizes
-        records = int(sizes.sum())
-        rows = mean.by_owner
-        if rows is None:
-            estimand = (
-                f"{self.name}: the number of records times the mean in which records "
-                f"{WEIGHED if mean.weights else 'weigh the same'}"
-            )
-            own = None
+        sizes = self.plan.sizes
+        records, middle, half = int(sizes.sum()), self.bounds.middle, self.bounds.half
+        if self.stratified:
+            shares, errors = owner_means(self, self.observed[0])
+            own = middle + half * shares, half * errors
+            fractions = sizes / records
+            value, error = float(fractions @ own[0]), float(np.linalg.norm(fractions * own[1]))
+            rows = owner_values(self.plan, sizes * own[0], sizes * own[1])
         else:
-            estimand = f"{self.name}, put together from a {self.name} for each owner: every record counts the same"
-            values, errors = (
-                np.array([getattr(row, name) for row in rows.values()]) for name in ("value", "standard_error")
-            )
-            own = owner_values(self.plan, sizes * values, sizes * errors)
-        return replace(
-            mean,
-            value=records * mean.value,
-            standard_error=records * mean.standard_error,
-            estimand=estimand,
-            by_owner=own,
+            (total,) = self.observed
+            value, error, rows = middle + half * float(total) / self.total, half * self.noise / self.total, None
+        return self.estimated(
+            records * value, records * error, self.what, by_owner=rows, notes=self.bounds.notes(value)
         )
 
 
 class Count(Sum):
     """The number of records with 1 (or True) in a column of zeros and ones.
 
-    **What it estimates.** As for `Sum`: weighted, the number of records times the share of ones in which a record
-    weighs as much as its owner's sensitivity; stratified, a count for each owner, and all of them together. A count
-    is not rounded, and noise may take it below 0 or above the number of records: that keeps it unbiased.
+    **What it estimates.** The number of ones over all records, each counting once, as `Sum` does; stratified, a count
+    for each owner, and all of them together. `value` is not rounded, and noise may take it below 0 or above the
+    number of records, which keeps it unbiased; what is printed has no more digits than the error carries.
 
-    **Bias.** None but that of the weights.
+    **Bias.** That of the weights, at most `bias_bound`.
 
     **Guarantee.** That of `Statistic`, in one round. The numbers of records in the plan are public.
 
@@ -94,6 +84,7 @@ class Count(Sum):
 
     name = "count"
     key_name = "inosgm.statistics.sums.Count"
+    what = "number of ones"
 
     def __init__(self, plan: Plan, owners: Owners | Any = None, *, stratified: bool = False, **options: Any) -> None:
         super().__init__(plan, owners, bounds=(0.0, 1.0), stratified=stratified, **options)

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from inosgm._internal import validate as _validate
-from inosgm.owners import Owners
+from inosgm.owners import Label, Owners
 from inosgm.statistics.bounds import numbers
 from inosgm.statistics.conditions import Condition
 from inosgm.statistics.files.columns import LABELS, NUMBERS, Form, positions, require_finite
@@ -96,6 +96,7 @@ class Table:
         where: str | Condition | None = None,
         missing: str = Missing.refuse,
         by: str | None = None,
+        keys: Sequence[Label] | None = None,
         megabytes: float = MEGABYTES,
     ) -> Self:
         """Return the table of some data after reading its column names and row counts; CSV lines are all counted.
@@ -111,6 +112,7 @@ class Table:
             missing: "refuse" the table if a record lacks a value, or "drop" such records; "count" drops them, and lets
                 a question release how many they are.
             by: The column that names the group of each record.
+            keys: The names of the groups, if these are public.
             megabytes: The size of a fragment of a file; row groups of Parquet and compressed files are never cut.
 
         Raises:
@@ -118,7 +120,7 @@ class Table:
             TypeError: for something else.
         """
         size = int(_validate.number("megabytes", megabytes, above=0) * (1 << 20)) or 1
-        selection = Selection.of(where, missing, by)
+        selection = Selection.of(where, missing, by, keys)
         source: Source
         if isinstance(data, str | os.PathLike):
             source = _Files(files_at(data), _names(columns), owner, selection)
@@ -183,7 +185,7 @@ class Table:
         yield from self._source.parts(self.fragments)
         if self.selection != EVERYBODY:
             where = None if self.selection.where is None else self.selection.where.text
-            yield repr((where, str(self.selection.missing), self.selection.by)).encode()
+            yield repr((where, str(self.selection.missing), self.selection.by, self.selection.keys)).encode()
 
 
 Read = tuple[int, Selected, pa.Array | None]

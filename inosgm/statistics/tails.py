@@ -31,14 +31,18 @@ class _Largest(BoundedColumn):
 class UpperTailMean(_Largest):
     """The mean of the largest values of a column: the conditional value at risk (CVaR, expected shortfall) at a level.
 
-    **What it estimates.** The mean of the largest 1 - level of the values, in which a record of owner n weighs as much
-    as its sensitivity C_n, which grows with its budget; the record at the border counts in part. That is the CVaR of
-    the weighted distribution, exactly. For a distribution in which all records weigh the same, take one budget for
-    all (`planner=plan_uniform`): there is no estimate owner by owner, because how many of the largest values an owner
-    holds is not public.
+    **What it estimates.** The mean of the largest 1 - level of all values, each counting once; the record at the border
+    counts in part. With `assume_alike=True`: that of the distribution in which a record weighs as much as its owner's
+    sensitivity. There is no estimate owner by owner, because how many of the largest values an owner holds is not
+    public.
 
-    **Bias.** Values beyond the bounds count as the nearer bound. With sample rates below 1 the largest of a batch stand
-    for the largest of all: a bias that falls as batches grow.
+    **Bias.** Where the records of owners with very small budgets count in part, as for `Mean`, let B be the number of
+    records that is missing, and m = (1 - level) N. The sum of the largest m values lies between two cases: the
+    missing ones are all at the lower bound (then it is that of the m largest counted ones), or all at the upper one
+    (then they replace B of these). The estimate takes the m - B largest counted values and B times the middle of the
+    bounds: its bias is at most B / m halves of the range in both cases. Values beyond the bounds count as the nearer
+    bound. With sample rates below 1 the largest of a batch stand for the largest of all: a bias that falls as batches
+    grow.
 
     **Guarantee.** That of `Statistic`, in one round. No threshold has to be known or paid for.
 
@@ -66,24 +70,24 @@ class UpperTailMean(_Largest):
 
     def estimate(self) -> Estimate:
         """Return the mean of the largest values."""
-        return self.weighted_mean(
-            f"mean of the largest {1 - self.level:.4g} of all values (CVaR at level {self.level:g}), in which records "
-            "weigh as much as the budget of their owner buys",
+        return self.estimated_mean(
+            f"mean of the largest {1 - self.level:.4g} of the values (CVaR at level {self.level:g})"
         )
 
 
 class TopHeavySum(_Largest):
     """A sum in which the largest values count in full, and smaller ones less and less.
 
-    **What it estimates.** The sum of rho_k x_k C_k / c over all records: x_k is the value, C_k the sensitivity of its
-    owner (which grows with its budget), c the mean of C over all records, and rho_k in [0, 1] the importance of the
-    record's rank. Records are ranked by value. Those that hold the upper 1 - fraction of the total sensitivity have
-    rho = 1; below, rho falls on a straight line to 0 at the smallest value. Where all owners have one sensitivity
-    (`planner=plan_uniform`) it is the sum of rho_k x_k.
+    **What it estimates.** The sum of rho_k x_k over all records, each counting once: x_k is the value, and rho_k in
+    [0, 1] the importance of the record's rank. Records are ranked by value. The upper 1 - fraction of them have rho =
+    1; below, rho falls on a straight line to 0 at the smallest value. With `assume_alike=True`, fractions are those
+    of the total sensitivity, and x_k has the weight C_k / c besides, C_k being the sensitivity of its owner and c the
+    mean of C.
 
-    **Bias.** As an estimate of the sum of all values it lacks most of what the small ones add, by design. Values
-    beyond the bounds count as the nearer bound. With sample rates below 1 the ranks in a batch stand for those among
-    all.
+    **Bias.** That of the weights: the sum is a mixture of sums of largest values, so the bias is at most that of
+    `UpperTailMean`, for a sum. As an estimate of the sum of all values it lacks most of what the small ones add, by
+    design. Values beyond the bounds count as the nearer bound. With sample rates below 1 the ranks in a batch stand
+    for those among all.
 
     **Guarantee.** That of `Statistic`, in one round. Its noise is that of `Sum`: order changes what is estimated, not
     the noise.
@@ -92,7 +96,7 @@ class TopHeavySum(_Largest):
         plan: The public numbers; one step.
         owners: As for `Statistic`.
         bounds: The smallest and the largest value that counts.
-        fraction: In (0, 1]: the fraction of the total sensitivity, from the smallest value up, that is down-weighted.
+        fraction: In (0, 1]: the fraction of the records, from the smallest value up, that is down-weighted.
         options: As for `Statistic`.
 
     Raises:
@@ -115,13 +119,12 @@ class TopHeavySum(_Largest):
     def estimate(self) -> Estimate:
         """Return the sum."""
         (total,) = self.observed
-        weight = float(self.records / self.totals.sum())
+        weight = self.records / self.full_total
         return self.estimated(
             weight * (self.bounds.middle * self.total + self.bounds.half * float(total)),
             weight * self.bounds.half * self.noise,
-            f"sum in which the largest {1 - self.fraction:.4g} of all values count in full, and the others from there "
-            "down on a straight line to 0 at the smallest; records weigh as much as the budget of their owner buys, 1 "
-            "on average",
+            f"sum in which the largest {1 - self.fraction:.4g} of the values count in full, and the others from there "
+            "down on a straight line to 0 at the smallest,",
         )
 
 

@@ -18,16 +18,17 @@ class Variance(Mean):
     A record contributes (z, 2 z^2 - 1) / sqrt(2), z its distance from the middle of the bounds in halves of the range:
     no longer than 1, and both numbers are centred. Mean and mean square follow, and from them the variance.
 
-    **What it estimates.** Weighted (the default): the variance of the distribution in which a record of owner n weighs
-    as much as its sensitivity C_n, which grows with its budget; biased towards owners with large budgets where owners
-    differ. Stratified: a variance for each owner about its own mean, and that of all records, within owners and between
-    them, in which every record weighs the same. Divided by the number of records, not by one less.
+    **What it estimates.** The variance over all records, each counting once; mean and mean square may be shrunk as for
+    `Mean`. Stratified: a variance for each owner about its own mean, and that of all records, within owners and
+    between them. With `assume_alike=True`: the variance of the distribution in which a record weighs as much as its
+    owner's sensitivity. Divided by the number of records, not by one less.
 
     **Bias.** Values beyond the bounds count as the nearer bound. What noise adds to the square of the mean is known and
     subtracted. A variance below 0, or above what bounds allow, is moved there: that is a bias where noise is large
     beside the variance.
 
-    **Standard error.** By the delta method, about the released mean.
+    **Standard error.** By the delta method, about the released mean. So is the bias bound, with the square of the
+    largest bias of the mean added.
 
     **Guarantee.** That of `Statistic`, in one round.
 
@@ -59,10 +60,13 @@ class Variance(Mean):
         if not self.stratified:
             means, error = math.sqrt(2) * sums / self.total, math.sqrt(2) * self.noise / self.total
             value, standard_error = self._variance(means, error)
+            share = min(self.missing / self.records, 1.0)
             return self.estimated(
                 float(value),
                 float(standard_error),
-                "variance of the values, in which records weigh as much as the budget of their owner buys",
+                "variance",
+                # First order, and the square of the bias of the mean, which is at most `share` halves of the range.
+                bias_bound=float(self.bias_ratio * standard_error) + self.bounds.half**2 * share**2,
                 mean=self._mean(means),
             )
         moments, errors = (math.sqrt(2) * means for means in owner_means(self, np.reshape(sums, (-1, 2))))
@@ -74,7 +78,7 @@ class Variance(Mean):
         return self.estimated(
             value,
             standard_error,
-            "variance of the values, put together from what is found for each owner: every record weighs the same",
+            "variance",
             by_owner=owner_values(self.plan, values, spreads),
             mean=self._mean(shares @ moments),
         )

@@ -135,6 +135,36 @@ class Grouped(View):
         return np.stack([batch.values, positions_of(self.keys, batch.groups)], axis=1), batch.kept
 
 
+@dataclass(frozen=True)
+class GroupNames(TakesPart):
+    """The name of the group of each record that takes part."""
+
+    def records(self, batch: TableBatch) -> tuple[Any, np.ndarray | None]:
+        """Return a name for every record that takes part."""
+        assert batch.groups is not None  # the table of such a question has a column of groups
+        return batch.groups, batch.kept
+
+
+@dataclass(frozen=True)
+class GroupBins(Grouped):
+    """The number of the pair of group and bin of each record; one number more for all others.
+
+    Attributes:
+        keys: The names of the groups.
+        edges: The edges of the bins, ascending.
+    """
+
+    edges: tuple[float, ...]
+
+    def records(self, batch: TableBatch) -> tuple[Any, np.ndarray | None]:
+        """Return the number of a pair for every record."""
+        assert batch.groups is not None
+        group = positions_of(self.keys, batch.groups)
+        bins = np.searchsorted(np.array(self.edges[1:-1]), batch.values, side="right")
+        others = len(self.keys) * (len(self.edges) - 1)
+        return _spread(batch, np.where(group < 0, others, group * (len(self.edges) - 1) + bins), others), None
+
+
 def positions_of(keys: Sequence[Label], labels: np.ndarray) -> np.ndarray:
     """Return the position of each label among keys, compared as text; -1 for others."""
     place = {str(key): position for position, key in enumerate(keys)}

@@ -155,8 +155,10 @@ class RankBatch:
             sums = batch.weighted_sum(weights[begin : begin + size])
             begin += size
             for whole, some in zip(total, sums, strict=True):
-                units = torch.ldexp(some.detach().double(), torch.tensor(exponent, device=some.device))
-                whole += units.round_().nan_to_num_(0.0, limit, -limit).clamp_(-limit, limit).to(torch.int64)
+                units = some.detach().double().mul_(2.0**exponent).round_()
+                if not _within(units, limit):
+                    units = units.nan_to_num_(0.0, limit, -limit).clamp_(-limit, limit)
+                whole += units.to(torch.int64)
         return total
 
 
@@ -193,7 +195,7 @@ class GroupBatch:
         if int(total.pop()):
             raise RuntimeError("workers failed while they summed gradients, and their own errors say why")
         return [
-            torch.ldexp(whole.double(), torch.tensor(-exponent, device=whole.device)).to(parameter.dtype)
+            whole.double().mul_(2.0**-exponent).to(parameter.dtype)
             for whole, parameter in zip(total, engine.parameters, strict=True)
         ]
 
@@ -315,6 +317,14 @@ def _attempt(work: Callable[[], Any]) -> tuple[Any, BaseException | None]:
         return work(), None
     except Exception as error:
         return None, error
+
+
+def _within(values: Tensor, limit: float) -> bool:
+    """Say whether all values are numbers of at most this size: in one pass, where replacing others takes two."""
+    if not values.numel():
+        return True
+    least, largest = values.aminmax()
+    return bool(-limit <= least) and bool(largest <= limit)
 
 
 def _on_cpu(values: Any) -> np.ndarray:

@@ -111,6 +111,15 @@ class ModelGradients:
         """The engine that computes gradients; chosen when data is first seen."""
         return self._engine
 
+    @property
+    def in_parts(self) -> bool:
+        """Whether a batch is run in parts: then random numbers that records share are drawn once for all of them."""
+        return self.max_physical_batch is not None
+
+    def require_listening(self) -> None:
+        """Raise in one of several ranks: each would make steps of its own."""
+        refuse_lone_ranks()
+
     def report(self, data: Any = None) -> EngineReport:
         """Return which engine computes gradients, why, and what would be faster, for the data that was seen last.
 
@@ -122,15 +131,6 @@ class ModelGradients:
         if self._engine is None:
             raise RuntimeError("the engine is chosen when data is first seen: give the data, or make a step first")
         return report_of(self._engine, self._refused, asked=self._asked_engine is not None)
-
-    @property
-    def in_parts(self) -> bool:
-        """Whether a batch is run in parts: then random numbers that records share are drawn once for all of them."""
-        return self.max_physical_batch is not None
-
-    def require_listening(self) -> None:
-        """Raise in one of several ranks: each would make steps of its own."""
-        refuse_lone_ranks()
 
     def check(self, data: Any) -> None:
         """Raise for data or a model that cannot be worked with, if they are not those that were looked at."""

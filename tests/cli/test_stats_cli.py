@@ -88,6 +88,7 @@ ASKED = {
         "region",
         {"categories": ["north", "south"], "other": "rest"},
     ),
+    "bounds": ("--column wage --outside .05", "wage", {"outside": 0.05}),
     "covariance": ("--columns wage age --bounds 0 5000 18 65", ["wage", "age"], BOX),
     "pca": (
         "--column wage --column age --bounds 0 5000 --bounds 18 65 --components 1",
@@ -140,7 +141,7 @@ def test_numbers_have_names(here):
     told = invoke("covariance", "t.csv", *words.split(), *OWNERS, "--quiet").stdout
     assert told.splitlines()[0].split() == ["wage", "age"]
     words, *_ = ASKED["quantile"]
-    assert "\ninterval: " in invoke("quantile", "t.csv", *words.split(), *OWNERS, "--quiet").stdout
+    assert "\n95 % interval: " in invoke("quantile", "t.csv", *words.split(), *OWNERS, "--quiet").stdout
     ages = ["--column", "age", "--categories", 20, 30, *OWNERS, "--key", 1, "--quiet"]
     told = [invoke("group-counts", table, *ages).stdout.splitlines() for table in ("t.csv", "t.parquet")]
     names = [[line.split()[0] for line in lines if line] for lines in told]
@@ -231,7 +232,7 @@ def test_owners_in_every_form_are_the_same_owners(here, tmp_path):
         ("mean t.csv --column wage --bounds 0 1 --owner-column region", "names an owner that"),
         ("mean t.csv --column wage --bounds 0 1 --output t.csv", "would overwrite the table"),
         ("mean t.csv --column wage --bounds 0 1 --output no/answer.json", "there is no directory no"),
-        ("mean t.csv --column wage --bounds 0 1 --processes 2", "--processes goes with --store"),
+        ("mean t.csv --column wage --bounds 0 1 --max-concurrent 2", "--max-concurrent goes with --store"),
         ("mean t.csv --column wage --bounds 0 1 --store s --num-cpus 2", "--num-cpus goes with --address"),
         ("count t.csv --column age", "values must be 0 or 1"),
         ("quantile t.csv --column wage --bounds 0 1 --level 50", "level must be below 1"),
@@ -296,7 +297,8 @@ def test_an_answer_is_printed_and_written(here, tmp_path):
     assert "no --ledger: the cost of this question is recorded nowhere" in result.stderr
     assert result.stderr.endswith("written to a.json\n")
     only = invoke(*MEAN, "--quiet").output
-    assert only.splitlines()[1].startswith("mean, in which")
+    assert only.splitlines()[1].startswith("95 % interval: ")
+    assert only.splitlines()[2] == "mean over all 300 records, each counting once"
 
 
 @pytest.mark.parametrize(
@@ -394,3 +396,66 @@ def test_a_label_that_resembles_an_owner_is_named_and_large_budgets_are_noticed(
     assert "it says 'acme', did you mean 'ACME'?" in told
     Path("owners.csv").write_text("owner,epsilon,delta\nacme,1,1e-5\nbolt,800,1e-5\n")
     assert "owner 'bolt' grants epsilon 800" in invoke(*words, "--budgets", "owners.csv").output
+
+
+def test_groups_and_bounds_on_the_command_line(here):
+    asked = ["--budgets", "owners.csv", "--owner-column", "firm", "--key", "1"]
+    wage = ["--column", "wage", "--bounds", "0", "5000", "--by", "region"]
+    owners = owners_of(here)
+    for keys in (["north", "south"], None):
+        named = [] if keys is None else ["--keys", *keys]
+        found = json.loads(invoke("mean", "t.csv", *wage, *named, *asked, "--json").stdout)
+        expected = ask(
+            PROCEDURES["mean"], here, owners, column="wage", owner="firm", by="region", keys=keys, key=1, **BOUNDS
+        )
+        assert found["value"] == expected.value.tolist()
+        assert found["by"] == "region"
+        assert "north" in invoke("mean", "t.csv", *wage, *named, *asked).output
+    assert "upper bound" in invoke("bounds", "t.csv", "--column", "wage", *asked).output
+    refusal = CliRunner().invoke(app, ["stats", "mean", "t.csv", "--column", "wage", "--bounds", "auto", *asked])
+    assert refusal.exit_code == 2
+    assert "private_bounds" in refusal.output
+
+
+def test_a_dry_run_reads_no_value_and_charges_nothing(here, monkeypatch):
+    asked = ["--budgets", "owners.csv", "--owner-column", "firm", "--ledger", "l", "--dry-run"]
+    wage = ["--column", "wage", "--bounds", "0", "5000"]
+    told = json.loads(invoke("mean", "t.csv", *wage, "--share", ".5", *asked, "--json").stdout)
+    assert not Path("l").exists()
+    answered = json.loads(invoke("mean", "t.csv", *wage, "--share", ".5", *asked[:4], "--json").stdout)
+    assert told["cost"] == answered["cost"]
+    assert told["standard_error"] == answered["standard_error"]
+    assert told["bias_bound"] == answered["bias_bound"]
+    gap = ["--column", "gap", "--bounds", "0", "1"]  # it lacks a value, which a dry run does not see
+    assert "nothing was charged" in invoke("mean", "t.csv", *gap, *asked).output
+    groups = ["--by", "region", "--keys", "north", "south", "--where", "age > 30"]
+    assert "standard error about" in invoke("mean", "t.csv", *wage, *groups, *asked).output
+    for words in ([*wage, "--by", "region"], [*wage, "--level", ".5"]):
+        name = "quantile" if "--level" in words else "mean"
+        assert "depends on the data" in invoke(name, "t.csv", *words, *asked).output
+
+
+def test_processes_without_a_store_make_a_temporary_one_or_none(here, monkeypatch):
+    words = [
+        "mean",
+        "t.parquet",
+        "--column",
+        "wage",
+        "--bounds",
+        "0",
+        "5000",
+        "--budgets",
+        "owners.csv",
+        "--owner-column",
+        "firm",
+        "--key",
+        "1",
+    ]
+    alone = json.loads(invoke(*words, "--json").stdout)
+    serial = invoke(*words, "--processes", "2", "--json")
+    assert json.loads(serial.stdout)["value"] == alone["value"]
+    assert f"this process reads {RECORDS} rows faster alone" in serial.stderr
+    monkeypatch.setattr("inosgm.cli.stats.run.SERIAL_ROWS", 0)
+    several = json.loads(invoke(*words, "--processes", "2", "--json", "--quiet").stdout)
+    assert several["value"] == alone["value"]
+    assert not Path("runs").exists()

@@ -12,6 +12,7 @@ from inosgm.cli.compare import _chosen
 from inosgm.cli.output import Output
 from inosgm.cli.program import app
 from inosgm.experiments import METHODS, Comparison, ComparisonStudy, TrainingTask, compare, methods_of, sweep
+from inosgm.experiments.comparison_study import fitting
 from inosgm.experiments.config import TrainingConfig
 from inosgm.experiments.sweep_results import standings
 from inosgm.jobs import Executor, SerialExecutor
@@ -183,6 +184,14 @@ def test_comparisons_of_different_things_are_refused(tmp_path):
     ):
         with pytest.raises(ValueError, match=message):
             compare(CONFIG, tune={path: [1, 2]}, store=tmp_path / "store")
+
+
+@pytest.mark.parametrize(("setting", "adjusted"), [("M5", True), ("IDP_54_37_9", False)])
+def test_all_methods_are_without_adjusted_ones_where_owners_hold_random_parts(setting, adjusted):
+    config = CONFIG.changed({"data": {"name": "mnist5k"}, "owners": {"setting": setting}})
+    names, reasons = fitting(config)
+    assert ("ino-sgd-adjusted" in names) == adjusted
+    assert ("class_shares must be given" in reasons.get("ino-sgd-adjusted", "")) != adjusted
 
 
 def test_methods_are_tuned_by_the_keys_that_they_have(tmp_path):

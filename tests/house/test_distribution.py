@@ -137,8 +137,6 @@ def test_commands_of_the_core_work_without_extras(name, tmp_path):
     ("code", "package", "extra"),
     [
         ("import inosgm; inosgm.Trainer", "torch", "train"),
-        ("import inosgm; inosgm.train", "torch", "train"),
-        ("import inosgm; inosgm.lira", "torch", "train"),
         ("import inosgm.audit; inosgm.audit.ShadowStudy", "torch", "train"),
         ("import inosgm; inosgm.report", "torch", "train"),
         ("import ray_jobs; ray_jobs.RayExecutor", "ray", "ray"),

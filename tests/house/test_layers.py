@@ -28,6 +28,7 @@ MAY_IMPORT = {
     "inosgm.reports": {"jinja2", "markupsafe", "matplotlib"},
     "inosgm.cli": {"rich", "sklearn", "torch", "typer"},
     "ray_jobs": {"pyarrow", "ray", "typer"},
+    "ray_jobs.verify_gpus": {"torch"},
 }
 
 

@@ -12,7 +12,7 @@ from examples.statistics_study.measuring import HEAD, measured
 from examples.statistics_study.questions import QUESTIONS
 from examples.statistics_study.running import DEALT, run
 from examples.statistics_study.tables import EMBEDDED, FILED, load
-from examples.statistics_study.ways import INDIVIDUAL, STRATIFIED, STRICTEST
+from examples.statistics_study.ways import EACH_ONCE, STRATIFIED, STRICTEST, WEIGHTED
 from inosgm import HardTail
 
 TABLES = load([*EMBEDDED], None)
@@ -53,18 +53,22 @@ def test_truths():
 def test_what_is_answered_again_is_answered_the_same():
     table = TABLES["breast cancer"]
     data, owners = table.data(AREA.columns), table.owners(1.0)
-    first, second = (answers(AREA, data, owners, INDIVIDUAL, 3) for _ in range(2))
+    first, second = (answers(AREA, data, owners, EACH_ONCE, 3) for _ in range(2))
     assert np.array_equal(first, second)
     assert len(np.unique(first)) == 3
 
 
-def test_individual_budgets_help_where_owners_are_dealt_out_and_bias_where_they_differ(monkeypatch):
+def test_weights_by_budgets_help_where_owners_are_dealt_out_and_bias_where_they_differ(monkeypatch):
     monkeypatch.setattr(opendp_peer, "AVAILABLE", False)
     rows = {(row.factor, row.owners == DEALT, row.way): row for row in run([AREA], TABLES, releases=50)}
-    assert rows[0.25, True, INDIVIDUAL].rmse < 0.7 * rows[0.25, True, STRICTEST].rmse
-    for way in (STRATIFIED, STRICTEST):  # unbiased: a mean error of 5 of its standard errors has probability 6e-7
+    assert rows[0.25, True, WEIGHTED].rmse < 0.7 * rows[0.25, True, STRICTEST].rmse
+    for way in (
+        EACH_ONCE,
+        STRATIFIED,
+        STRICTEST,
+    ):  # unbiased: a mean error of 5 of its standard errors has probability 6e-7
         assert rows[4, False, way].bias < 5 * rows[4, False, way].deviation / np.sqrt(50)
-    assert rows[4, False, INDIVIDUAL].bias > 5 * rows[4, False, INDIVIDUAL].deviation / np.sqrt(50)
+    assert rows[4, False, WEIGHTED].bias > 5 * rows[4, False, WEIGHTED].deviation / np.sqrt(50)
 
 
 def test_the_study_writes_numbers_figures_and_tables(tmp_path, capsys, monkeypatch):

@@ -84,6 +84,7 @@ def test_tables_and_figures(results, tmp_path):
     assert {path.name for path in pages.iterdir()} == {
         "m5.md",
         "m5.csv",
+        "m5-owners.svg",
         "m5-scale-tuned.svg",
         "m5-scale-clip0.2-rate3.svg",
     }

@@ -128,7 +128,7 @@ def test_the_attack(name):
         given = {"bounds": [(0, 1)] * (1 if "regression" in name else 2)}
         given |= {"target_bounds": (0, 1)} if "regression" in name else {}
     else:
-        given |= {"edges": [0, 0.5, 1]} if name == "histogram" else {"bounds": (0, 1)}
+        given |= {"histogram": {"edges": [0, 0.5, 1]}, "bounds": {}}.get(name, {"bounds": (0, 1)})
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert np.isfinite(ask(PROCEDURES[name], values, OWNERS, key=3, **given).value).all()

@@ -19,6 +19,7 @@ from pathlib import Path
 import numpy as np
 
 import inosgm
+import inosgm.statistics.conditional  # which defines the statistics of groups
 from inosgm import (
     INOSGM,
     PLD,
@@ -445,19 +446,41 @@ def numbers_of(estimate):
     return {name: value for name, value in estimate.to_dict().items() if name != "estimand"}
 
 
+EACH_ONCE = hasattr(Statistic, "each_once")
+"""Whether estimates are over all records by default: in earlier revisions they were weighted by budgets."""
+
+ALIKE = {"assume_alike": True} if EACH_ONCE else {}
+
+
+def estimates():
+    """Every question about all records, each counting once; also where budgets differ so much that some are shrunk."""
+    found = {}
+    unlike = Owners(of_record=TABLE["who"], epsilon={"first": 0.005, "second": 2.0, "third": 6.0}, delta=1e-5)
+    for name, (columns, parameters) in QUESTIONS.items():
+        asked, of = getattr(inosgm, f"private_{name}"), columns_of(columns)
+        found[name] = asked(of, OWNERS, key=KEY, **parameters)
+        found[f"{name}, unlike budgets"] = asked(of, unlike, key=KEY, **parameters)
+    sampled = inosgm.plan_sample(OWNERS, steps=1, expected_batch=30, clip_norm=1.0)
+    found["planned and sampled"] = inosgm.private_mean(TABLE["wage"], OWNERS, plan=sampled, bounds=BOUNDS, key=KEY)
+    found["planned uniformly"] = inosgm.private_mean(
+        TABLE["wage"], OWNERS, planner=inosgm.plan_uniform, bounds=BOUNDS, key=KEY
+    )
+    return {name: numbers_of(estimate) for name, estimate in found.items()}
+
+
 def statistics():
-    """Every question, with one key for all: their noise differs all the same."""
+    """Every question with weights by budgets, or by owner, with one key for all: their noise differs all the same."""
     found, always = {}, {"key": KEY}
     for name, (columns, parameters) in QUESTIONS.items():
         asked, of = getattr(inosgm, f"private_{name}"), columns_of(columns)
         table = {"column": columns, "owner": "who", "share": 0.5}
-        found[name] = asked(of, OWNERS, **always, **parameters)
-        found[f"{name} of a table"] = asked(TABLE, OWNERS, **table, **always, **parameters)
+        found[name] = asked(of, OWNERS, **always, **parameters, **ALIKE)
+        found[f"{name} of a table"] = asked(TABLE, OWNERS, **table, **always, **parameters, **ALIKE)
         if name in STRATIFIED:
             found[f"{name} stratified"] = asked(of, OWNERS, stratified=True, **always, **parameters)
     codes = {"categories": [0, 1, 2, 3, 4], "other": None}
-    found["group counts of numbers"] = inosgm.private_group_counts(TABLE["code"], OWNERS, **always, **codes)
-    always["bounds"] = BOUNDS
+    found["group counts of numbers"] = inosgm.private_group_counts(TABLE["code"], OWNERS, **always, **codes, **ALIKE)
+    always |= {"bounds": BOUNDS, **ALIKE}
     ledger = Ledger(owners=OWNERS)
     found["with a ledger"] = inosgm.private_mean(TABLE["wage"], OWNERS, ledger=ledger, share=0.25, **always)
     found["planned uniformly"] = inosgm.private_mean(TABLE["wage"], OWNERS, planner=inosgm.plan_uniform, **always)
@@ -487,6 +510,7 @@ def statistic_files():
         asked = {"mean": csv, "group_counts": csv, "quantile": parquet, "trimmed_mean": parquet, "regression": csv}
         for name, file in asked.items():
             columns, parameters = QUESTIONS[name]
+            parameters = {**parameters, **ALIKE}
             at = Table.of(file, columns, "who", megabytes=0.002)
             store = Store(f"memory:/{folder}/{name}")  # which has no disk to wait for
             estimate = inosgm.run_statistic(
@@ -506,7 +530,7 @@ def statistic_files():
         at = Table.of(parquet, "age", "who", megabytes=0.001)
         ledger = Ledger(owners=OWNERS)
         own = inosgm.run_statistic(
-            Spread, at, OWNERS, store=Path(folder) / "own", key=KEY, ledger=ledger, progress=False, reach=70
+            Spread, at, OWNERS, store=Path(folder) / "own", key=KEY, ledger=ledger, progress=False, reach=70, **ALIKE
         )
         found["own"] = [numbers_of(own), ledger.spent(), [one.job for one in ledger.history()]]
     return found
@@ -780,18 +804,20 @@ def commands():
         (place / "owners.csv").write_text("\n".join(["owner,epsilon,delta,records", *lines, ""]))
         budget = ("--steps", "8", "--expected-batch", "30", "--accountant", "rdp")
         whose = ("--owner-column", "who", "--budgets", place / "owners.csv", "--key", KEY, "--json")
+        about, alike = (place / "wages.csv",), ("--assume-alike",) if EACH_ONCE else ()
         mean = ("--column", "wage", "--bounds", "0", "2000", "--share", "0.5")
         command("plan", place / "owners.csv", *budget, "--output", place / "plan.json")
         known = {
             "plan": json.loads(command("plan", place / "owners.csv", *budget, "--json", "--method", "scale")),
             "plan file": json.loads((place / "plan.json").read_text()),
-            "mean": json.loads(command("stats", "mean", place / "wages.csv", *mean, *whose)),
+            "mean": json.loads(command("stats", "mean", place / "wages.csv", *mean, *whose, *alike)),
+            **({"overall mean": json.loads(command("stats", "mean", *about, *mean, *whose))} if EACH_ONCE else {}),
         }
-        count = command("stats", "count", place / "wages.csv", "--column", "member", "--ledger", place / "l", *whose)
+        count = command("stats", "count", *about, "--column", "member", "--ledger", place / "l", *whose, *alike)
         known["count"] = json.loads(count)
         shown = json.loads(command("ledger", "show", place / "l", "--json"))
         known["ledger"] = [shown["unit"], [[row["owner"], row["spent"]] for row in shown["owners"]]]
-        for answer in ("mean", "count"):
+        for answer in {"mean", "overall mean", "count"} & set(known):
             known[answer] = {
                 name: value for name, value in known[answer].items() if name not in ("estimand", "table", "store")
             }
@@ -833,6 +859,7 @@ EXACT = {
     "accountants": accountants,
     "ledgers": ledgers,
     "statistics": statistics,
+    **({"estimates": estimates} if EACH_ONCE else {}),
     "statistics of files": statistic_files,
     "jobs": jobs,
     "certificates and audits": certificates,

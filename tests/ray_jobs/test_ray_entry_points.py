@@ -158,6 +158,7 @@ def test_a_searcher_chooses_by_what_it_is_told(here, embedded_ray):
     assert Store("searched").states() == states
 
 
+@pytest.mark.long
 def test_an_audit_has_the_same_scores_on_a_ray(here, embedded_ray, tmp_path):
     attack = ["--runs", 0, "--attack", "loss", "--max-concurrent", 1, "--quiet"]
     told = invoke(auditing, "--shadows", 3, *attack, "--store", tmp_path / "ray")

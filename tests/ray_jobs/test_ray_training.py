@@ -1,8 +1,10 @@
 """One run on workers of Ray Train: what Ray is told, and what comes of a group whose workers are killed."""
 
+from pathlib import Path
+
 import pytest
 import torch
-from mortal_model import FATAL
+from mortal_model import FATAL, PAUSED
 from training_config import TEXT
 
 import ray_jobs.training
@@ -13,6 +15,8 @@ from inosgm.training import Workers
 from ray_jobs.training import STATE, train_on_ray
 
 KEY = 5
+CHANGES = {"model.name": "mortal_model:Mortal", "training.checkpoint_every": 3, "plan.steps": 12}
+SCRIPT = Path(__file__).parents[1] / "support" / "training_cluster.py"
 
 
 @pytest.fixture
@@ -28,6 +32,16 @@ def configured(tmp_path, monkeypatch):
         return TrainingConfig.from_yaml(tmp_path / "run.yaml", [f"{key}={value}" for key, value in changes.items()])
 
     return make
+
+
+def alone(config):
+    """Train a run in this process, with the shards and the threads of two workers."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        train(build(config, workers=Workers(shards=2)))
+    finally:
+        torch.set_num_threads(threads)
 
 
 def outcome(config):
@@ -47,7 +61,7 @@ def test_ray_is_told_neither_owners_nor_keys_and_trains_elastically(configured, 
             (told["run"] / STATE).mkdir()
 
     config = configured("run")
-    told["run"] = ray_jobs.training.Path(config.run)
+    told["run"] = Path(config.run)
     monkeypatch.setattr(ray_jobs.training, "TorchTrainer", Told)
     monkeypatch.setattr(ray_jobs.training, "connect", lambda address: lambda: None)
     monkeypatch.setattr(ray_jobs.training, "living", lambda: [{"CPU": 4.0, "GPU": 2.0}])
@@ -70,18 +84,24 @@ def test_ray_is_told_neither_owners_nor_keys_and_trains_elastically(configured, 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of Ray, which sets its own options
 @pytest.mark.usefixtures("embedded_ray")
 def test_killed_workers_and_a_killed_leader_change_nothing_and_are_charged_once(configured, tmp_path):
-    changes = {"model.name": "mortal_model:Mortal", "training.checkpoint_every": 3, "plan.steps": 12}
-    undisturbed = configured("undisturbed", **changes)
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        train(build(undisturbed, workers=Workers(shards=2)))
-    finally:
-        torch.set_num_threads(threads)
-    config = configured("killed", **changes)
+    undisturbed = configured("undisturbed", **CHANGES)
+    alone(undisturbed)
+    config = configured("killed", **CHANGES)
     (tmp_path / FATAL.format(rank=1)).write_text("5")  # of a group that began at step 0
     (tmp_path / FATAL.format(rank=0)).write_text("8")  # then of a group that began at a checkpoint
     train_on_ray(config, 2)
     assert not list(tmp_path.glob("fatal-*"))
     assert outcome(config) == outcome(undisturbed)
     assert not (tmp_path / "killed" / "key").exists()
+
+
+@pytest.mark.long  # starts a cluster of two nodes
+def test_a_lost_node_leaves_a_smaller_group_that_repeats_the_same_steps(configured, tmp_path, start):
+    undisturbed = configured("undisturbed", **CHANGES)
+    alone(undisturbed)
+    config = configured("lost", **CHANGES)
+    (tmp_path / "lost.yaml").write_text(config.to_yaml())
+    (tmp_path / PAUSED.format(rank=1)).write_text("5")
+    code, told, errors = start(SCRIPT, tmp_path / "lost.yaml").ended()
+    assert (code, told.split()[-1:]) == (0, ["1"]), errors
+    assert outcome(config) == outcome(undisturbed)

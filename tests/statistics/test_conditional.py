@@ -86,7 +86,7 @@ def test_it_is_the_value_among_the_records_that_satisfy_it_and_errs_as_it_says(n
 
 def test_a_quantile_is_that_of_the_records_that_satisfy_it():
     answer = asked("quantile", key=1, level=0.5, **BOUNDS)
-    low, high = answer.details["interval"]
+    low, high = answer.interval(0.99)
     assert low <= np.median(WOMEN.x) <= high < 40  # the median of all is near 55
     assert abs(answer.details["records"] - len(WOMEN)) < 5 * answer.details["records_error"]
 
@@ -235,10 +235,10 @@ def test_a_record_more_moves_a_sum_by_at_most_its_sensitivity(statistic, view, p
 def test_records_that_take_no_part_are_counted_and_have_no_rank():
     total = OrderedSum([1.0, 2.0])
     total.update([1.0], scores=[0.0], owners=[0], ids=[0])
-    total.skip(np.array([1, 1, 0]))
+    total.skip(np.array([1, 2]))
     assert total.counts.tolist() == [2, 2]
     assert total.exact() == 1.0
-    with pytest.raises(ValueError, match="owners"):
+    with pytest.raises(ValueError, match="counts"):
         total.skip(np.array([2]))
 
 

@@ -312,6 +312,7 @@ ASKED = {
     "top-heavy-sum": {"bounds": (0, 20)},
     "quantile": {"bounds": (0, 20), "level": 0.5, "rounds": 3},
     "histogram": {"edges": [0, 1, 2, 20]},
+    "bounds": {},
     "group-counts": {"columns": "town", "categories": ["Bonn", "Ulm"]},
     "trimmed-mean": {"bounds": (0, 20), "rounds": 2},
     "robust-mean": {"bounds": (0, 20), "rounds": 2},

@@ -66,7 +66,7 @@ def weights_of(n: int) -> np.ndarray:
 def made(kind, n: int, noise: float = 1e-6, *, rate: float = 1.0, known: bool = True, **options):
     """Make a statistic of n records; its owners may be left out, for one that is given parts."""
     plan = plan_of(n, noise, kind.rounds_of(**ALL[kind]), rate)
-    return kind(plan, owners_of(n) if known else None, **ALL[kind], **options)
+    return kind(plan, owners_of(n) if known else None, **ALL[kind], assume_alike=True, **options)
 
 
 def data_of(kind, n: int, seed: int = 0):
@@ -109,7 +109,7 @@ def test_components_are_those_of_sklearn_with_a_fixed_sign():
 
 def test_one_column_has_a_variance_and_one_component():
     plan = plan_of(400)
-    estimate = PCA(plan, owners_of(400), bounds=[(-4, 6)], key=1).run(table()[:, :1])
+    estimate = PCA(plan, owners_of(400), bounds=[(-4, 6)], assume_alike=True, key=1).run(table()[:, :1])
     np.testing.assert_allclose(estimate.value, np.cov(table()[:, 0], aweights=weights_of(400), ddof=0), rtol=1e-5)
     np.testing.assert_allclose(estimate.details["components"], [[1.0]])
 
@@ -128,7 +128,7 @@ def test_regression_is_weighted_least_squares_in_original_units():
 def test_without_trimming_least_trimmed_squares_is_least_squares():
     plan = plan_of(400, steps=2)
     statistic = LeastTrimmedSquares(
-        plan, owners_of(400), bounds=BOUNDS, target_bounds=TARGET, fraction=0.0, rounds=2, key=1
+        plan, owners_of(400), bounds=BOUNDS, target_bounds=TARGET, fraction=0.0, rounds=2, assume_alike=True, key=1
     )
     np.testing.assert_allclose(statistic.run(table()).value, least_squares(table(), weights_of(400)), rtol=1e-5)
 
@@ -377,10 +377,11 @@ QUESTIONS = {
 def test_a_line_each_costs_what_was_shared(question):
     owners, (name, parameters) = granting(200), QUESTIONS[question]
     ledger = Ledger(owners=owners)
+    parameters = {**parameters, "assume_alike": True}
     estimate = question(table(200), owners, share=0.5, ledger=ledger, key=3, **parameters)
     assert {label: round(epsilon, 1) for label, epsilon in estimate.cost.items()} == {"a": 1.0, "b": 3.0}
     assert ledger.spent() == pytest.approx(estimate.cost, rel=1e-3)
-    assert "weigh as much as the budget" in str(estimate)
+    assert "alike across owners, which is assumed" in str(estimate)
     again = ask(PROCEDURES[name], table(200).tolist(), owners, share=0.5, key=3, **parameters)
     assert again.value.tobytes() == estimate.value.tobytes()
     read = Estimate.from_dict(estimate.to_dict())

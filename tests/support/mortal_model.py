@@ -10,6 +10,9 @@ from torch import nn
 FATAL = "fatal-{rank}"
 """A file of the working directory: after how many passes over records a rank is killed, once."""
 
+PAUSED, REACHED = "paused-{rank}", "reached"
+"""Files: after how many passes a rank waits until it is killed; and the mark that it waits."""
+
 TRIED = 8
 """Most records of a pass in which the model is tried: such passes do not count."""
 
@@ -27,6 +30,10 @@ class Mortal(nn.Module):
         if self.training and len(x) > TRIED and dist.is_initialized():
             fatal = Path(FATAL.format(rank=dist.get_rank()))
             _passes[0] += 1
+            paused = Path(PAUSED.format(rank=dist.get_rank()))
+            if paused.exists() and _passes[0] >= int(paused.read_text()):
+                Path(REACHED).touch()
+                signal.pause()
             if fatal.exists() and _passes[0] >= int(fatal.read_text()):
                 fatal.unlink()
                 os.kill(os.getpid(), signal.SIGKILL)

@@ -43,7 +43,7 @@ class UpperTail(Statistic):
 
     def __init__(self, plan, owners=None, *, most, **options):
         self.most = most
-        super().__init__(plan, owners, tail=HardTail(plan.tail_length(0.6)), **options)
+        super().__init__(plan, owners, tail=HardTail(self.tail_length(plan, 0.6)), **options)
 
     def contributions(self, batch):
         return np.clip(batch / self.most, 0, 1)
@@ -67,7 +67,7 @@ class Centre(Statistic):
 
     def __init__(self, plan, owners=None, *, rounds, start=1.0, **options):
         self.point = start
-        super().__init__(plan, owners, tail=LinearTail(plan.tail_length(0.3)), **options)
+        super().__init__(plan, owners, tail=LinearTail(self.tail_length(plan, 0.3)), **options)
 
     @classmethod
     def rounds_of(cls, *, rounds, **parameters):

@@ -49,7 +49,9 @@ def refused(error, message, loss, *data, model=None, **more):
 
 @pytest.mark.parametrize("engine", [None, BookKeeping, Functional, OneByOne])
 @pytest.mark.parametrize(
-    "loss", [nn.MSELoss(), nn.BCEWithLogitsLoss(), F.l1_loss, partial(F.huber_loss, delta=2.0)], ids=str
+    "loss",
+    [nn.MSELoss(), nn.BCEWithLogitsLoss(), F.l1_loss, partial(F.huber_loss, delta=2.0)],
+    ids=["mse", "bce", "l1", "huber"],
 )
 def test_one_output_against_targets_without_an_axis(loss, engine):
     refused(ValueError, r"the outputs of a record have shape \(1,\).*y\[:, None\]", loss, X, Y.float(), engine=engine)

@@ -4,6 +4,7 @@ import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -69,6 +70,17 @@ COMMON: dict[str, Any] = {
             help="Ask about the records that satisfy a condition on columns, such as \"sex == 'F' and age >= 18\".",
         ),
     ],
+    "by": Annotated[
+        str | None,
+        typer.Option(help="The column that names the group of every row: a value for each group."),
+    ],
+    "keys": Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME ...",
+            help="The names of the groups, if public; else names that many rows have are released first.",
+        ),
+    ],
     "missing": Annotated[
         Missing,
         typer.Option(help="Refuse a table with missing values, drop such records, or drop them and release how many."),
@@ -77,7 +89,14 @@ COMMON: dict[str, Any] = {
     "ledger": Annotated[Path | None, typer.Option(help="The ledger that is charged; it is created if there is none.")],
     "share": Annotated[float, typer.Option(help="The fraction of every owner's epsilon that this may cost.")],
     "method": Annotated[Method, typer.Option(help="A sensitivity for each owner (scale), or the strictest for all.")],
+    "confidence": Annotated[
+        float,
+        typer.Option(help="The probability with which the printed interval covers the answer, over the noise."),
+    ],
     "key": Annotated[int | None, typer.Option(help="Make the answer reproducible (and not private).")],
+    "dry_run": Annotated[
+        bool, typer.Option("--dry-run", help="Say what it would cost and how exact it would be; read no value.")
+    ],
     "as_json": JsonOption,
     "quiet": QuietOption,
     "output": Annotated[Path | None, typer.Option(help="Also write the result to this file, as JSON.")],
@@ -90,8 +109,14 @@ COMMON: dict[str, Any] = {
     "max_concurrent": ConcurrentOption,
     "attempts": AttemptsOption,
 }
-FLAGS = ("as_json", "quiet", "stratified", "rows_in_order")
-DEFAULTS = {"share": 1.0, "method": Method.scale, "missing": Missing.refuse, **dict.fromkeys(FLAGS, False)}
+FLAGS = ("as_json", "quiet", "dry_run", "stratified", "assume_alike", "rows_in_order")
+DEFAULTS = {
+    "share": 1.0,
+    "method": Method.scale,
+    "missing": Missing.refuse,
+    "confidence": 0.95,
+    **dict.fromkeys(FLAGS, False),
+}
 
 _COLUMN = typer.Option("--column", "--columns", metavar="NAME ...", help="The columns of the question.")
 COLUMN = Annotated[list[str], _COLUMN]
@@ -111,6 +136,13 @@ OPTIONS: dict[str, Any] = {
     "categories": Annotated[list[str], typer.Option(metavar="NAME ...", help="The names of the groups: public ones.")],
     "other": Annotated[str | None, typer.Option(help="The name of all other groups together; else other.")],
     "stratified": Annotated[bool, typer.Option("--stratified", help="A value for each owner, put together by size.")],
+    "assume_alike": Annotated[
+        bool,
+        typer.Option(
+            "--assume-alike",
+            help="Assume that records are alike across owners, and weigh them by budgets: less noise, biased if not.",
+        ),
+    ],
     "level": Annotated[float, typer.Option(help="Between 0 and 1: 0.9 is where the largest tenth begins.")],
     "fraction": Annotated[
         float | None, typer.Option(help="The fraction of the weight in the tail, which is down-weighted.")
@@ -119,10 +151,16 @@ OPTIONS: dict[str, Any] = {
         float | None, typer.Option(help="How many interquartile ranges from the median a value counts.")
     ],
     "rounds": Annotated[int | None, typer.Option(min=1, help="How many releases share the budget.")],
+    "outside": Annotated[
+        float | None, typer.Option(help="The fraction of records that may lie beyond the bounds; else 0.01.")
+    ],
+    "smallest": Annotated[float | None, typer.Option(help="The smallest size that is told from 0; else 2^-20.")],
+    "largest": Annotated[float | None, typer.Option(help="The largest size that is told from larger ones; else 2^40.")],
     "components": Annotated[int | None, typer.Option(min=1, help="How many components; else all.")],
 }
+ALIKE = "assume_alike"  # the option that every question takes
 NUMBERS = {"--bounds", "--target-bounds", "--edges"}
-WORDS = {"--column", "--columns", "--categories"}
+WORDS = {"--column", "--columns", "--categories", "--keys"}
 
 
 @dataclass(frozen=True)
@@ -173,6 +211,11 @@ QUESTIONS = {
     "group-counts": Question(
         "How many records belong to each group.", needs=["categories"], takes=["other", "stratified"], labels=True
     ),
+    "bounds": Question(
+        "Bounds of a column that nobody knows: powers of two beyond which few records lie.",
+        needs=[],
+        takes=["outside", "smallest", "largest"],
+    ),
     "covariance": Question("The covariance matrix of columns.", several=True),
     "pca": Question("The principal components of columns.", takes=["components"], several=True),
     "regression": Question(
@@ -212,6 +255,7 @@ class Lists(TyperCommand):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Repeat an option before each of its values; numbers end at the first other word, text at the next option."""
         args = [_renamed(word, quiet="--quiet" in args) for word in args]
+        _refuse_bounds_of_the_data(ctx, args)
         spread: list[str] = []
         name, values = "", 0
         for word in args:
@@ -238,6 +282,15 @@ def _renamed(word: str, *, quiet: bool) -> str:
     return OLD_NAMES[name] + sign + rest
 
 
+def _refuse_bounds_of_the_data(ctx: Any, args: list[str]) -> None:
+    """End the command if bounds are to come from the data."""
+    from inosgm.statistics.bounds import HOW_TO_KNOW_BOUNDS
+
+    for option, word in pairwise(args):
+        if option == "--bounds" and word.lower() in ("auto", "data", "min", "minmax", "range"):
+            ctx.fail(f"--bounds {word}: {HOW_TO_KNOW_BOUNDS}")
+
+
 def _command(name: str, question: Question) -> Callable[..., None]:
     """Return the function of a command, with the signature that Typer reads options from."""
 
@@ -248,8 +301,10 @@ def _command(name: str, question: Question) -> Callable[..., None]:
         if given["store"] is not None or workers["address"] == ANY_RAY:
             given["store"] = store_of(given["store"], "-".join([name, Path(table).stem, *map(_file_name, column)]))
         else:
-            refuse("goes with --store, which says where partial sums are kept", **workers, attempts=attempts)
-        own = {option: given.pop(option) for option in (*question.needs, *question.takes)}
+            kept = {option: value for option, value in workers.items() if option != "processes"}
+            refuse("goes with --store, which says where partial sums are kept", **kept, attempts=attempts)
+            given["processes"] = workers["processes"]
+        own = {option: given.pop(option) for option in (*question.needs, *question.takes, ALIKE)}
         columns, parameters = _parameters(question, column, own)
         request = Request(
             question=name,
@@ -265,7 +320,7 @@ def _command(name: str, question: Question) -> Callable[..., None]:
 
     about = {"of": OF, "column": COLUMN_OR_NONE} if question.of_condition else {"column": COLUMN}
     needed = {**about, **{option: OPTIONS[option] for option in question.needs}, "budgets": COMMON["budgets"]}
-    taken = {**{option: OPTIONS[option] for option in question.takes}, **COMMON}
+    taken = {**{option: OPTIONS[option] for option in (*question.takes, ALIKE)}, **COMMON}
     kinds = {"table": TABLE, **needed, **taken}
     required = {"table", *needed} - (set(about) if question.of_condition else set())
     run.__signature__ = inspect.Signature(  # type: ignore[attr-defined]

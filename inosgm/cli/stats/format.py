@@ -1,34 +1,50 @@
 """An answer as text: numbers with the names of what they belong to."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 
 from inosgm._internal.text import columns as laid_out
 from inosgm.statistics import Estimate
+from inosgm.statistics.estimate import shown_number
+
+IN_TABLES = ("edges", "categories", "components", "keys", "beyond_at_most")
+"""Details that the table of an answer shows."""
 
 MAX_DETAILS = 4
 """The largest number of details that a line shows: more would wrap on a terminal. JSON has all of them."""
 
 
-def shown(estimate: Estimate, columns: Sequence[str]) -> str:
-    """Return an answer as text, given the names of its columns."""
+def shown(estimate: Estimate, columns: Sequence[str], confidence: float) -> str:
+    """Return an answer as text, given the names of its columns and the confidence of its interval."""
     if np.ndim(estimate.value) == 0:
-        return "\n".join([str(estimate), *_details(estimate)])
-    about = str(replace(estimate, value=0.0, standard_error=0.0)).partition("\n")[2]
-    return "\n".join([*_table(estimate, columns), about, *_details(estimate)])
+        low, high = (shown_number(end, estimate.standard_error) for end in estimate.interval(confidence))
+        first, _, rest = str(estimate).partition("\n")
+        interval = f"{100 * confidence:g} % interval: {low} to {high}"
+        return "\n".join([first, interval, rest, *_details(estimate)])
+    about = str(replace(estimate, value=0.0, standard_error=0.0, bias_bound=0.0)).partition("\n")[2]
+    return "\n".join([*_table(estimate, columns, confidence), about, *_details(estimate)])
 
 
-def _table(estimate: Estimate, columns: Sequence[str]) -> list[str]:
+def _table(estimate: Estimate, columns: Sequence[str], confidence: float) -> list[str]:
     """Return a line for each number, or for each row of a matrix."""
     values, errors, details = np.asarray(estimate.value), np.asarray(estimate.standard_error), estimate.details
+    if "keys" in details:
+        return _groups(values, errors, details)
+    if "beyond_at_most" in details:
+        beyond = np.asarray(details["beyond_at_most"]).tolist()
+        ends = zip(("lower bound", "upper bound"), values.tolist(), beyond, strict=True)
+        return laid_out(["", "value", "records beyond"], [[name, _short(v), f"at most {b:.0f}"] for name, v, b in ends])
     if values.ndim > 1:
         return laid_out(
             ["", *columns], [[name, *map(_short, row)] for name, row in zip(columns, values.tolist(), strict=True)]
         )
-    header, directions = ["", "value", "standard error"], np.empty((values.size, 0))
+    percent = f"{100 * confidence:g} %"
+    header = ["", "value", "standard error", f"{percent} from", "to"]
+    directions, intervals = np.empty((values.size, 0)), np.array(estimate.interval(confidence)).T
     if "edges" in details:
         names = [f"{low:g} to {high:g}" for low, high in pairwise(np.asarray(details["edges"]).tolist())]
         if len(names) > 1:  # values beyond the edges are in there
@@ -40,17 +56,31 @@ def _table(estimate: Estimate, columns: Sequence[str]) -> list[str]:
         header, directions = [*header, *columns], np.asarray(details["components"])
     else:
         names = ["intercept", *columns[:-1]]
-    rows = zip(names, values.tolist(), errors.tolist(), directions.tolist(), strict=True)
+    rows = zip(names, values.tolist(), errors.tolist(), intervals.tolist(), directions.tolist(), strict=True)
     return laid_out(
-        header, [[name, _short(value), f"{error:.2g}", *map(_short, rest)] for name, value, error, rest in rows]
+        header,
+        [
+            [name, *(shown_number(number, error) for number in (value, error, *ends)), *map(_short, rest)]
+            for name, value, error, ends, rest in rows
+        ],
     )
+
+
+def _groups(values: np.ndarray, errors: np.ndarray, details: Mapping[str, Any]) -> list[str]:
+    """Return a line for each group; of histograms, with a column for each bin."""
+    names = [str(name) for name in np.asarray(details["keys"]).tolist()]
+    if values.ndim == 1:
+        rows = zip(names, values.tolist(), errors.tolist(), strict=True)
+        return laid_out(["", "value", "standard error"], [[name, _short(v), f"{e:.2g}"] for name, v, e in rows])
+    bins = [f"{low:g} to {high:g}" for low, high in pairwise(np.asarray(details["edges"]).tolist())]
+    return laid_out(["", *bins], [[name, *map(_short, row)] for name, row in zip(names, values.tolist(), strict=True)])
 
 
 def _details(estimate: Estimate) -> Iterator[str]:
     """Yield a line for every detail of a few numbers, and where the rest is."""
     for name, value in estimate.details.items():
         numbers = np.asarray(value)
-        if name not in ("edges", "categories", "components") and numbers.ndim < 2 and numbers.size <= MAX_DETAILS:
+        if name not in IN_TABLES and numbers.ndim < 2 and numbers.size <= MAX_DETAILS:
             yield f"{name.replace('_', ' ')}: {', '.join(_short(number) for number in numbers.ravel().tolist())}"
     if estimate.by_owner and any(np.ndim(row.value) for row in estimate.by_owner.values()):
         yield "(the values of each owner: --json, --output)"

@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 
 from inosgm._internal import validate as _validate
-from inosgm.accounting import ACCOUNTANTS, Accountant, Segment, chosen
+from inosgm.accounting import ACCOUNTANTS, Accountant, Segment
 from inosgm.methods.method import Method
 from inosgm.owners import Owners
 from inosgm.planning.calibration import PlanRequest
 from inosgm.planning.plan import Plan
+from inosgm.planning.planners import plan_request
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -52,7 +53,7 @@ class Teachers:
 
     @property
     def count(self) -> int:
-        """How many teachers there are."""
+        """Number of teachers."""
         return self.weights.size
 
 
@@ -71,11 +72,11 @@ def weighted_teachers(
 
     Args:
         owners: Who grants what; see Owners.
-        count: How many teachers, at least one for each distinct budget. They are allotted to the budgets in proportion
-            to the numbers of records, which are public.
-        queries: How many public records they label.
+        count: Number of teachers, at least one for each distinct budget, in proportion to the numbers of records, which
+            are public.
+        queries: Number of public records that they label.
         accountant: PLD() if not given.
-        past: What was done to the owners' records before, which counts: ledger.past(owners) knows.
+        past: Earlier releases of the owners' records, which count: ledger.past(owners) returns them.
 
     Raises:
         ValueError: for fewer teachers than distinct budgets, and for a budget that does not fit.
@@ -117,10 +118,10 @@ def upsampled_teachers(
 
     Args:
         owners: Who grants what; see Owners.
-        count: How many teachers. No record has more copies.
-        queries: How many public records they label.
+        count: Number of teachers. No record has more copies.
+        queries: Number of public records that they label.
         accountant: PLD() if not given.
-        past: What was done to the owners' records before, which counts: ledger.past(owners) knows.
+        past: Earlier releases of the owners' records, which count: ledger.past(owners) returns them.
 
     Raises:
         ValueError: for a budget that does not fit.
@@ -151,20 +152,9 @@ def teachers_of(options: Any, owners: Owners, past: Sequence[Segment] = ()) -> T
 def _request(
     owners: Owners, count: int, queries: int, accountant: Accountant | None, past: Sequence[Segment]
 ) -> PlanRequest:
-    """Check the arguments; what is wished for is one release in which everybody takes part."""
-    _validate.instance("owners", owners, Owners, "make them with Owners(of_record=..., epsilon=..., delta=...)")
+    """Check the arguments, and return the request for one release in which every record takes part."""
     _validate.count("queries", queries, least=1)
-    return PlanRequest(
-        labels=owners.labels,
-        sizes=owners.sizes,
-        epsilon=owners.epsilon,
-        delta=owners.delta,
-        past=tuple(segment.rows_of(len(owners.labels)) for segment in past),
-        steps=1,
-        expected_batch=float(_validate.count("count", count, least=1)),
-        clip_norm=1.0,
-        accountant=chosen(accountant),
-    )
+    return plan_request(owners, 1, _validate.count("count", count, least=1), 1.0, accountant, past)
 
 
 def _multipliers(request: PlanRequest) -> np.ndarray:
@@ -174,7 +164,7 @@ def _multipliers(request: PlanRequest) -> np.ndarray:
 
 
 def _in_proportion(sizes: np.ndarray, count: int) -> np.ndarray:
-    """Share so many teachers out by size: at least one each, and then by the most records per teacher."""
+    """Return how many of the teachers each size gets: one, and the next ones where most records share a teacher."""
     shares = np.ones(sizes.size, dtype=np.int64)
     for _ in range(count - sizes.size):
         shares[np.argmax(sizes / shares)] += 1
@@ -190,7 +180,7 @@ def _planned(
     among: np.ndarray,
     copies: np.ndarray,
 ) -> Teachers:
-    """Bound what a record moves, and take the least noise that keeps every budget."""
+    """Return the teachers with the sensitivities of records, and the least noise that keeps every budget."""
     sensitivities = math.sqrt(2 * queries) * copies * weights[first]
     plan = Plan(
         sample_rates=np.ones(copies.size),
