@@ -101,7 +101,8 @@ def program_of(words):
     if Path(words[0]).name == "inosgm":
         return app, words[1:]
     if words[0].endswith("python") and words[1] == "-m" and words[2].startswith("ray_jobs."):
-        return importlib.import_module(words[2]).app, words[3:]
+        entry = importlib.import_module(words[2])
+        return (entry.app, words[3:]) if hasattr(entry, "app") else None  # `verify_gpus` is a plain script
     return None
 
 
