@@ -18,7 +18,7 @@ import numpy as np
 
 from inosgm.owners import Label
 from inosgm.statistics.bounds import Bounds
-from inosgm.statistics.estimate import Estimate, OwnerValue
+from inosgm.statistics.estimate import Estimate, OwnerValue, shown_error
 from inosgm.statistics.groups import GroupMoments, GroupQuantiles
 from inosgm.statistics.histograms import GroupCounts, Histogram
 from inosgm.statistics.key_selection import KeyRisk, KeySelection
@@ -105,6 +105,8 @@ def _named(selection: Selection, estimate: Estimate) -> Estimate:
     """Return an estimate that says which records it is about."""
     where = "" if selection.where is None else f" with {selection.where.text}"
     lacking = "" if selection.missing is Missing.refuse else " and without a missing value"
+    if selection.where is None:
+        lacking = lacking.removeprefix(" and")
     # every estimand says how many records there are: here, how many take part is private
     return replace(estimate, estimand=re.sub(r"all \d+ records", f"all records{where}{lacking}", estimate.estimand))
 
@@ -207,13 +209,16 @@ def _mean(parameters: Mapping[str, Any], records: int) -> Stages:
         float(total.standard_error),
         float(number.standard_error),
     )
+    bias = (float(total.bias_bound) + abs(ratio.value) * float(number.bias_bound)) / max(
+        float(number.value), float(number.standard_error)
+    )
+    about = total.estimand.replace("sum", "mean", 1)
     return replace(
         total,
         value=bounds.middle + ratio.value,
         standard_error=ratio.standard_error,
-        bias_bound=(float(total.bias_bound) + abs(ratio.value) * float(number.bias_bound))
-        / max(float(number.value), float(number.standard_error)),
-        estimand=total.estimand.replace("sum", "mean", 1),
+        bias_bound=bias,
+        estimand=re.sub(r"by at most \S+$", f"by at most {shown_error(bias)}", about),  # not the bias of the sum
         by_owner=None,
         details={
             "records": float(number.value),
