@@ -208,7 +208,8 @@ class Contents:
                 if single
                 else (f"{np.size(estimate.value)} numbers", "-")
             )
-            rows.append((answer.name, value, error, f"{min(cost):.3g} to {max(cost):.3g}" if cost else "-"))
+            ends = dict.fromkeys(f"{end:.3g}" for end in (min(cost), max(cost))) if cost else ["-"]
+            rows.append((answer.name, value, error, " to ".join(ends)))
         header = ("statistic", "value", "standard error", "epsilon spent")
         return TextTable(caption="Private statistics", header=header, rows=tuple(rows))
 
