@@ -4,18 +4,18 @@ It trains a small network on workers of Ray Train, compares with one process on 
 for each check. The guide "On a Ray cluster" shows the lines that it must print. With `--cpu` it does the same by gloo.
 """
 
-import argparse
 import os
 import signal
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import ray.train
 import torch
 import torch.distributed
+import typer
 from ray.train.torch import TorchConfig, TorchTrainer, get_device
 from torch import nn
 
@@ -24,6 +24,7 @@ from inosgm.ledger.ledger import Ledger
 from inosgm.planning.plan import Plan
 from inosgm.training import Workers
 from ray_jobs.connection import connect
+from ray_jobs.entry_points import application
 
 BATCH, RECORDS_BY_BATCH, STEPS, KEY, CHECKPOINT = {"cpu": 96, "cuda": 4096}, 8, 12, 7, 3
 TRIED = 8
@@ -100,7 +101,7 @@ def trained(
     trainer.fit(x, y, run=run, checkpoint_every=CHECKPOINT, progress=False)
     seconds = time.perf_counter() - begin
     parameters = torch.cat([parameter.detach().flatten().cpu() for parameter in model.parameters()])
-    return {"parameters": parameters, "seconds": seconds, "spent": trainer.spent()}
+    return {"parameters": parameters, "seconds": seconds, "spent": {} if exact else trainer.spent()}
 
 
 def on_workers(number: int, folder: Path, *, cpu: bool, **given: Any) -> dict[str, Any]:
@@ -154,15 +155,21 @@ def main(workers: int, *, cpu: bool) -> int:
     return 0 if all(checks) else 1
 
 
-if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--workers", type=int, default=2, help="at least 2; each takes a GPU")
-    parser.add_argument("--address", default=None, help="where Ray is; else one is started here")
-    parser.add_argument("--cpu", action="store_true", help="CPUs and gloo instead of GPUs and nccl")
-    options = parser.parse_args()
-    leave = connect(options.address)
+def verify(
+    workers: Annotated[int, typer.Option(min=2, help="How many workers, each with a GPU.")] = 2,
+    address: Annotated[str | None, typer.Option(help="Where Ray is; else one is started here.")] = None,
+    cpu: Annotated[bool, typer.Option("--cpu", help="Take CPUs and gloo instead of GPUs and nccl.")] = False,
+) -> None:
+    """Check that one model on several GPUs trains as one process does, resumes when a worker dies, and pays once."""
+    leave = connect(address)
     try:
-        code = main(options.workers, cpu=options.cpu)
+        code = main(workers, cpu=cpu)
     finally:
         leave()
-    raise SystemExit(code)
+    raise typer.Exit(code)
+
+
+app = application(verify)
+
+if __name__ == "__main__":
+    app()

@@ -31,7 +31,7 @@ def main() -> None:
         task = TASKS[name]
         runs = Runs(task, options.out / f"{name}.jsonl", options.data_dir, options.out / "features")
         some = [method for method in methods(task) if not (options.without_asc and method.plan == "asc")]
-        choices = tune(runs, some)
+        choices = tune(runs.tuning, some)
         print(name, {method: (choice.point, choice.after) for method, choice in choices.items()}, flush=True)
         runs.finish([choice.point for choice in choices.values()], task.seeds)
         if options.paths:

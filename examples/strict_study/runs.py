@@ -3,10 +3,11 @@
 import json
 import time
 from collections.abc import Iterable
+from functools import cached_property
 from pathlib import Path
 
 from examples.strict_study.points import Point
-from examples.strict_study.tasks import Task
+from examples.strict_study.tasks import TASKS, Task
 from examples.strict_study.training import Row, Runner
 
 
@@ -26,6 +27,12 @@ class Runs:
         for line in file.read_text(encoding="utf-8").split("\n") if file.exists() else ():
             if line.endswith("}"):
                 self._add(json.loads(line))
+
+    @cached_property
+    def tuning(self) -> "Runs":
+        """The runs that choose: these, or those of the task whose points are used."""
+        name = self.task.tuned_as
+        return self if not name else Runs(TASKS[name], self._file.with_stem(name), self._root, self._kept)
 
     def get(self, point: Point, seed: int) -> Row | None:
         """Return a finished run."""

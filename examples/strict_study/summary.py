@@ -78,10 +78,10 @@ class Outcome:
 def outcomes(runs: Runs) -> dict[str, Outcome]:
     """Return the methods whose reported runs are finished, by name."""
     found = {}
-    known = {Point(**row["point"]) for row in runs.all()}
+    known = {Point(**row["point"]) for row in runs.tuning.all()}
     for method in methods(runs.task):
         if any(belongs(method, point) for point in known):
-            choice = choose(runs, method)
+            choice = choose(runs.tuning, method)
             rows = [row for seed in runs.task.seeds if (row := runs.get(choice.point, seed))]
             if len(rows) == len(runs.task.seeds):
                 found[method.name] = Outcome(method, choice, rows)
@@ -95,7 +95,7 @@ def as_strict_as(runs: Runs, outcome: Outcome, baseline: Outcome) -> Outcome | N
     """
 
     def tuned(point: Point) -> list[Row]:
-        return [row for seed in runs.task.tuning_seeds if (row := runs.get(point, seed))]
+        return [row for seed in runs.task.tuning_seeds if (row := runs.tuning.get(point, seed))]
 
     def strictest(point: Point, after: float) -> float:
         return float(np.mean([measures(row, after, half=CHOOSING).strictest for row in tuned(point)]))

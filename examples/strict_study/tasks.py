@@ -52,6 +52,7 @@ class Task:
         grid: Where tuning starts.
         tuning_seeds: Seeds that tuning uses and that are not reported.
         seeds: Seeds that are reported.
+        tuned_as: The task whose chosen points are used; its own tuning if empty.
     """
 
     title: str
@@ -72,6 +73,7 @@ class Task:
     grid: Grid = Grid()
     tuning_seeds: tuple[int, ...] = (101, 102)
     seeds: tuple[int, ...] = (1, 2, 3, 4, 5)
+    tuned_as: str = ""
 
     @property
     def source(self) -> str:
@@ -162,7 +164,14 @@ TASKS = {
     "cm-sample": replace(_CIFAR, title="CIFAR-10 CM, SAMPLE", plans=("sample",)),
     "cm2": replace(_CIFAR, title="CIFAR-10: two owners, epsilon .5 and 5", rule=_halves(0.5, 5.0)),
     "cl": replace(_CIFAR, title="CIFAR-10 CL: ten owners, epsilon 6 to 15", rule=SETTINGS["CL"].rule),
-    "cr": replace(_CIFAR, title="CIFAR-10 CR: CM with classes assigned at random", rule=SETTINGS["CR"].rule),
+    "cr": replace(
+        _CIFAR,
+        title="CIFAR-10 CR: CM with classes assigned at random",
+        note="Records, model and steps are those of CM, and so are the chosen points: nothing was tuned here. "
+        "Every seed assigns classes anew.",
+        rule=SETTINGS["CR"].rule,
+        tuned_as="cm",
+    ),
     "col": replace(_CIFAR, title="CIFAR-10 COL: CM with 10 % of each class elsewhere", rule=SETTINGS["COL"].rule),
     "com": replace(_CIFAR, title="CIFAR-10 COM: CM with 30 % of each class elsewhere", rule=SETTINGS["COM"].rule),
     "cs": replace(_CIFAR, title="CIFAR-10 CS: every record its own owner", rule=SETTINGS["CS"].rule),

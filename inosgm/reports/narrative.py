@@ -276,7 +276,8 @@ def _answer(answer: Answer) -> Sentence:
     estimate, cost = answer.estimate, answer.estimate.cost
     paid = ""
     if cost:
-        paid = f", for ε from {min(cost.values()):.3g} to {max(cost.values()):.3g}"
+        ends = list(dict.fromkeys(f"{end:.3g}" for end in (min(cost.values()), max(cost.values()))))
+        paid = f", for ε {ends[0]}" if len(ends) == 1 else f", for ε from {ends[0]} to {ends[1]}"
     if np.ndim(estimate.value) == 0:
         value, error = measured(float(estimate.value), float(estimate.standard_error))
         return Sentence(text=f"{answer.name}: {value}, with a standard error of {error}{paid}.")

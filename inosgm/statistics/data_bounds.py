@@ -126,8 +126,8 @@ def private_bounds(
     **Guarantee.** It costs every owner at most `share` of its epsilon; `answer_query` describes this and other options.
 
     >>> owners = Owners(of_record=["a", "b"] * 500, epsilon={"a": 1.0, "b": 5.0}, delta=1e-5)
-    >>> private_bounds(np.linspace(20, 900, 1000), owners, share=0.5, key=1).value
-    array([  16., 1024.])
+    >>> private_bounds(np.linspace(40, 900, 1000), owners, share=0.5, key=1).value
+    array([  32., 1024.])
     """
     query = single(DataBounds)
     return answer_query(query, values, owners, outside=outside, smallest=smallest, largest=largest, **options)

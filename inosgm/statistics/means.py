@@ -43,6 +43,7 @@ class Mean(BoundedColumn):
 
     name = "mean"
     key_name = "inosgm.statistics.means.Mean"
+    what = "mean"
 
     def __init__(
         self, plan: Plan, owners: Owners | Any = None, *, bounds: Any, stratified: bool = False, **options: Any
@@ -53,7 +54,7 @@ class Mean(BoundedColumn):
     def estimate(self) -> Estimate:
         """Return the mean."""
         if not self.stratified:
-            return self.estimated_mean("mean")
+            return self.estimated_mean(self.what)
         shares, errors = owner_means(self, self.observed[0])
         values, errors = self.bounds.middle + self.bounds.half * shares, self.bounds.half * errors
         fractions = self.plan.sizes / self.plan.sizes.sum()
@@ -61,7 +62,7 @@ class Mean(BoundedColumn):
         return self.estimated(
             value,
             float(np.linalg.norm(fractions * errors)),
-            "mean",
+            self.what,
             by_owner=owner_values(self.plan, values, errors),
             notes=self.bounds.notes(value),
         )

@@ -18,7 +18,7 @@ class Share(Mean):
     ratio of two private counts. Its standard error is that of the delta method, and `details` has Fieller's interval,
     which is also true if few records satisfy the condition.
 
-    **Bias.** None but that of the weights.
+    **Bias.** That of the weights, at most `bias_bound`.
 
     **Guarantee.** That of `Statistic`, in one round; with a condition in two, which share the budget.
 
@@ -35,6 +35,7 @@ class Share(Mean):
 
     name = "share"
     key_name = "inosgm.statistics.shares.Share"
+    what = "share of ones"
 
     def __init__(self, plan: Plan, owners: Owners | Any = None, *, stratified: bool = False, **options: Any) -> None:
         super().__init__(plan, owners, bounds=(0.0, 1.0), stratified=stratified, **options)

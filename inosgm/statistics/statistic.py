@@ -21,7 +21,7 @@ from inosgm.mechanism.tails import NoTail, Tail
 from inosgm.owners import Owners
 from inosgm.planning.plan import Plan
 from inosgm.planning.saturation import saturated
-from inosgm.statistics.estimate import Estimate, OwnerValue, cost_of, shown_error
+from inosgm.statistics.estimate import Estimate, OwnerValue, cost_of
 from inosgm.statistics.intervals import Number, TestedShares
 
 _OPTIONS = ("key", "ledger", "note")
@@ -157,7 +157,7 @@ class Statistic(Streaming):
         return not parameters.get("assume_alike") and not parameters.get("stratified")
 
     def tail_length(self, plan: Plan, fraction: float) -> float:
-        """Return the length of a tail that holds a fraction of all records, for the plan that `__init__` was given.
+        """Return the length of a tail that holds a fraction of the records that take part, for the plan of `__init__`.
 
         For records that are weighted by budgets it holds a fraction of the expected total sensitivity. Missing weight
         of records that are shrunk counts as weight outside of the tail.
@@ -315,7 +315,7 @@ class Statistic(Streaming):
 
     def first_order_notes(self) -> tuple[str, ...]:
         """Return what to say about a bias bound of first order where more than a hundredth of all weight is missing."""
-        share = self.missing / float(self._plan.sizes.sum())
+        share = self.missing / self.records
         if share <= _FIRST_ORDER:
             return ()
         return (
@@ -366,10 +366,9 @@ class Statistic(Streaming):
         elif alike:
             sentence = f"{estimand} over all {records} records, each counting once"
         elif self._each_once:
-            most = f" by at most {shown_error(bias_bound)}" if np.ndim(bias_bound) == 0 else ""
             sentence = (
                 f"{estimand} over all {records} records, each counting once; the records of owners with very small "
-                f"budgets are shrunk to what these buy, which biases it{most}"
+                "budgets count in part, which biases it"
             )
         else:
             sentence = (

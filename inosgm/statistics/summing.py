@@ -55,7 +55,7 @@ def sum_table(
     for fragment in table.fragments if fragments is None else fragments:
         for batch in table.read(fragment, owners, form):
             values, kept = view.records(batch)
-            _check(statistic, values, fragment, batch.first_id)
+            _check(statistic, values, fragment, batch.first_id, "" if kept is None else " records that take part,")
             holders = order[batch.owners]
             if kept is None:
                 statistic.fill(total, values, holders, batch.first_id)
@@ -107,9 +107,9 @@ def table_responder(
     return respond
 
 
-def _check(statistic: Statistic, values: np.ndarray, fragment: Fragment, first_id: int) -> None:
+def _check(statistic: Statistic, values: np.ndarray, fragment: Fragment, first_id: int, what: str) -> None:
     """Check a batch before it is summed, so before anything is charged."""
     try:
         statistic.check(values)
     except (TypeError, ValueError) as error:  # the checks of statistics show no values
-        raise BadTable(f"{error} (positions count from {fragment.at(first_id - fragment.first_id)})") from None
+        raise BadTable(f"{error} (positions count{what} from {fragment.at(first_id - fragment.first_id)})") from None

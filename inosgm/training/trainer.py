@@ -263,7 +263,9 @@ class Trainer(PlanFollower):
     @contextmanager
     def _updating(self) -> Iterator[None]:
         """Refuse parameters that somebody else has changed, and accept what is changed inside."""
-        self._watch.require_unchanged()
+        if not self._watch.unchanged():
+            require_fitting(self.model, self.optimizer, self.schedule)  # says more where a type has changed
+            self._watch.require_unchanged()
         try:
             yield
         finally:

@@ -60,7 +60,7 @@ def test_an_answer_that_stdout_does_not_take_goes_to_stderr(here, stdout, why):
     code, told = run(stdout=stdout())
     assert code == 1
     assert told.startswith(f"error: stdout cannot be written to ({why}): the result, which was paid for, is\n")
-    assert "mean, in which records weigh" in told
+    assert "mean over all 40 records, each counting once" in told
     assert len(Ledger("ledger").history()) == 1
 
 

@@ -8,10 +8,11 @@ import torch
 from torch import nn
 
 from examples.strict_study import page
+from examples.strict_study import runs as runs_of_study
 from examples.strict_study.extras import extras
 from examples.strict_study.points import Method, Point, level, methods
 from examples.strict_study.runs import Runs
-from examples.strict_study.summary import measures
+from examples.strict_study.summary import measures, outcomes
 from examples.strict_study.tasks import TASKS, Grid
 from examples.strict_study.together import Together
 from examples.strict_study.tradeoffs import paths
@@ -101,6 +102,15 @@ def test_a_page_is_made_of_what_there_is(kept, tuned, tmp_path, monkeypatch):
     assert len((tmp_path / "strict_owners.csv").read_text().splitlines()) == 1 + 5 * len(SMALL.seeds)
     for picture in ("balance", "owners"):
         assert (tmp_path / f"strict_owners-{picture}.svg").read_text().startswith("<?xml")
+
+
+def test_a_task_may_use_the_points_that_another_has_chosen(kept, tuned, tmp_path, monkeypatch):
+    monkeypatch.setattr(runs_of_study, "TASKS", {"mnist5k": SMALL})
+    (tmp_path / "mnist5k.jsonl").write_text(tuned[0].read_text())
+    runs = Runs(replace(SMALL, tuned_as="mnist5k"), tmp_path / "other.jsonl", None, kept)
+    assert outcomes(runs) == {}
+    runs.finish([tuned[1]["DP-SGD"].point], SMALL.seeds)
+    assert outcomes(runs)["DP-SGD"].choice == tuned[1]["DP-SGD"]
 
 
 def test_recalls_are_those_of_owners_from_the_strictest_on():

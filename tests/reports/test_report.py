@@ -299,7 +299,7 @@ def test_the_command(demo, tmp_path):
     assert not told["secret"]
     (row,) = told["statistics"]
     assert row["statistic"] == 'Mean of "wage"'
-    assert row["epsilon spent"] == "1"  # of every owner: each record counts once
+    assert row["epsilon spent"] == "1"  # the strictest budget suffices for the unbiased estimate
     assert CliRunner().invoke(command, [*wish, "--quiet"]).stdout == f"{wish[2]}\n"
     assert f"{json.loads(answer.read_bytes())['value']:.6g}" in (tmp_path / "page.html").read_text(encoding="utf-8")
 
