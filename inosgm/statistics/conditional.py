@@ -18,7 +18,7 @@ import numpy as np
 
 from inosgm.owners import Label
 from inosgm.statistics.bounds import Bounds
-from inosgm.statistics.estimate import Estimate, OwnerValue, shown_error
+from inosgm.statistics.estimate import Estimate, OwnerValue
 from inosgm.statistics.groups import GroupMoments, GroupQuantiles
 from inosgm.statistics.histograms import GroupCounts, Histogram
 from inosgm.statistics.key_selection import KeyRisk, KeySelection
@@ -209,16 +209,13 @@ def _mean(parameters: Mapping[str, Any], records: int) -> Stages:
         float(total.standard_error),
         float(number.standard_error),
     )
-    bias = (float(total.bias_bound) + abs(ratio.value) * float(number.bias_bound)) / max(
-        float(number.value), float(number.standard_error)
-    )
-    about = total.estimand.replace("sum", "mean", 1)
     return replace(
         total,
         value=bounds.middle + ratio.value,
         standard_error=ratio.standard_error,
-        bias_bound=bias,
-        estimand=re.sub(r"by at most \S+$", f"by at most {shown_error(bias)}", about),  # not the bias of the sum
+        bias_bound=(float(total.bias_bound) + abs(ratio.value) * float(number.bias_bound))
+        / max(float(number.value), float(number.standard_error)),
+        estimand=total.estimand.replace("sum", "mean", 1),
         by_owner=None,
         details={
             "records": float(number.value),
