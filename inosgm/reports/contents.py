@@ -183,7 +183,8 @@ class Contents:
         """Return a note that explains the columns of the table of owners."""
         seeds = sorted({len(trained.seeds) for trained in study.methods.values()})
         over = "of one run" if seeds == [1] else f"over {' or '.join(map(str, seeds))} seeds, ± standard deviation"
-        parts = [f"{study.measure} on held-out records {over}"]
+        everyone = ", everyone: balanced accuracy" if study.measure == "recall" else ""
+        parts = [f"{study.measure} on held-out records {over}{everyone}"]
         if study.owned:
             parts.insert(0, "granted and spent: epsilon, by the most expensive run")
         audits = self.audits_of(study)

@@ -203,7 +203,10 @@ def answer_query(
         raise TypeError(f"planner must be a function such as plan_scale or plan_uniform, got {planner!r}")
     query.require(parameters)
     if hasattr(data, "columns") and column is None:
-        raise TypeError("column must name the column of the table that is asked about, or several")
+        raise TypeError(
+            "column must name the column of the table that is asked about, or several, or be a condition that is "
+            "counted, such as Condition('age >= 65')"
+        )
     plain = where is None and missing == "refuse" and by is None and keys is None
     table = None
     if not (plain and column is None and owner is None and isinstance(data, np.ndarray | list | tuple)):

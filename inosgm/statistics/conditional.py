@@ -105,6 +105,8 @@ def _named(selection: Selection, estimate: Estimate) -> Estimate:
     """Return an estimate that says which records it is about."""
     where = "" if selection.where is None else f" with {selection.where.text}"
     lacking = "" if selection.missing is Missing.refuse else " and without a missing value"
+    if selection.where is None:
+        lacking = lacking.removeprefix(" and")
     # every estimand says how many records there are: here, how many take part is private
     return replace(estimate, estimand=re.sub(r"all \d+ records", f"all records{where}{lacking}", estimate.estimand))
 

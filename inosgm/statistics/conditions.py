@@ -25,8 +25,8 @@ COMPARISONS: dict[type[ast.cmpop], Callable[..., Any]] = {
     ast.GtE: pc.greater_equal,
 }
 GRAMMAR = (
-    "write comparisons (==, !=, <, <=, >, >=, in, not in) of columns with numbers, 'text' or True, joined by and, or, "
-    "not; a column whose name is not a word goes between backticks"
+    "write comparisons (==, not =; !=, <, <=, >, >=, in, not in) of columns with numbers, 'text' or True, joined by "
+    "and, or, not; a column whose name is not a word goes between backticks"
 )
 _QUOTED = re.compile(r"'(?:\\.|[^'\\])*'|\"(?:\\.|[^\"\\])*\"|`([^`]+)`")
 
@@ -60,12 +60,14 @@ class Condition:
 
     def __post_init__(self) -> None:
         if not isinstance(self.text, str) or not self.text.strip():
-            raise ValueError(f"where must be a condition such as \"sex == 'F'\", got {self.text!r}")
+            raise ValueError(f"a condition must be text such as \"sex == 'F'\", got {self.text!r}")
         tree, names = _parsed(self.text)
         types: dict[str, pa.DataType] = {}
         _Reader(self.text, names, types).check(tree)
         if not types:
-            raise ValueError(f"where must name a column of the table, got {self.text!r}: text goes between quotes")
+            raise ValueError(
+                f"a condition must name a column of the table, got {self.text!r}: text goes between quotes"
+            )
         object.__setattr__(self, "types", types)
 
     @property
@@ -193,18 +195,18 @@ class _Reader:
     def _note(self, column: str, kind: pa.DataType) -> None:
         if self._types.setdefault(column, kind) != kind:
             raise ValueError(
-                f"where compares the column {column!r} with things of two kinds in {self._text!r}: text, numbers or "
-                "True and False"
+                f"a condition compares the column {column!r} with things of two kinds in {self._text!r}: text, numbers "
+                "or True and False"
             )
 
     def _mismatch(self, column: str) -> BadTable:
         return BadTable(
-            f"where: the column {column!r} holds values of another kind than {self._text!r} compares it with: quote "
-            "text, and nothing else"
+            f"the column {column!r} holds values of another kind than the condition {self._text!r} compares it with: "
+            "quote text, and nothing else"
         )
 
     def _refusal(self) -> ValueError:
-        return ValueError(f"where must be a condition on columns, got {self._text!r}: {GRAMMAR}")
+        return ValueError(f"a condition must compare columns, got {self._text!r}: {GRAMMAR}")
 
 
 def _parsed(text: str) -> tuple[ast.expr, dict[str, str]]:
@@ -219,11 +221,11 @@ def _parsed(text: str) -> tuple[ast.expr, dict[str, str]]:
         return name
 
     if len(text) > LONGEST:
-        raise ValueError(f"where must have at most {LONGEST} characters, got {len(text)}")
+        raise ValueError(f"a condition must have at most {LONGEST} characters, got {len(text)}")
     try:
         return ast.parse(_QUOTED.sub(placeholder, text).strip(), mode="eval").body, names
     except (SyntaxError, ValueError, RecursionError, MemoryError):
-        raise ValueError(f"where must be a condition on columns, got {text!r}: {GRAMMAR}") from None
+        raise ValueError(f"a condition must compare columns, got {text!r}: {GRAMMAR}") from None
 
 
 def _kind(value: Literal) -> pa.DataType:

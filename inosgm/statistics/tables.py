@@ -3,6 +3,7 @@
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from difflib import get_close_matches
 from typing import Any, NamedTuple, Protocol, Self
 
 import numpy as np
@@ -395,7 +396,9 @@ def _require_columns(source: str, present: Sequence[Any], wanted: Sequence[str])
             if any(isinstance(other, str) and is_number(other) for other in present):  # the header may be a record
                 raise BadTable(f"{source} has no column {name!r}: does its first line name the columns?")
             shown = _validate.some(list(present)) or "none"
-            raise BadTable(f"{source} has no column {name!r}, its columns are {shown}: all files of a table need it")
+            close = get_close_matches(name, [other for other in present if isinstance(other, str)], n=1)
+            remedy = f"did you mean {close[0]!r}?" if close else "all files of a table need it"
+            raise BadTable(f"{source} has no column {name!r}, its columns are {shown}: {remedy}")
 
 
 def _arrow(name: str, values: Any) -> pa.ChunkedArray:

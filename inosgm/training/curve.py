@@ -127,7 +127,8 @@ class LearningCurve:
     def table(self) -> str:
         """Return a Markdown table: for every owner its first, last and worst accuracy (loss, if nothing was predicted).
 
-        Of more than 40 owners those that ended worst are shown.
+        An owner with an initial drop of the loss (`initial_drops`) is marked; its accuracy need not have dropped. Of
+        more than 40 owners those that ended worst are shown.
         """
         if not self._evaluations:
             return "no evaluations: `fit` makes them where it is given held_out"

@@ -265,7 +265,9 @@ class ModelGradients:
             if self._losses_released:  # losses of groups are those of the model in evaluation mode
                 how = mixes_records(self.model, self.loss, inputs, targets, training=False)
                 if how is not None:
-                    raise ValueError(f"model and loss must treat records apart in evaluation mode, too, but {how}")
+                    raise ValueError(
+                        f"model and loss must process each record independently in evaluation mode as well, but {how}"
+                    )
         else:
             refuse_mixing(self.model)
             engine = self._asked_engine(self.model, self.loss, autocast=self._autocast)

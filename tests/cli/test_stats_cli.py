@@ -417,6 +417,23 @@ def test_groups_and_bounds_on_the_command_line(here):
     assert "private_bounds" in refusal.output
 
 
+def test_an_answer_says_what_was_counted_and_has_one_interval_of_each_kind(here):
+    asked = ["--budgets", "owners.csv", "--owner-column", "firm", "--quiet"]
+    rich, groups = ["--of", "wage > 1000"], ["--by", "region", "--keys", "north", "south"]
+    older = ["--where", "age > 30"]
+    assert "\nnumber of records with wage > 1000 over all " in invoke("count", "t.csv", *rich, *asked).stdout
+    counts = invoke("count", "t.csv", *rich, *groups, *asked, "--confidence", "0.9").stdout
+    assert "\nnumber of records with wage > 1000 in every group over all records" in counts
+    assert "standard error  90 % from" in counts
+    share = invoke("share", "t.csv", *rich, *older, *asked).stdout
+    assert "\nshare of records with wage > 1000 over all records with age > 30, " in share
+    assert "\n95 % interval by Fieller" in share
+    assert "\ninterval:" not in share
+    wage = ["--column", "wage", "--bounds", "0", "5000"]
+    assert "standard error  95 % from" in invoke("mean", "t.csv", *wage, *groups, *asked).stdout
+    assert "--where only chooses" in str(refused("count", "t.csv", *older, *asked))
+
+
 def test_a_dry_run_reads_no_value_and_charges_nothing(here, monkeypatch):
     asked = ["--budgets", "owners.csv", "--owner-column", "firm", "--ledger", "l", "--dry-run"]
     wage = ["--column", "wage", "--bounds", "0", "5000"]

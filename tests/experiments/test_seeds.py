@@ -361,7 +361,7 @@ def test_what_cannot_be_trained_is_said_before_anything_is_charged(tmp_path, mon
         "    return nn.Sequential(nn.Linear(*input_shape, classes), nn.BatchNorm1d(classes))\n"
     )
     mixing = config(model={"name": "own_mixing:make", "options": {}})
-    with pytest.raises(ValueError, match="model must treat records apart"):
+    with pytest.raises(ValueError, match="model must process each record independently"):
         runs.train_seeds(mixing, 2, store=tmp_path / "store", progress=False)
     assert not (tmp_path / "store").exists()
     with pytest.raises(ValueError, match="seeds must be"):

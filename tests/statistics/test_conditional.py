@@ -15,6 +15,7 @@ from inosgm.statistics.answering import ask
 from inosgm.statistics.conditional import conditional
 from inosgm.statistics.conditions import Condition
 from inosgm.statistics.durable import run_statistic
+from inosgm.statistics.estimate import shown_error
 from inosgm.statistics.summing import sum_table
 from inosgm.statistics.tables import BadTable
 from inosgm.statistics.views import TakesPart
@@ -82,6 +83,22 @@ def test_it_is_the_value_among_the_records_that_satisfy_it_and_errs_as_it_says(n
     assert (spread < 1.4 * errors).all()
     assert (spread > 0.6 * errors).all()
     assert "sex == 'F'" in answers[0].estimand
+
+
+def test_the_sentence_of_a_mean_has_the_bias_of_the_mean_and_reads_well():
+    strict = Owners(of_record=["a"] * 990 + ["b"] * 10, epsilon={"a": 2.0, "b": 0.01}, delta=1e-6)
+    table = {"x": np.linspace(0, 100, 1000), "who": ["a"] * 990 + ["b"] * 10}
+    how = {"column": "x", "owner": "who", "bounds": (0, 100), "key": 1}
+    answer = st.private_mean(table, strict, where="x > 50", **how)
+    assert 1 < answer.bias_bound < 2  # that of the sum is 500
+    assert f"bias at most {shown_error(answer.bias_bound)}\n" in str(answer)
+    assert "500" not in str(answer)
+    assert (
+        "over all records without a missing value, each"
+        in st.private_mean(table, strict, missing="drop", **how).estimand
+    )
+    both = st.private_mean(table, strict, missing="drop", where="x > 50", **how)
+    assert "over all records with x > 50 and without a missing value, each" in both.estimand
 
 
 def test_a_quantile_is_that_of_the_records_that_satisfy_it():

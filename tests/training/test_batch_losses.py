@@ -183,8 +183,8 @@ def contrasting(model, batch):
 
 
 ATTACKS = {
-    "mixes": (centred, ValueError, "model and loss must treat records apart"),
-    "contrasts": (contrasting, ValueError, "model and loss must treat records apart"),
+    "mixes": (centred, ValueError, "model and loss must process each record independently"),
+    "contrasts": (contrasting, ValueError, "model and loss must process each record independently"),
     "remembers": (Remembering(), ValueError, "changes"),
     "writes": (writing, ValueError, "changes its parameter"),
     "Hugging Face's mean": (

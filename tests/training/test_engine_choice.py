@@ -277,10 +277,10 @@ def test_models_and_losses_that_mix_are_refused():
         def forward(self, x):
             return super().forward(x - x.mean(0))
 
-    with pytest.raises(ValueError, match="treat records apart, but the model says something else"):
+    with pytest.raises(ValueError, match="process each record independently, but the model says something else"):
         engine_for(Centred(4, 3), ENTROPY, *images(4))
     contrastive = per_record(lambda out, y: F.cross_entropy(out @ out.T, torch.arange(len(out)), reduction="none"))
-    with pytest.raises(ValueError, match="treat records apart, but the loss says something else"):
+    with pytest.raises(ValueError, match="process each record independently, but the loss says something else"):
         engine_for(nn.Linear(4, 3), contrastive, *images(4))
 
 

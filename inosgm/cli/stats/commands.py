@@ -128,7 +128,11 @@ OF = Annotated[
 OPTIONS: dict[str, Any] = {
     "bounds": Annotated[
         list[float],
-        typer.Option(metavar="LOW HIGH ...", help="The smallest and the largest value that counts, column by column."),
+        typer.Option(
+            metavar="LOW HIGH ...",
+            help="The smallest and the largest value that counts, column by column. They must not come from the data; "
+            "if nobody knows any, ask `inosgm stats bounds` first.",
+        ),
     ],
     "target": Annotated[str, typer.Option(help="The column that the others explain.")],
     "target_bounds": Annotated[list[float], typer.Option(metavar="LOW HIGH", help="The bounds of the target.")],
@@ -344,7 +348,10 @@ def _condition_or_columns(question: Question, columns: list[str] | None, of: str
     if not question.of_condition:
         return columns or []
     if (of is None) == (not columns):
-        raise ValueError('give either --of CONDITION, such as --of "age >= 65", or --column NAME')
+        raise ValueError(
+            'give either --of CONDITION, such as --of "age >= 65", which is counted, or --column NAME; --where only '
+            "chooses the records that are asked about"
+        )
     from inosgm.statistics.conditions import Condition
 
     return list(columns or []) if of is None else [Condition(of)]

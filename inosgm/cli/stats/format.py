@@ -1,18 +1,26 @@
 """An answer as text: numbers with the names of what they belong to."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 
 from inosgm._internal.text import columns as laid_out
 from inosgm.statistics import Estimate
 from inosgm.statistics.estimate import shown_number
+from inosgm.statistics.ratios import CONFIDENCE as RATIO_CONFIDENCE
 
-IN_TABLES = ("edges", "categories", "components", "keys", "beyond_at_most")
-"""Details that the table of an answer shows."""
+IN_TABLES = ("edges", "categories", "components", "keys", "beyond_at_most", "interval")
+"""Details that are shown in another place than the list of details."""
+
+DETAILS = {
+    "records": "released number of records",
+    "records_error": "standard error of this number",
+    "missing": "released number of records with a missing value",
+    "missing_error": "standard error of this number",
+}
+"""Details whose names alone do not say what they are."""
 
 MAX_DETAILS = 4
 """The largest number of details that a line shows: more would wrap on a terminal. JSON has all of them."""
@@ -24,7 +32,7 @@ def shown(estimate: Estimate, columns: Sequence[str], confidence: float) -> str:
         low, high = (shown_number(end, estimate.standard_error) for end in estimate.interval(confidence))
         first, _, rest = str(estimate).partition("\n")
         interval = f"{100 * confidence:g} % interval: {low} to {high}"
-        return "\n".join([first, interval, rest, *_details(estimate)])
+        return "\n".join([first, interval, *_fieller(estimate), rest, *_details(estimate)])
     about = str(replace(estimate, value=0.0, standard_error=0.0, bias_bound=0.0)).partition("\n")[2]
     return "\n".join([*_table(estimate, columns, confidence), about, *_details(estimate)])
 
@@ -33,7 +41,7 @@ def _table(estimate: Estimate, columns: Sequence[str], confidence: float) -> lis
     """Return a line for each number, or for each row of a matrix."""
     values, errors, details = np.asarray(estimate.value), np.asarray(estimate.standard_error), estimate.details
     if "keys" in details:
-        return _groups(values, errors, details)
+        return _groups(estimate, confidence)
     if "beyond_at_most" in details:
         beyond = np.asarray(details["beyond_at_most"]).tolist()
         ends = zip(("lower bound", "upper bound"), values.tolist(), beyond, strict=True)
@@ -66,14 +74,32 @@ def _table(estimate: Estimate, columns: Sequence[str], confidence: float) -> lis
     )
 
 
-def _groups(values: np.ndarray, errors: np.ndarray, details: Mapping[str, Any]) -> list[str]:
+def _groups(estimate: Estimate, confidence: float) -> list[str]:
     """Return a line for each group; of histograms, with a column for each bin."""
+    values, errors, details = np.asarray(estimate.value), np.asarray(estimate.standard_error), estimate.details
     names = [str(name) for name in np.asarray(details["keys"]).tolist()]
     if values.ndim == 1:
-        rows = zip(names, values.tolist(), errors.tolist(), strict=True)
-        return laid_out(["", "value", "standard error"], [[name, _short(v), f"{e:.2g}"] for name, v, e in rows])
+        ends = np.array(estimate.interval(confidence)).T
+        if "interval" in details:  # of a ratio or a quantile, which is not symmetric
+            bias = np.broadcast_to(estimate.bias_bound, values.shape)
+            ends, confidence = details["interval"] + np.stack([-bias, bias], axis=1), RATIO_CONFIDENCE
+        rows = zip(names, values.tolist(), errors.tolist(), ends.tolist(), strict=True)
+        return laid_out(
+            ["", "value", "standard error", f"{100 * confidence:g} % from", "to"],
+            [[name, *(shown_number(number, error) for number in (v, error, *own))] for name, v, error, own in rows],
+        )
     bins = [f"{low:g} to {high:g}" for low, high in pairwise(np.asarray(details["edges"]).tolist())]
     return laid_out(["", *bins], [[name, *map(_short, row)] for name, row in zip(names, values.tolist(), strict=True)])
+
+
+def _fieller(estimate: Estimate) -> Iterator[str]:
+    """Yield the interval of a ratio of two private numbers, if the answer is one."""
+    if "interval" in estimate.details:
+        low, high = (shown_number(end, estimate.standard_error) for end in estimate.details["interval"])
+        yield (
+            f"{100 * RATIO_CONFIDENCE:g} % interval by Fieller, over the noise, which also holds for few records: "
+            f"{low} to {high}"
+        )
 
 
 def _details(estimate: Estimate) -> Iterator[str]:
@@ -81,7 +107,8 @@ def _details(estimate: Estimate) -> Iterator[str]:
     for name, value in estimate.details.items():
         numbers = np.asarray(value)
         if name not in IN_TABLES and numbers.ndim < 2 and numbers.size <= MAX_DETAILS:
-            yield f"{name.replace('_', ' ')}: {', '.join(_short(number) for number in numbers.ravel().tolist())}"
+            words = DETAILS.get(name, name.replace("_", " "))
+            yield f"{words}: {', '.join(_short(number) for number in numbers.ravel().tolist())}"
     if estimate.by_owner and any(np.ndim(row.value) for row in estimate.by_owner.values()):
         yield "(the values of each owner: --json, --output)"
 

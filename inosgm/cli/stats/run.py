@@ -3,6 +3,7 @@
 import csv
 import json
 import os
+import re
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -122,7 +123,7 @@ def answer(request: Request, executor: "Executor") -> None:
     request.out.note("\n".join([*_large(owners), *_cost(request, owners, ledger)]))
     try:
         with interruptible(lambda _: _how_to_resume(request)):
-            estimate = _estimate(request, table, owners, ledger, executor)
+            estimate = _named(request, _estimate(request, table, owners, ledger, executor))
     except BudgetExceeded as refusal:
         refusal.advice = _advice(request, query, owners, ledger)
         refusal.add_note(
@@ -378,6 +379,17 @@ def _how_to_resume(request: Request) -> str:
         return f"finished work is kept in {request.store}, and the same command resumes"
     charged = "" if request.ledger is None else f"; what {request.ledger} was charged stays charged"
     return f"nothing is kept{charged}. With --store, the same command would resume"
+
+
+def _named(request: Request, estimate: "Estimate") -> "Estimate":
+    """Return an answer about a condition with a sentence that names it, instead of a mean or a number of ones."""
+    condition = getattr(request.columns[0], "text", None)
+    if condition is None:
+        return estimate
+    what = f"{'number' if request.question == 'count' else 'share'} of records with {condition}"
+    group = " in every group" if request.by is not None else ""
+    sentence = re.sub(r"^(number of ones|(sum|mean)( of every group)?)\b", lambda _: what + group, estimate.estimand)
+    return replace(estimate, estimand=sentence)
 
 
 def _names(request: Request) -> list[str]:

@@ -14,6 +14,10 @@ Where = Callable[[int], str]
 """Returns a description of the row at a position."""
 
 
+LEAVE_OUT = ": missing='drop' (--missing drop) leaves such records out"
+"""What to do about missing values; the owner of a record cannot be missing."""
+
+
 class Form(Protocol):
     """A kind of column."""
 
@@ -36,14 +40,14 @@ class Numbers:
     def __call__(self, name: str, column: pa.Array, where: Where) -> np.ndarray:
         """Return a column as numbers."""
         column = decoded(column)
-        require_complete(name, column, where)
+        require_complete(name, column, where, LEAVE_OUT)
         kind, is_a = column.type, pa.types
         if not any(
             check(kind) for check in (is_a.is_floating, is_a.is_integer, is_a.is_boolean, is_a.is_decimal, is_a.is_null)
         ):
             raise BadTable(f"column {name!r} must hold numbers, got {kind} at {where(0)}")
         values: np.ndarray = column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
-        require_finite(f"column {name!r}", values, where)
+        require_finite(f"column {name!r}", values, where, LEAVE_OUT)
         return values
 
 
@@ -54,7 +58,7 @@ class Labels:
 
     def __call__(self, name: str, column: pa.Array, where: Where) -> np.ndarray:
         """Return a column as labels."""
-        require_complete(name, column, where)
+        require_complete(name, column, where, LEAVE_OUT)
         encoded = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
         kind, is_a = encoded.type.value_type, pa.types
         if is_a.is_integer(kind):
@@ -67,27 +71,28 @@ class Labels:
         labels: np.ndarray = dictionary[encoded.indices.to_numpy(zero_copy_only=False)]
         if not all(distinct):
             missing = np.fromiter((not label for label in labels), dtype=bool, count=labels.size)
-            raise BadTable(f"column {name!r} has a missing value at {where(_first(missing))}")
+            raise BadTable(f"column {name!r} has a missing value at {where(_first(missing))}{LEAVE_OUT}")
         return labels
 
 
 NUMBERS, LABELS = Numbers(), Labels()
 
 
-def require_finite(name: str, values: np.ndarray, where: Where) -> None:
-    """Raise for the first row that is missing or infinite."""
+def require_finite(name: str, values: np.ndarray, where: Where, remedy: str = "") -> None:
+    """Raise for the first row that is missing or infinite, with a remedy for missing ones if there is one."""
     finite = np.isfinite(values)
     if not finite.all():
         bad = _first(~finite if values.ndim == 1 else ~finite.all(axis=1))
-        what = "a missing value" if np.isnan(values[bad]).any() else "an infinite value"
-        raise BadTable(f"{name} has {what} at {where(bad)}")
+        if np.isnan(values[bad]).any():
+            raise BadTable(f"{name} has a missing value at {where(bad)}{remedy}")
+        raise BadTable(f"{name} has an infinite value at {where(bad)}")
 
 
-def require_complete(name: str, column: pa.Array, where: Where) -> None:
-    """Raise for the first row that has no value."""
+def require_complete(name: str, column: pa.Array, where: Where, remedy: str = "") -> None:
+    """Raise for the first row that has no value, with a remedy if there is one."""
     if column.null_count:
         missing = _first(column.is_null().to_numpy(zero_copy_only=False))
-        raise BadTable(f"column {name!r} has a missing value at {where(missing)}")
+        raise BadTable(f"column {name!r} has a missing value at {where(missing)}{remedy}")
 
 
 def positions(name: str, column: pa.Array, places: Mapping[str, int], where: Where) -> np.ndarray:

@@ -70,13 +70,14 @@ def chosen_engine(
     try:
         how = mixes_records(model, loss, inputs, targets)
         if how is not None:
-            raise ValueError(f"model and loss must treat records apart, but {how}")
+            raise ValueError(f"model and loss must process each record independently, but {how}")
         refuse_writing(OneByOne, model, loss, inputs, targets, autocast=autocast)
         kind, refused = _fastest(model, loss, (inputs, targets), autocast, in_parts)
     except Exception as error:  # whatever model and loss raise
         error.add_note(
             "(tried on synthetic records of the form of the data: floats uniform in (0, 1), whole numbers 0 or 1; a "
-            "model that cannot take them needs an engine of your choice, and your word that it treats records apart)"
+            "model that cannot take them needs an engine of your choice, and your word that it processes "
+            "each record independently)"
         )
         raise
     return kind(model, loss, autocast=autocast), refused

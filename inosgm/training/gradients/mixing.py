@@ -39,7 +39,7 @@ def refuse_mixing(model: nn.Module) -> None:
     >>> refuse_mixing(nn.Sequential(nn.Linear(2, 8), nn.BatchNorm1d(8)))
     Traceback (most recent call last):
     ...
-    ValueError: model must treat records apart, but its layer '1' (BatchNorm1d) ... replace it by GroupNorm(1, 8), ...
+    ValueError: model must process each record independently, but its layer '1' (BatchNorm1d) ... GroupNorm(1, 8), ...
     """
     if any(is_lazy(tensor) for tensor in (*model.parameters(), *model.buffers())):
         raise ValueError(
@@ -53,8 +53,8 @@ def refuse_mixing(model: nn.Module) -> None:
     how = "scales a record by its batch" if isinstance(module, _BatchNorm) else "keeps statistics of the records"
     further = f" (so do {len(mixing) - 1} more)" if len(mixing) > 1 else ""
     raise ValueError(
-        f"model must treat records apart, but its layer {path!r} ({type(module).__name__}) {how}{further}: replace it "
-        f"by {_replacement(module)}{_by_fix(module)}"
+        f"model must process each record independently, but its layer {path!r} ({type(module).__name__}) "
+        f"{how}{further}: replace it by {_replacement(module)}{_by_fix(module)}"
     )
 
 
