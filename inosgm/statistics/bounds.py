@@ -108,3 +108,15 @@ def open_fraction(name: str, value: Any) -> float:
     if number >= 1:
         raise ValueError(f"{name} must be below 1 (a part, not a percentage), got {value!r}")
     return number
+
+
+def require_indicator(batch: Any) -> None:
+    """Raise for anything but zeros and ones; the message has the position, never the value."""
+    require_numbers(batch)
+    values = numbers(batch)
+    bad = (values != 0) & (values != 1)
+    if bad.any():
+        raise ValueError(
+            f"values must be 0 or 1, true or false, got something else at position {int(np.argmax(bad))}: compare the "
+            "column with something first (a condition), or count groups (group-counts)"
+        )

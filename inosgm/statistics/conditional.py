@@ -128,7 +128,8 @@ def grouped(query: Query, selection: Selection) -> tuple[Builder, tuple[float, .
 
     def build(parameters: Mapping[str, Any], records: int) -> Stages:
         yield Stage(KeyRisk, {})
-        found = yield Stage(KeySelection, _weighing(parameters), GroupNames(labels=_of_labels(query)))
+        names = GroupNames(labels=_of_labels(query), indicator=query.name in (Count.name, Share.name))
+        found = yield Stage(KeySelection, _weighing(parameters), names)
         if not found.details["keys"]:
             return replace(found, estimand="no group has enough records to appear")
         return (yield from inner(tuple(found.details["keys"]), parameters))

@@ -10,13 +10,12 @@ from inosgm._internal import validate as _validate
 from inosgm.mechanism.contributions import Cells
 from inosgm.owners import Label, Owners
 from inosgm.planning.plan import Plan
-from inosgm.statistics.bounds import Bounds, numbers, open_fraction
+from inosgm.statistics.bounds import Bounds, numbers, open_fraction, require_indicator
 from inosgm.statistics.estimate import Estimate
 from inosgm.statistics.quantiles import ROUNDS
 from inosgm.statistics.ratios import CONFIDENCE, ratios
 from inosgm.statistics.selection import checked_keys
 from inosgm.statistics.statistic import Statistic
-from inosgm.statistics.sums import require_indicator
 
 
 class _Grouped(Statistic):

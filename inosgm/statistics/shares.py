@@ -5,10 +5,10 @@ from typing import Any
 from inosgm.owners import Owners
 from inosgm.planning.plan import Plan
 from inosgm.statistics.answering import answer_query
+from inosgm.statistics.bounds import require_indicator
 from inosgm.statistics.estimate import Estimate
 from inosgm.statistics.means import Mean
 from inosgm.statistics.queries import single
-from inosgm.statistics.sums import require_indicator
 
 
 class Share(Mean):

@@ -7,7 +7,7 @@ import numpy as np
 from inosgm.owners import Owners
 from inosgm.planning.plan import Plan
 from inosgm.statistics.answering import answer_query
-from inosgm.statistics.bounds import numbers, require_numbers
+from inosgm.statistics.bounds import require_indicator
 from inosgm.statistics.estimate import Estimate
 from inosgm.statistics.means import Mean, owner_means, owner_values
 from inosgm.statistics.queries import single
@@ -92,18 +92,6 @@ class Count(Sum):
     def check(self, batch: Any) -> None:
         """Raise for anything but zeros and ones."""
         require_indicator(batch)
-
-
-def require_indicator(batch: Any) -> None:
-    """Raise for anything but zeros and ones; the message has the position, never the value."""
-    require_numbers(batch)
-    values = numbers(batch)
-    bad = (values != 0) & (values != 1)
-    if bad.any():
-        raise ValueError(
-            f"values must be 0 or 1, true or false, got something else at position {int(np.argmax(bad))}: compare the "
-            "column with something first (a condition), or count groups (group-counts)"
-        )
 
 
 def private_sum(values: Any, owners: Owners, *, bounds: Any, stratified: bool = False, **options: Any) -> Estimate:

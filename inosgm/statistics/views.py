@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from inosgm.owners import Label
+from inosgm.statistics.bounds import require_indicator
 from inosgm.statistics.files.columns import LABELS, NUMBERS, Form
 from inosgm.statistics.tables import TableBatch
 
@@ -137,11 +138,19 @@ class Grouped(View):
 
 @dataclass(frozen=True)
 class GroupNames(TakesPart):
-    """The name of the group of each record that takes part."""
+    """The name of the group of each record that takes part.
+
+    Attributes:
+        indicator: Whether values must be zeros and ones: they are checked before names are paid for.
+    """
+
+    indicator: bool = False
 
     def records(self, batch: TableBatch) -> tuple[Any, np.ndarray | None]:
         """Return a name for every record that takes part."""
         assert batch.groups is not None  # the table of such a question has a column of groups
+        if self.indicator:
+            require_indicator(batch.values)
         return batch.groups, batch.kept
 
 

@@ -151,6 +151,15 @@ def test_nothing_is_charged_for_what_cannot_be_answered():
     assert not ledger.history()
 
 
+@pytest.mark.parametrize("name", ["count", "share"])
+def test_values_that_cannot_be_counted_cost_no_epsilon_for_private_names(name):
+    """Names come first, so values are checked with them; only the risk of names, which reads nothing, was paid."""
+    ledger = Ledger(owners=OWNERS)
+    with pytest.raises((ValueError, BadTable), match="0 or 1"):
+        asked(name, ledger=ledger)
+    assert max(ledger.spent().values()) == 0
+
+
 SMALL = Plan(
     labels=["a", "b"], sample_rates=[1, 1], sensitivities=[1, 3], sizes=[10, 10], noise_scale=2.0, steps=1,
 )  # fmt: skip
