@@ -23,7 +23,7 @@ from inosgm.planning.plan import Plan
 from inosgm.planning.planners import plan_scale
 from inosgm.statistics.answering import Planner, costs_of, keys_for, plans_for, run_stages
 from inosgm.statistics.conditional import conditional
-from inosgm.statistics.estimate import Estimate
+from inosgm.statistics.estimate import Estimate, storable
 from inosgm.statistics.queries import Query, Stage, single
 from inosgm.statistics.registry import PROCEDURES
 from inosgm.statistics.statistic import Statistic
@@ -243,7 +243,7 @@ class StatisticStudy(StoredStudy):
         if not self.store.done(job):
             with suppress(FileExistsError):
                 self.store.begin(job, 1)
-            self.store.commit(job, 1, Result(values=estimate.to_dict()))
+            self.store.commit(job, 1, Result(values=storable(estimate.to_dict())))
         self.store.cleanup(job)
         self._forget(job, rounds)
 

@@ -102,7 +102,11 @@ class Estimate:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "Estimate":
-        """Return the estimate of which `to_dict` returned these values; files of earlier versions lack some of them."""
+        """Return the estimate of which `to_dict` returned these values; files of earlier versions lack some of them.
+
+        They may have been made `storable`.
+        """
+        values = _restored(values)
         cost, rows, weights, tested = values["cost"], values["by_owner"], values["weights"], values.get("tested")
         return cls(
             value=_number(values["value"]),
@@ -202,6 +206,30 @@ def cost_of(plans: Sequence[Plan]) -> dict[Label, float] | None:
 def segments_of(plans: Sequence[Plan]) -> list[Segment]:
     """Return the segments of plans, with one entry per owner."""
     return [Segment(p.sample_rates, p.noise_multipliers, np.full(p.sizes.size, p.steps)) for p in plans]
+
+
+def storable(values: Any) -> Any:
+    """Return what `Estimate.to_dict` returned without numbers that JSON does not have.
+
+    A ratio whose denominator may be 0 has an infinite interval, and an answer that was paid for is stored anyway.
+
+    >>> storable({"value": 1.0, "details": {"interval": [-math.inf, 2.0]}})
+    {'value': 1.0, 'details': {'interval': [{'number': '-inf'}, 2.0]}}
+    """
+    if isinstance(values, float):
+        return values if math.isfinite(values) else {"number": repr(values)}
+    if isinstance(values, Mapping):
+        return {name: storable(value) for name, value in values.items()}
+    return [storable(value) for value in values] if isinstance(values, list | tuple) else values
+
+
+def _restored(values: Any) -> Any:
+    """Return values as they were before they were made `storable`."""
+    if isinstance(values, Mapping):
+        if values.keys() == {"number"}:
+            return float(values["number"])
+        return {name: _restored(value) for name, value in values.items()}
+    return [_restored(value) for value in values] if isinstance(values, list | tuple) else values
 
 
 def _plain(value: Any) -> Any:

@@ -1,5 +1,6 @@
 """A value for each group, names of groups that are not public, and bounds that nobody knows; attacks on all three."""
 
+import json
 from dataclasses import replace
 
 import numpy as np
@@ -17,6 +18,7 @@ from inosgm.statistics import PROCEDURES, Condition, Table
 from inosgm.statistics.answering import ask
 from inosgm.statistics.data_bounds import DataBounds
 from inosgm.statistics.durable import run_statistic
+from inosgm.statistics.estimate import Estimate, storable
 from inosgm.statistics.groups import GroupMoments, GroupQuantiles
 from inosgm.statistics.key_selection import RISK, KeySelection, risk_plan
 from inosgm.statistics.summing import sum_table
@@ -131,6 +133,16 @@ def test_files_and_jobs_give_the_same_bits(tmp_path, kind):
     assert ledger.spent() == pytest.approx(memory.cost, rel=1e-6)
     kept = [path for path in (tmp_path / "s").rglob("*") if path.is_file() and b"solo" in path.read_bytes()]
     assert not kept  # a private name is in no file of the store
+
+
+def test_an_infinite_interval_is_stored_and_read_again(tmp_path):
+    """A group without records has a mean of which nothing is known; its answer was paid for."""
+    FRAME.to_csv(tmp_path / "t.csv", index=False)
+    table = Table.of(tmp_path / "t.csv", "x", "clinic", by="g", keys=["nobody", "v"])
+    answer = run_statistic("mean", table, OWNERS, store=tmp_path / "store", bounds=(0, 100), key=3, progress=False)
+    assert not np.isfinite(answer.details["interval"]).all()
+    read = Estimate.from_dict(json.loads(json.dumps(storable(answer.to_dict()), allow_nan=False)))
+    np.testing.assert_array_equal(read.details["interval"], answer.details["interval"])
 
 
 def test_nothing_is_charged_for_what_cannot_be_answered():
