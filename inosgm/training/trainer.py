@@ -66,7 +66,7 @@ class Trainer(PlanFollower):
     Args:
         plan: What the budgets buy; or a `PlanSequence` of plans, which are followed one after another. A model that has
             `turn_to` is told the number of each stage before it begins.
-        model: Any module that treats records alike and apart. It is not wrapped, and put into training mode for a step.
+        model: Any module that processes each record independently. It is not wrapped; steps put it into training mode.
         loss: A torch loss, or a function of outputs and targets that gives one loss per record. Of an output with
             `logits`, as in Hugging Face's models, it is given those.
         optimizer: Any torch optimizer of the model's trainable parameters that needs no closure.
