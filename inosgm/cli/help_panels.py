@@ -42,5 +42,5 @@ def _placeholder(param: Any) -> str | None:
         return None
     if kind.is_path:
         return "PATH"
-    name = kind.ranged_type_name if kind.is_ranged else param.bare_type()
+    name: str = kind.ranged_type_name if kind.is_ranged else param.bare_type()
     return PLACEHOLDERS.get(name.removeprefix("list[").removesuffix("]"), name.upper())
