@@ -77,9 +77,9 @@ def budgets(study: TrainedStudy, audits: Sequence[Audited], name: str) -> Pictur
     left = len(plan.labels) - shown.size
     hidden = (f"{left} of {len(plan.labels)} owners are not shown, from the strictest to the largest",) * (left > 0)
     meanings = (
-        f"of one run of {study.focus.name}: advantage is the largest true-positive minus false-positive rate of any attack "
-        f"on a record; recognised: at most so many members at {percent(exposure.false_positive_rates[1])} false alarms; "
-        "Delta: how much easier attacks are because other owners have other budgets",
+        f"of one run of {study.focus.name}: advantage is the largest true-positive minus false-positive rate of any "
+        f"attack on a record; recognised: at most so many members at {percent(exposure.false_positive_rates[1])} false "
+        "alarms; Delta: how much easier attacks are because other owners have other budgets",
     )
     return Picture(
         name=name,
