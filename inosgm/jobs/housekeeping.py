@@ -51,7 +51,7 @@ def find_stores(directory: str | os.PathLike[str]) -> Iterator[FoundStore]:
         if "store.json" in files:
             inside.clear()  # a store holds no other
             path = Path(folder)
-            facts = [entry.lstat() for entry in path.rglob("*")]
+            facts = [entry.lstat() for entry in path.rglob("*") if not entry.is_dir()]
             yield FoundStore(
                 path=path,
                 status=status(Store(path)),
