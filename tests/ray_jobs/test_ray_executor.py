@@ -136,9 +136,10 @@ def test_workers_are_packed_onto_devices(store, tmp_path, executor, together, pe
     assert {(*values["threads"], values["torch"]) for values in found} == {(threads, threads, threads, False)}
 
 
-def test_no_worker_can_write_to_the_data_that_all_share(store):
+@pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.long)])  # each imports torch
+def test_no_worker_can_write_to_the_data_that_all_share(store, workers):
     data = np.random.default_rng(0).normal(size=(5000, 10))
-    found = values_of(store, specs(4), RayExecutor(max_concurrent=2), Spoil(data))
+    found = values_of(store, specs(4), RayExecutor(max_concurrent=workers), Spoil(data))
     assert mapping_of(data) == "00:00 0"
     assert len({values["mapping"] for values in found} - {"00:00 0"}) == 1  # all see the same pages of one file
     digest = hashlib.sha256(data.tobytes()).hexdigest()
