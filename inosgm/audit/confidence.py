@@ -1,5 +1,6 @@
 """The confidence of a model in records: the scores from which membership is inferred."""
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -36,7 +37,7 @@ def confidences(model: nn.Module, loss: nn.Module, data: Any, like: Tensor) -> n
     return np.concatenate(chunks)
 
 
-def scores(outputs: Tensor, targets: Tensor, loss: nn.Module) -> Tensor:
+def scores(outputs: Tensor, targets: Tensor, loss: Callable[..., Any]) -> Tensor:
     """Return one number per record: the log odds that a classifier gives to the true class, or else minus the loss.
 
     Outputs of an adjusted model are corrected already. Its loss shifts them for training; a score does without that.
