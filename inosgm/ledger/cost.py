@@ -1,7 +1,6 @@
 """The cost of steps to each owner, and the interface of ledgers that are charged with it."""
 
 import secrets
-from copy import copy
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
@@ -118,9 +117,8 @@ class Cost:
         return self._with(coins=coins)
 
     def _with(self, **changes: Any) -> "Cost":
-        other = copy(self)
-        for name, value in changes.items():
-            object.__setattr__(other, name, value)
+        other = object.__new__(type(self))
+        vars(other).update(vars(self), **changes)
         return other
 
 

@@ -52,13 +52,13 @@ class Dense:
 
     def norms(self) -> Array:
         """Return the Euclidean norm of each row, over all its axes."""
-        xp = array_api_compat.array_namespace(self.array)
+        xp = _validate.namespace(self.array)
         with np.errstate(all="ignore"):  # too long, or not finite: the mechanism leaves it out
             return xp.linalg.vector_norm(self._rows(xp), axis=1)
 
     def weighted_sum(self, weights: Array) -> Array:
         """Return the weighted sum of the rows, in float64."""
-        xp = array_api_compat.array_namespace(self.array)
+        xp = _validate.namespace(self.array)
         rows, (_, weights) = self._rows(xp), _validate.floats("weights", weights, like=self.array)
         if weights.shape != rows.shape[:1]:
             raise ValueError("contributions and weights must pair up: one of each for every record")  # not how many

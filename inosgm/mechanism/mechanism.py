@@ -489,7 +489,7 @@ def _paired(contributions: Contributions, scores: Array, bounds: Array, ids: Arr
     _, norms = _validate.floats("norms", norms, like=scores)
     _, bounds = _validate.floats("sensitivities", bounds, like=scores)
     _, owners = _validate.floats("owners", owners, like=scores)
-    if not array_api_compat.is_numpy_array(scores):
+    if xp is not np:
         ids = xp.asarray(ids, device=array_api_compat.device(scores))
     return xp, norms, scores, bounds, ids, owners
 

@@ -13,7 +13,7 @@ from inosgm._internal.validate import Array
 from inosgm.training.gradients.base import Engine, Gradients
 from inosgm.training.gradients.groups import Groups
 from inosgm.training.gradients.precision import product_unit
-from inosgm.training.gradients.randomness import random_state, same_state
+from inosgm.training.gradients.randomness import random_state, same_state, set_random_state
 from inosgm.training.gradients.snapshot import Snapshot
 from inosgm.training.gradients.tally import Tally
 from inosgm.training.scores import Score, scored
@@ -90,17 +90,18 @@ class LogicalBatch:
         self._device = engine.parameters[0].device
         self._whole: Gradients | None = None
         self.drew = False
-        # an empty batch has no parts, and no model runs
-        none = torch.zeros(0, dtype=torch.float64, device=self._device)
         with snapshot:
-            norms, scores = zip((none, none), *(self._measure(part) for part in parts), strict=True)
-        self._sizes = [int(some.shape[0]) for some in norms[1:]]
-        kinds = {parameter.dtype: parameter for parameter in engine.parameters}
-        self._stretch = max(map(stretch, kinds.values()))
+            measured = [self._measure(part) for part in parts]
+        if not measured:  # an empty batch has no parts, and no model runs
+            none = torch.zeros(0, dtype=torch.float64, device=self._device)
+            measured = [(none, none)]
+        norms, scores = measured[0] if len(measured) == 1 else map(torch.cat, zip(*measured, strict=True))
+        self._sizes = [int(some.shape[0]) for some, _ in measured]
+        self._stretch = max(map(stretch, engine.kinds))
         # a weight that is no normal number is rounded to a multiple of the least one there is: it may be twice as large
-        self._least = max(torch.finfo(dtype).tiny for dtype in kinds)
-        self._norms = torch.cat(norms) * self._stretch
-        self.scores = _plain(torch.cat([some.to(torch.float64) for some in scores]))
+        self._least = max(torch.finfo(kind.dtype).tiny for kind in engine.kinds)
+        self._norms = norms * self._stretch
+        self.scores = _plain(scores)
 
     def norms(self) -> Array:
         """Return the norm of each record's, or unit's, gradient."""
@@ -153,7 +154,7 @@ class LogicalBatch:
         scores = gradients.losses
         if self._score is not None:
             scores = scored(self._score, gradients.outputs, targets, gradients.losses)
-        measured = gradients.norms(), scores
+        measured = gradients.norms(), scores.to(torch.float64)
         self._snapshot.require_unwritten()
         return measured
 
@@ -189,9 +190,11 @@ def parts_of(positions: np.ndarray, most: int | None) -> list[np.ndarray]:
 @contextmanager
 def seeded(seed: int, device: torch.device) -> Iterator[None]:
     """Let torch's global generators start from a seed, and put them back as they were: they are the user's own."""
-    devices = [device] if device.type == "cuda" else []
-    with torch.random.fork_rng(devices):
-        torch.default_generator.manual_seed(seed)
-        if devices:
-            torch.cuda.manual_seed(seed)
+    before = random_state(device)
+    torch.default_generator.manual_seed(seed)
+    if device.type == "cuda":
+        torch.cuda.manual_seed(seed)
+    try:
         yield
+    finally:
+        set_random_state(before, device)

@@ -195,8 +195,8 @@ class ModelGradients:
         like = engine.parameters[0]
         if self._comparing is not None and self._chance is not Chance.SHARED:
             self._leave_out_dropout(self._comparing)
-        if key is None:  # a fresh one, but one key for all sums that are compared
-            key = 0 if self._comparing is not None else int(np.random.SeedSequence().generate_state(1)[0])
+        if key is None and self._comparing is not None:
+            key = 0  # without a key seeds are fresh, but all sums that are compared have one key
         # Without parts, all records share what a forward pass draws once, whoever else was drawn: it stays as it is.
         shared = keys.batch_seed(key, step) if self._chance is Chance.SHARED else None
         pick = self._pick if self.in_parts else self._pick_whole

@@ -34,7 +34,7 @@ from inosgm.training.callbacks import Callbacks, CheckpointEvent, EvaluationEven
 from inosgm.training.checkpoints import settings_of
 from inosgm.training.curve import LearningCurve
 from inosgm.training.diagnostics import Diagnostics, diagnose
-from inosgm.training.fitting import require_fitting
+from inosgm.training.fitting import clear_gradients, put_into_training, require_fitting
 from inosgm.training.gradients import Engine, EngineReport, fix_in_place
 from inosgm.training.group_gradients import Follower, GroupGradients
 from inosgm.training.held_out import require_apart, with_owners
@@ -261,16 +261,17 @@ class Trainer(PlanFollower):
         """
         self._mechanism.require_here()  # before the lock, which is never let go of in a process that has forked off
         with self._passes, self._updating():
-            self.model.train()
+            put_into_training(self.model)
             records, mechanism = self._as_data(data), self._mechanism
             if self._steering is not None:
                 mechanism.steer(records, self._steering)
             release = mechanism.release(records)
-            self.optimizer.zero_grad(set_to_none=True)  # a backward pass of the user's, on parameters frozen since
-            for parameter, total in zip(self._gradients.ready(records).parameters, release.value, strict=True):
-                parameter.grad = (total / mechanism.expected_batch).to(parameter.dtype)
+            clear_gradients(self.optimizer)  # a backward pass of the user's, on parameters frozen since
+            means = torch._foreach_div(release.value, mechanism.expected_batch)
+            for parameter, mean in zip(self._gradients.ready(records).parameters, means, strict=True):
+                parameter.grad = mean.to(parameter.dtype)
             self.optimizer.step()
-            self.optimizer.zero_grad(set_to_none=True)
+            clear_gradients(self.optimizer)
             self._gradients.share_parameters()
             if self.schedule is not None:
                 self.schedule.step()

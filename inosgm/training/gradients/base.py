@@ -45,6 +45,11 @@ class Engine(ABC):
         model: Any module that processes each record independently.
         loss: Takes outputs and targets, gives one loss per record.
         autocast: The precision of the forward pass, such as torch.bfloat16; that of the parameters if not given.
+
+    Attributes:
+        parameters: The trainable parameters.
+        kinds: One of them of each type of numbers.
+        device: Where they are.
     """
 
     def __init__(self, model: nn.Module, loss: PerRecordLoss, *, autocast: torch.dtype | None = None) -> None:
@@ -58,6 +63,7 @@ class Engine(ABC):
                 f"model must have trainable parameters in float32 or float64, got {coarse[0]}: use autocast"
             )
         self.device = self.parameters[0].device
+        self.kinds = tuple({parameter.dtype: parameter for parameter in self.parameters}.values())
         self._compiled = is_compiled(model)
 
     @property
