@@ -72,6 +72,27 @@ def test_book_keeping_gives_the_gradients_of_units(name):
     check(BookKeeping, name, EVEN, [1.0, 1.0, 1.0])
 
 
+SKEWED = np.repeat(np.arange(9), [1, 1, 17, 1, 2, 1, 3, 6, 1]).tolist()
+
+
+@pytest.mark.parametrize("name", ["MLP", "MNIST CNN", "Linear on sequences", "Transformer", "tied", "bare parameters"])
+def test_units_of_very_different_sizes_are_put_into_classes(name):
+    check(BookKeeping, name, SKEWED, (1 / np.bincount(SKEWED)).tolist())
+
+
+def test_classes_lose_no_unit_and_waste_few_places():
+    sizes = np.random.default_rng(0).zipf(1.6, 60).clip(max=80)
+    index = np.repeat(np.arange(60), sizes)
+    groups = Groups.of(index, np.arange(60) / 60, torch.device("cpu"))
+    units, records = (torch.cat([entry[i] for entry in groups.classes]) for i in range(2))
+    assert units.sort().values.tolist() == list(range(60))
+    assert records.sort().values.tolist() == list(range(index.size))
+    for places, own, some in groups.classes:
+        assert max(some.sizes) < 2 * min(some.sizes) or max(some.sizes) == 2
+        assert (groups.index[own] == places[some.index]).all()
+        assert (some.shares == groups.shares[places]).all()
+
+
 @pytest.mark.parametrize("name", ["MLP", "MNIST CNN", "LSTM", "bare parameters", "dict"])
 def test_the_loop_gives_the_gradients_of_units(name, monkeypatch):
     check(OneByOne, name, RAGGED, [1 / 3, 1.0, 1 / 5])
@@ -106,14 +127,17 @@ def test_windows_of_units_in_both_forms(gram, conv_groups):
 
 
 @pytest.mark.parametrize("engine", [BookKeeping, Functional, OneByOne])
-def test_a_broken_record_breaks_its_unit_only(engine):
-    model, inputs, targets = repeated("MLP", len(RAGGED))
-    inputs[1] = float("nan")
-    units = Groups.of(np.array(RAGGED), np.ones(3), torch.device("cpu"))
+@pytest.mark.parametrize("groups", [RAGGED, SKEWED], ids=["ragged", "skewed"])
+def test_a_broken_record_breaks_its_unit_only(engine, groups):
+    count, place = max(groups) + 1, groups.index(2)
+    model, inputs, targets = repeated("MLP", len(groups))
+    inputs[place] = float("nan")
+    units = Groups.of(np.array(groups), np.ones(count), torch.device("cpu"))
     found = engine(model, ENTROPY).gradients(inputs, targets, units)
-    assert found.norms().isfinite().tolist() == [False, True, True]
-    inputs[:3] = 0.5
-    ones = torch.tensor([0.0, 1.0, 1.0], dtype=torch.float64)
+    assert found.norms().isfinite().tolist() == [unit != 2 for unit in range(count)]
+    inputs[place] = 0.5
+    ones = torch.ones(count, dtype=torch.float64)
+    ones[2] = 0
     others = engine(model, ENTROPY).gradients(inputs, targets, units).weighted_sum(ones)
     for one, other in zip(found.weighted_sum(ones), others, strict=True):
         torch.testing.assert_close(one, other)
