@@ -58,12 +58,6 @@ def test_ranks_train_the_model_that_one_process_trains(ranks):
             assert np.abs(mine).max() > 0.1
 
 
-<<<<<<< HEAD
-@pytest.mark.parametrize("ranks", [2, pytest.param(4, marks=pytest.mark.long)])
-def test_a_run_has_the_same_bits_on_any_number_of_ranks_and_random_numbers_do_not_follow_the_rank(ranks):
-    """Of four ranks, the last one has no shard, and takes part in every step."""
-
-=======
 class Staged(nn.Module):
     """A network that gives other logits in each stage."""
 
@@ -150,8 +144,10 @@ def test_a_rank_that_holds_other_records_is_refused_before_anything_is_charged()
     assert leader[1:] == [("", 3), ("", 3)]
 
 
-def test_a_run_has_the_same_bits_on_any_number_of_ranks_and_random_numbers_do_not_follow_the_rank():
->>>>>>> train
+@pytest.mark.parametrize("ranks", [2, pytest.param(4, marks=pytest.mark.long)])
+def test_a_run_has_the_same_bits_on_any_number_of_ranks_and_random_numbers_do_not_follow_the_rank(ranks):
+    """Of four ranks, the last one has no shard, and takes part in every step."""
+
     def trained(seed=0):
         made = [
             trainer(model=network(seed, dropout=0.4), workers=Workers(shards=3), max_physical_batch=most)
