@@ -95,8 +95,8 @@ def _refuse_data_sets(parts: tuple[Any, ...]) -> None:
             what = "a list of records" if isinstance(part, list) else f"a data set ({type(part).__name__})"
             raise TypeError(
                 f"data must be inputs and targets in columns, fit(x, y), or one map-style Dataset, fit(dataset), got "
-                f"{what} and {len(parts) - 1} more: give it alone if its items are pairs of inputs and targets; if they "
-                "are inputs only, torch.utils.data.StackDataset(dataset, targets) makes pairs"
+                f"{what} and {len(parts) - 1} more: give it alone if its items are pairs of inputs and targets; if "
+                "they are inputs only, torch.utils.data.StackDataset(dataset, targets) makes pairs"
             )
 
 
