@@ -86,7 +86,7 @@ class Draw(Enum):
 
 
 # Children of (key, step). SeedSequence tells (step, 2) from (step, 2, number): every further word is mixed in.
-COINS, NOISE, CHOICES, SHARED_BY_BATCH = (0,), (1,), (2,), (3,)
+COINS, NOISE, CHOICES, SHARED_BY_BATCH, RECORDS_OF_UNITS = (0,), (1,), (2,), (3,), (4,)
 
 
 class SystemEntropy(ISeedSequence):
@@ -108,6 +108,11 @@ def step_sequence(key: int | None, step: int, child: tuple[int, ...]) -> ISeedSe
 def batch_seed(key: int | None, step: int) -> int:
     """Return the seed of random numbers of a model that all records of a logical batch share."""
     return seed_of(step_sequence(key, step, SHARED_BY_BATCH))
+
+
+def unit_draw_secret(key: int, step: int) -> bytes:
+    """Return the 16 bytes whose hashes choose the records of each unit that take part in a step."""
+    return step_sequence(key, step, RECORDS_OF_UNITS).generate_state(4, np.uint32).astype("<u4").tobytes()
 
 
 def microbatch_seed(key: int | None, step: int, number: int) -> int:

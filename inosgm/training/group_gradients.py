@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from torch import Tensor, nn
 from inosgm._internal.keys import Purpose
 from inosgm._internal.records import records_in
 from inosgm._internal.validate import Array
+from inosgm.mechanism.units import RecordsOfUnits
 from inosgm.planning.plan import Plan
 from inosgm.training.gradients import Engine
 from inosgm.training.microbatches import LogicalBatch, parts_of
@@ -26,10 +28,15 @@ WHOLE_BITS = 61
 
 @dataclass(frozen=True, kw_only=True)
 class Shard:
-    """A shard of a batch: the positions of its records, and the number of its first micro-batch in the whole batch."""
+    """A shard of a batch: the positions of its records, or its units, and the number of its first micro-batch."""
 
-    positions: np.ndarray
+    positions: np.ndarray | RecordsOfUnits
     first: int
+
+    @property
+    def size(self) -> int:
+        """The number of its records, or of its units."""
+        return self.positions.size if isinstance(self.positions, np.ndarray) else self.positions.counts.size
 
 
 class GroupGradients(ModelGradients):
@@ -102,7 +109,7 @@ class GroupGradients(ModelGradients):
             self.workers.broadcast(self._engine.parameters)
 
     def measure(  # type: ignore[override]
-        self, data: Any, positions: np.ndarray, step: int, key: int | None, *, first: int = 0
+        self, data: Any, positions: np.ndarray | RecordsOfUnits, step: int, key: int | None, *, first: int = 0
     ) -> "LogicalBatch | GroupBatch":
         """Return the gradients and scores of a batch, whose shards are computed by all ranks."""
         if self.shards == 1:
@@ -111,9 +118,10 @@ class GroupGradients(ModelGradients):
             key = 0 if self._comparing is not None else fresh_key()
         secret = Purpose.WORKERS_KEY.key(f"{key} {step}")  # coins and noise do not follow from it
         shards, begin = list[Shard](), 0
-        for some in cut(positions, self.shards):
+        for some in _shards(positions, self.shards):
             shards.append(Shard(positions=some, first=begin))
-            begin += len(parts_of(some, self.max_physical_batch))
+            most = self.max_physical_batch
+            begin += len(some.parts(most) if isinstance(some, RecordsOfUnits) else parts_of(some, most))
         workers = self.workers
         assigned = [[shards[i] for i in workers.shards_of(rank, self.shards)] for rank in range(workers.size)]
         with workers.answering():
@@ -141,7 +149,7 @@ class RankBatch:
     def __init__(self, gradients: GroupGradients, data: Any, secret: int, shards: Sequence[Shard]) -> None:
         self._gradients, self._engine = gradients, gradients.ready(data)
         self._batches = [gradients.of_shard(data, shard, secret) for shard in shards]
-        self._sizes = [shard.positions.size for shard in shards]
+        self._sizes = [shard.size for shard in shards]
 
     def measured(self) -> tuple[np.ndarray, np.ndarray]:
         """Return norms and scores of its records, in the order of the batch."""
@@ -299,6 +307,15 @@ class Follower:
         engine = self._gradients.engine
         assert engine is not None
         self._workers.broadcast(engine.parameters)
+
+
+def _shards(positions: np.ndarray | RecordsOfUnits, shards: int) -> Sequence[np.ndarray | RecordsOfUnits]:
+    """Cut a batch into shards of neighbouring records, or of whole units; ranks are not told how units are scored."""
+    if isinstance(positions, np.ndarray):
+        return cut(positions, shards)
+    told = positions.unscored()
+    ends = [0, *np.cumsum([some.size for some in cut(np.arange(told.counts.size), shards)]).tolist()]
+    return [told.of_units(*ends_of) for ends_of in pairwise(ends)]
 
 
 def reduced(workers: Workers, engine: Engine, wholes: list[Tensor] | None) -> list[Tensor]:

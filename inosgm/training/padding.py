@@ -34,7 +34,8 @@ SEEDS = range(3)
 
 def looked_at(records: int) -> list[int]:
     """Return the positions of records that are looked at before anything is charged."""
-    return np.unique(np.linspace(0, records - 1, min(records, MOST_LOOKED_AT)).astype(np.int64)).tolist()
+    positions = np.linspace(0, records - 1, min(records, MOST_LOOKED_AT)).astype(np.int64)
+    return list(map(int, np.unique(positions)))
 
 
 def try_batches(model: nn.Module, loss: PerRecordLoss, score: Score | None, data: Any, like: Tensor) -> None:

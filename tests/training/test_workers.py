@@ -36,7 +36,8 @@ def together(ranks, function):
     return results
 
 
-def test_ranks_train_the_model_that_one_process_trains():
+@pytest.mark.parametrize("ranks", [pytest.param(1, marks=pytest.mark.long), pytest.param(2, marks=pytest.mark.long), 3])
+def test_ranks_train_the_model_that_one_process_trains(ranks):
     cases = {
         "a tail": ({}, network),
         "micro-batches": ({"max_physical_batch": 7}, network),
@@ -51,11 +52,10 @@ def test_ranks_train_the_model_that_one_process_trains():
         return [fit(trainer(model=model(rank), workers=workers, **more)) for more, model in cases.values()]
 
     alone = [fit(trainer(model=model(0), **more)) for more, model in cases.values()]
-    for ranks in (1, 2, 3):
-        for trained in together(ranks, member):  # models of other ranks begin with other parameters, and take rank 0's
-            for name, mine, expected in zip(cases, trained, alone, strict=True):
-                assert np.abs(mine - expected).max() < ROUNDING, (ranks, name)
-                assert np.abs(mine).max() > 0.1
+    for trained in together(ranks, member):  # models of other ranks begin with other parameters, and take rank 0's
+        for name, mine, expected in zip(cases, trained, alone, strict=True):
+            assert np.abs(mine - expected).max() < ROUNDING, name
+            assert np.abs(mine).max() > 0.1
 
 
 class Staged(nn.Module):
@@ -144,7 +144,10 @@ def test_a_rank_that_holds_other_records_is_refused_before_anything_is_charged()
     assert leader[1:] == [("", 3), ("", 3)]
 
 
-def test_a_run_has_the_same_bits_on_any_number_of_ranks_and_random_numbers_do_not_follow_the_rank():
+@pytest.mark.parametrize("ranks", [2, pytest.param(4, marks=pytest.mark.long)])
+def test_a_run_has_the_same_bits_on_any_number_of_ranks_and_random_numbers_do_not_follow_the_rank(ranks):
+    """Of four ranks, the last one has no shard, and takes part in every step."""
+
     def trained(seed=0):
         made = [
             trainer(model=network(seed, dropout=0.4), workers=Workers(shards=3), max_physical_batch=most)
@@ -153,9 +156,8 @@ def test_a_run_has_the_same_bits_on_any_number_of_ranks_and_random_numbers_do_no
         return np.concatenate([fit(some) for some in made])
 
     alone = trained()
-    for ranks in (2, 4):  # the fourth rank has no shard, and takes part in every step
-        for result in together(ranks, trained):
-            assert result.tobytes() == alone.tobytes()
+    for result in together(ranks, trained):
+        assert result.tobytes() == alone.tobytes()
 
 
 class SharedMask(nn.Module):

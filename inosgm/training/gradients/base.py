@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from inosgm.training.gradients.compiled import is_compiled, uncompiled
+from inosgm.training.gradients.groups import Groups
 from inosgm.training.gradients.precision import WIDE
 
 PerRecordLoss = Callable[[Any, Any], Tensor]
@@ -71,8 +72,14 @@ class Engine(ABC):
         return self._model
 
     @abstractmethod
-    def gradients(self, inputs: Any, targets: Any) -> Gradients:
-        """Return the gradients of a batch, which may hold no record at all."""
+    def gradients(self, inputs: Any, targets: Any, groups: Groups | None = None) -> Gradients:
+        """Return the gradients of a batch, which may hold no record at all.
+
+        Args:
+            inputs: What the model is given.
+            targets: What the loss is given besides the outputs.
+            groups: The units of the batch: norms and weights are those of units then, losses and outputs of records.
+        """
 
     def losses(self, inputs: Any, targets: Any) -> Tensor:
         """Return the losses of a batch, with the random numbers that `gradients` would draw."""
