@@ -82,6 +82,8 @@ def plan_asc(
     """
     if sampling == "without_replacement":
         expected_batch = _validate.count("expected_batch", expected_batch, least=1)
+    if isinstance(owners, Owners):
+        owners.require_records("a plan that releases losses of groups")
     request = plan_request(owners, steps, expected_batch, clip_norm, of_unit(accountant, sampling), past)
     first = first_counts(request.expected_batch, request.sizes, whole=sampling == "without_replacement") / request.sizes
     most = np.minimum(1.0, request.expected_batch / request.sizes)

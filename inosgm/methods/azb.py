@@ -61,6 +61,8 @@ def plan_chosen_group(
     Raises:
         ValueError: naming the invalid argument, or the owner whose budget does not fit.
     """
+    if isinstance(owners, Owners):
+        owners.require_records("a plan that releases losses of groups")
     request = plan_request(owners, steps, expected_batch, clip_norm, of_unit(accountant, sampling), past)
     counts = np.minimum(request.expected_batch, request.sizes)
     if proportional:
