@@ -20,7 +20,7 @@ from inosgm.experiments.input_files import Source
 from inosgm.mechanism.noise import streams
 from inosgm.mechanism.orders import Ascending, Descending, OwnerFirst, RandomOrder
 from inosgm.mechanism.sampling import PoissonSampler, PoissonSamplers
-from inosgm.mechanism.weights import tail_weights
+from inosgm.mechanism.tails import tail_weights
 from inosgm.training.logit_adjustment import AdjustedModel
 
 DOUBLE = "ensemble_parts:in_double"

@@ -16,7 +16,7 @@ from inosgm.datasets.settings import Prepared
 from inosgm.experiments import components
 from inosgm.experiments.adjusting import Adjusting
 from inosgm.experiments.config import TrainingConfig
-from inosgm.mechanism.weights import tail_weights
+from inosgm.mechanism.tails import tail_weights
 from inosgm.planning.plan import Plan
 from inosgm.training.batches import batch_of
 from inosgm.training.gradients.precision import without_autocast
