@@ -39,7 +39,10 @@ def test_every_example_is_run_here():
     assert [name for name in listed if f"]({name})" not in table] == []
 
 
-@pytest.mark.parametrize("name", SMALL)
+LONG = {"hugging_face_lora"}  # imports transformers and peft
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.long if name in LONG else ()) for name in SMALL])
 def test_example_runs(name, capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     if name in NEEDS:
