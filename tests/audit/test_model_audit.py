@@ -98,7 +98,7 @@ def test_the_command_reads_tables_of_losses_and_of_probabilities(tmp_path):
         str(table),
         "--member",
         "member",
-        "--owner",
+        "--owner-column",
         "owner",
         "--epsilon",
         "a=1",
