@@ -87,6 +87,7 @@ def test_a_study_resumes_and_ends_at_no_edge(kept, tuned, tmp_path):
     assert file.read_bytes() == before
 
 
+@pytest.mark.long  # runs the paths and extras of a page
 def test_a_page_is_made_of_what_there_is(kept, tuned, tmp_path, monkeypatch):
     monkeypatch.setattr(page, "TASKS", {"mnist5k": SMALL, "cm": TASKS["cm"]})
     monkeypatch.setattr(page, "PICTURED", ("mnist5k",))
