@@ -11,7 +11,7 @@ import numpy as np
 
 from inosgm._internal.files import write_durably
 from inosgm._internal.text import visible
-from inosgm.accounting.units import UNITS
+from inosgm.accounting.units import described
 from inosgm.owners import Label
 from inosgm.planning.plan import Plan
 from inosgm.reports.contents import Answer, Contents
@@ -154,7 +154,7 @@ def _promised(studies: Iterable[tuple[TrainedStudy, Label]], owner: str) -> Sect
             index = plan.labels.index(label)
             epsilon, delta = np.asarray(plan.epsilon)[index], np.asarray(plan.delta)[index]
             numbers = (str(int(plan.sizes[index])), short(epsilon), f"{delta:g}")
-            rows.append((study.name, *numbers, UNITS[unit].removeprefix("about ")))
+            rows.append((study.name, *numbers, described(unit).removeprefix("about ")))
     if not rows:
         return Section(heading="What was promised", paragraphs=(f"Answers do not state what {owner} granted.",))
     return Section(
