@@ -36,6 +36,7 @@ class Purpose(Enum):
     PLAN_ID = b"inosgm plan", 16  # digest of a plan, from its JSON
     FEATURES_ID = b"inosgm features", 16  # what the features of a data set are a function of
     FROZEN_ID = b"inosgm frozen", 16  # digest of the frozen parameters of a model, which a checkpoint leaves out
+    RECORDS_ID = b"inosgm records", 16  # digest of some records, compared between ranks that hold them, never stored
     CODE_ID = b"inosgm code", 8  # version of the code, from its source files
     # The next two have always shared their tag, and keep it because stored sums and ledgers hold the bits. They
     # cannot collide: BLAKE2b mixes the size of the digest into its first state, and the sizes differ.

@@ -109,7 +109,7 @@ class OrderedSum:
         costs = self.sensitivities if self.plan is None else self.plan.step_cost
         self.window, self.begins = window, begins  # the first threshold, in units, that is not in the tail
         self._below = self._above = 0  # the sensitivity of the records below the window, and how many are above it
-        self._kept = Kept(order, self._grid.spans, costs, begins if window is None else LONGEST)
+        self._kept = Kept(order, self._grid.spans, costs, begins if window is None else LONGEST, self.cells)
         self._counts = np.zeros(self.sensitivities.size, dtype=np.int64)
         self._shape: tuple[int, ...] | None = None
         self._whole = WholeSum(0)
@@ -251,7 +251,7 @@ class OrderedSum:
             self._counts += counts
             self._below, self._above = self._below + below, self._above + above
             for records in kept:
-                self._evict(self._kept.take(records))
+                self._hold(records)
 
     def exact(self) -> np.ndarray:
         """Return the weighted sum. NOT PRIVATE: it carries no noise and spends no budget.
@@ -424,7 +424,7 @@ class OrderedSum:
             raise ValueError("its tail holds something else than whole numbers")
         if (squares > spans**2 * (1 + 1e-9)).any():
             raise ValueError("its tail holds contributions that are longer than the sensitivity of their owner")
-        self._evict(self._kept.take(records))
+        self._hold(records)
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave the secret of coins out once there are records: copies of an empty sum are filled, others merged."""
@@ -458,22 +458,27 @@ class OrderedSum:
         self, whole: np.ndarray, scores: np.ndarray, owners: np.ndarray, ids: np.ndarray | int, cells: np.ndarray | None
     ) -> None:
         """Add a block of contributions in units to the sum, and take back from it what may be in the tail."""
+        low: np.ndarray | None
         if self.window is None:
-            self._whole.add(self._sums(whole, cells))
             low = self._kept.candidates(scores, owners, ids)
+            if low is not None:
+                self._whole.add(self._sums(whole, cells))
         else:
             high, low, below = self.window.split(self.order.deciding(scores, None, None), ids)
             self._whole.add(self._sums(whole[high], None if cells is None else cells[high]))
             self._above += high.size
             self._below += int(self._grid.spans[owners[below]].astype(np.int64).sum())
-        if not low.size:
+        if low is not None and not low.size:
             return
-        held = np.zeros(low.size, dtype=np.int64) if cells is None else cells[low]
-        numbers = ids + low if isinstance(ids, int) else ids[low]
-        some = HeldRecords(scores[low], numbers, owners[low], whole[low], held)
-        if self.window is None:
-            self._whole.add(-self._sums(some.rows, held))
-        self._evict(self._kept.take(some))
+        held = self._kept.take(scores, ids, owners, whole, cells, low)
+        if self.window is None and low is not None:
+            self._whole.add(-self._sums(held.rows, held.cells))
+        self._kept.shrink(self._evict)
+
+    def _hold(self, records: HeldRecords) -> None:
+        """Take over records of the tail of another part."""
+        self._kept.take(records.scores, records.ids, records.owners, records.rows, records.cells)
+        self._kept.shrink(self._evict)
 
     def _sums(self, whole: np.ndarray, cells: np.ndarray | None) -> np.ndarray:
         """Return the sums of at most a block of whole numbers, cell by cell: float64 holds them exactly."""
@@ -485,24 +490,19 @@ class OrderedSum:
             sums = np.stack([np.bincount(cells, weights=c, minlength=self.cells) for c in whole.T], axis=1)
         return np.asarray(sums.ravel())
 
-    def _evict(self, records: HeldRecords | None) -> None:
-        """Add records to the full-weight sum for ever."""
-        if records is None:
-            return
-        for begin in range(0, len(records), BLOCK):
-            some = records.at(slice(begin, begin + BLOCK))
-            self._whole.add(self._sums(some.rows, some.cells))
+    def _evict(self, rows: np.ndarray, cells: np.ndarray) -> None:
+        """Add at most a block of records to the full-weight sum for ever."""
+        self._whole.add(self._sums(rows, cells))
 
     def _settled(self) -> HeldRecords | None:
         """Return the tail, from the least important record up; under the lock."""
         self._require_whole()
         self._half = True
         try:
-            gone = self._kept.settle()
+            self._kept.settle(self._evict)
         except ValueError:  # two records have one id, which was noticed before anything was changed
             self._half = False
             raise
-        self._evict(gone)
         self._half = False
         return self._kept.records
 
@@ -771,9 +771,10 @@ def _counted(name: str, places: np.ndarray, size: int) -> np.ndarray:
     Raises:
         ValueError: for a place that does not exist.
     """
-    if places.size and places.min() < 0:
-        raise ValueError(f"{name} must lie in 0, ..., {size - 1}")
-    counts = np.bincount(places, minlength=size)
-    if counts.size > size:
+    try:
+        counts = np.bincount(places, minlength=size)
+    except ValueError:  # it looks for negative ones itself
+        counts = None
+    if counts is None or counts.size > size:
         raise ValueError(f"{name} must lie in 0, ..., {size - 1}")
     return counts

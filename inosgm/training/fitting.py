@@ -39,14 +39,18 @@ def require_fitting(model: nn.Module, optimizer: Optimizer, schedule: LRSchedule
 
 
 def put_into_training(model: nn.Module) -> None:
-    """Put a model into training mode, which costs more than to see that all of it is in it."""
+    """Put a model into training mode by `train`, unless all of it is in it and no module has a `train` of its own.
+
+    To look is several times cheaper than to write.
+    """
     modules = [model]
     while modules:
-        own = vars(modules.pop())
-        if not own["training"]:
+        module = modules.pop()
+        own = vars(module)
+        if not own["training"] or "train" in own or type(module).train is not nn.Module.train:
             model.train()
             return
-        modules += [module for module in own["_modules"].values() if module is not None]
+        modules += [child for child in own["_modules"].values() if child is not None]
 
 
 def clear_gradients(optimizer: Optimizer) -> None:

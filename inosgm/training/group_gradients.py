@@ -19,6 +19,7 @@ from inosgm.planning.plan import Plan
 from inosgm.training.gradients import Engine
 from inosgm.training.microbatches import LogicalBatch, parts_of
 from inosgm.training.model_gradients import ModelGradients
+from inosgm.training.same_records import digest_of_records, fresh_salt, repeatable_digest
 from inosgm.training.workers import Workers, cut, fresh_key
 
 WHOLE_BITS = 61
@@ -88,7 +89,9 @@ class GroupGradients(ModelGradients):
         workers = self.workers
         if workers.size == 1:
             return
+        salt = fresh_salt()
         about = {"records": records_in(data), "tensors": described(self.model), "shards": self.shards, "stage": stage}
+        about |= {"salt": salt, "digest": repeatable_digest(data, self.like(), salt)}
         with workers.answering():
             workers.tell("begin", lambda rank: about)
             workers.collect(None)
@@ -255,10 +258,19 @@ class Follower:
                     f"data must hold the same {about['records']} records on every rank, and holds "
                     f"{records_in(self._data)} on rank {self._workers.rank}: ranks are told positions of records"
                 )
+            self._require_same_records(about["salt"], about["digest"])
             if described(self._gradients.model) != about["tensors"]:
                 raise ValueError(f"model must be the same on every rank, and rank {self._workers.rank} has another one")
 
         self._answer(compare)
+
+    def _require_same_records(self, salt: bytes, expected: str | None) -> None:
+        """Raise if some of the records of this rank are not those of rank 0."""
+        if expected is not None and digest_of_records(self._data, self._gradients.like(), salt) != expected:
+            raise ValueError(
+                f"data must hold the same records in the same order on every rank, and rank {self._workers.rank} holds "
+                "others than rank 0: give every rank all of the data, not a part of it, and shuffle it on none"
+            )
 
     def _state(self, _: None) -> None:
         self._workers.broadcast(tensors_of(self._gradients.model))

@@ -92,11 +92,10 @@ class LogicalBatch:
         self.drew = False
         with snapshot:
             measured = [self._measure(part) for part in parts]
-        if not measured:  # an empty batch has no parts, and no model runs
-            none = torch.zeros(0, dtype=torch.float64, device=self._device)
-            measured = [(none, none)]
-        norms, scores = measured[0] if len(measured) == 1 else map(torch.cat, zip(*measured, strict=True))
         self._sizes = [int(some.shape[0]) for some, _ in measured]
+        if not measured:  # an empty batch has no parts, and no model runs
+            measured = [(torch.zeros(0, dtype=torch.float64, device=self._device),) * 2]
+        norms, scores = measured[0] if len(measured) == 1 else map(torch.cat, zip(*measured, strict=True))
         self._stretch = max(map(stretch, engine.kinds))
         # a weight that is no normal number is rounded to a multiple of the least one there is: it may be twice as large
         self._least = max(torch.finfo(kind.dtype).tiny for kind in engine.kinds)

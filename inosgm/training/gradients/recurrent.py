@@ -94,7 +94,8 @@ def _run_gru(
     for given in reversed(projected) if backwards else projected:
         with meeting.flow:
             own = F.linear(state[0], of_state, for_state)
-        (given_gates, given_new), (own_gates, own_new) = (part.split((2 * width, width), 1) for part in (given, own))
+        sizes = [2 * width, width]
+        (given_gates, given_new), (own_gates, own_new) = (torch.split(part, sizes, 1) for part in (given, own))
         reset, keep = (given_gates + own_gates).sigmoid().chunk(2, 1)
         new = torch.addcmul(given_new, reset, own_new).tanh()
         state = (torch.lerp(new, state[0], keep),)
@@ -104,7 +105,8 @@ def _run_gru(
 
 def _lstm(gates: Tensor, state: State) -> State:
     width = gates.shape[1] // 4
-    both, new, out = gates.split((2 * width, width, width), 1)  # one copy in the backward pass, a slice makes one each
+    # A split makes one copy in the backward pass; slices would make one each.
+    both, new, out = torch.split(gates, [2 * width, width, width], 1)
     take, keep = both.sigmoid().chunk(2, 1)
     cell = torch.addcmul(keep * state[1], take, new.tanh())
     return out.sigmoid() * cell.tanh(), cell
