@@ -45,6 +45,8 @@ if TYPE_CHECKING:
     from inosgm.mechanism.clipping import ClipToShare as ClipToShare
     from inosgm.mechanism.clipping import PerSampleAdaptive as PerSampleAdaptive
     from inosgm.mechanism.clipping import ScaleClipped as ScaleClipped
+    from inosgm.mechanism.contribution_bounds import BoundedContributions as BoundedContributions
+    from inosgm.mechanism.contribution_bounds import bound_contributions as bound_contributions
     from inosgm.mechanism.contributions import Cells as Cells
     from inosgm.mechanism.contributions import Concatenated as Concatenated
     from inosgm.mechanism.contributions import Contributions as Contributions
@@ -87,6 +89,9 @@ if TYPE_CHECKING:
     from inosgm.planning import plan_uniform as plan_uniform
     from inosgm.planning.choices import Choices as Choices
     from inosgm.planning.choices import Menu as Menu
+    from inosgm.planning.group_privacy import GroupPrivacy as GroupPrivacy
+    from inosgm.planning.group_privacy import SamplingAdvice as SamplingAdvice
+    from inosgm.planning.group_privacy import compare_sampling as compare_sampling
     from inosgm.planning.sequence import Course as Course
     from inosgm.planning.sequence import PlanSequence as PlanSequence
     from inosgm.planning.steering import Steering as Steering
@@ -134,6 +139,8 @@ _NAMES_OF = {
     "mechanism": ["INOSGM", "Release"],
     "planning.choices": ["Choices", "Menu"],
     "mechanism.orders": ["Ascending", "Descending", "Order", "OwnerFirst", "RandomOrder"],
+    "mechanism.contribution_bounds": ["BoundedContributions", "bound_contributions"],
+    "planning.group_privacy": ["GroupPrivacy", "SamplingAdvice", "compare_sampling"],
     "mechanism.units": ["UnitMean", "UnitRule", "UnitSum"],
     "owners": ["Owners"],
     "planning": ["AlreadySpent", "Plan", "plan_blend", "plan_sample", "plan_scale", "plan_uniform"],

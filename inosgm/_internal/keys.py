@@ -30,6 +30,7 @@ class Purpose(Enum):
     NOISE_NAME = b"inosgm noise", 16  # name of a noise stream in ledgers: two jobs with the same noise are the same job
     SAMPLING_NAME = b"inosgm coins", 16  # public name of the secret that decides which records a sum samples
     TEACHER_KEY = b"inosgm teachers", 16  # key of the hash that assigns records to the teachers of IPATE
+    CONTRIBUTION_ORDER = b"inosgm bounding", 16  # secret of the order in which records of several people are chosen
     RECORD_ID = b"inosgm record", 8  # id of a record, from its content
     JOB_ID = b"inosgm job", 16  # id of a job, from its spec
     PLAN_ID = b"inosgm plan", 16  # digest of a plan, from its JSON

@@ -8,7 +8,7 @@ it is chosen for each case by the variance that rounding adds.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 
 import numpy as np
@@ -82,12 +82,35 @@ def _epsilon(cases: Sequence[Case], delta: float, change: Change, *, least: floa
     counts = [count for _, _, count in cases]
     menus = [_entries(case) for case in cases]
     between = [ends(menu, delta / sum(counts), change) for menu in menus]
+
+    def pieces(interval: float) -> list[Step]:
+        return [discretise(menu, pair, interval, change) for menu, pair in zip(menus, between, strict=True)]
+
+    return refined_epsilon(pieces, counts, between, delta, least=least)
+
+
+def refined_epsilon(
+    pieces: Callable[[float], Sequence[Step]],
+    counts: Sequence[int],
+    between: Sequence[tuple[float, float]],
+    delta: float,
+    *,
+    least: float,
+) -> float:
+    """Return the epsilon of composed steps on a grid that is fine enough, or `least` if that is greater.
+
+    Args:
+        pieces: Returns the discretised steps, given the interval of the grid.
+        counts: How often each of them is made.
+        between: The losses between which each of them lies.
+        delta: The delta.
+        least: A bound below which nothing need be computed closely.
+    """
     # With very little noise an added record has the same loss nearly everywhere, so the width needs a floor.
     width = max(max(high - low, 1e-6 * abs(high), 1e-300) for low, high in between)
     interval, finest, epsilon = width / _FIRST_POINTS, width / _MOST_POINTS, math.inf
     while True:
-        pieces = [discretise(menu, pair, interval, change) for menu, pair in zip(menus, between, strict=True)]
-        bound, slope, spread = _Composition(pieces, counts, interval, delta).epsilon()
+        bound, slope, spread = _Composition(pieces(interval), counts, interval, delta).epsilon()
         epsilon = min(epsilon, bound)  # all of them are upper bounds
         # Rounding keeps the moments of order 0 and -1 and adds `spread` to the variance, so it adds
         # theta (theta + 1) / 2 * spread to the cumulant of order theta, and that over theta to epsilon.

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from inosgm._internal import validate as _validate
-from inosgm.accounting.units import REPLACE_ONE
+from inosgm.accounting.units import RECORD, REPLACE_ONE, described, name_of
 from inosgm.audit.bounds import Bound
 from inosgm.audit.canaries import Canary, DataCanary, SyntheticCanary, canaries_of
 from inosgm.audit.claims import Claim, claims_of
@@ -84,7 +84,9 @@ class MechanismAudit:
         from inosgm._internal.text import columns
 
         claim, rows = self.claim, []
-        of_replaced = " of a record that is replaced" if claim.relation == REPLACE_ONE else ""
+        of_unit = " of a record that is replaced" if claim.unit == REPLACE_ONE else ""
+        if name_of(claim.unit) != RECORD:
+            of_unit = f" {described(claim.unit)}"
         for row in self.rows:
             bound = row.bound
             cells = (
@@ -100,7 +102,7 @@ class MechanismAudit:
         return "\n".join(
             [
                 f"owner {claim.owner}: sensitivity {self.promised:.4g} and epsilon {claim.spent:.4g} at delta "
-                f"{claim.delta:g} claimed{of_replaced}; {self.runs} runs, confidence {self.confidence:g}",
+                f"{claim.delta:g} claimed{of_unit}; {self.runs} runs, confidence {self.confidence:g}",
                 *columns(["canary", "moves the sum by", "sensitivity >=", "epsilon >=", "claim"], rows),
             ]
         )

@@ -510,7 +510,9 @@ def _unit_index(
         _validate.instance("unit_rule", rule, UnitRule, "take UnitMean() or UnitSum()")
         if units is None:
             raise ValueError("unit_rule must be left out without units: make Owners with unit_of_record")
-    return None if units is None else UnitIndex(units.unit_of_record, UnitMean() if rule is None else rule)
+    if units is None or (units.units_are_records and rule is None):
+        return None
+    return UnitIndex(units.unit_of_record, UnitMean() if rule is None else rule)
 
 
 def _owner_indices(plan: Plan, owners: Owners | Sequence[str | int] | np.ndarray, *, sizes_vary: bool) -> np.ndarray:
