@@ -1,7 +1,8 @@
 """The check that a ledger can pay for jobs before the first of them starts."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 
 from inosgm.ledger.cost import Cost, LedgerHook
@@ -41,10 +42,13 @@ def require_affordable(ledger: LedgerHook | None, jobs: Sequence[Costs]) -> None
 
     def refusal(count: int) -> BudgetExceeded | None:
         trial = ledger.rehearsal()
+        every = (
+            replace(cost.at(0, cost.steps * many), job=f"{kind}/{stage}")
+            for kind, (costs, many) in enumerate(count_equal(unpaid[:count]).items())
+            for stage, cost in enumerate(costs)
+        )
         try:
-            for kind, (costs, many) in enumerate(count_equal(unpaid[:count]).items()):
-                every = (cost.at(0, cost.steps * many) for cost in costs)
-                trial.charge(*(replace(cost, job=f"{kind}/{stage}") for stage, cost in enumerate(every)))
+            trial.charge(*every)  # at once: an adaptive ledger composes what is fixed in advance together
         except BudgetExceeded as error:
             return error
         return None
@@ -62,6 +66,17 @@ def require_affordable(ledger: LedgerHook | None, jobs: Sequence[Costs]) -> None
             "runs, let each ask for less (a smaller epsilon in the configuration), or grant more in the ledger"
         )
     raise error
+
+
+@contextmanager
+def fixed_together(ledger: LedgerHook | None, costs: Costs) -> Iterator[None]:
+    """Raise unless a ledger can pay for all costs; within this block, an adaptive ledger composes them as one event.
+
+    Nothing is charged before the first of them is.
+    """
+    require_affordable(ledger, [costs])
+    with ledger.together(*costs) if isinstance(ledger, Ledger) else nullcontext():
+        yield
 
 
 def count_equal(jobs: Iterable[Costs]) -> dict[Costs, int]:

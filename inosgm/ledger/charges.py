@@ -1,6 +1,6 @@
 """Charges: which steps of a job are paid for, and the rate and multiplier that each owner pays."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Self
@@ -17,12 +17,17 @@ if TYPE_CHECKING:
 Step = tuple[float, float] | tuple[tuple[float, ...], tuple[float, ...]]
 """The cost of a step to an owner: a sample rate and a noise multiplier, or those of the owner's menu."""
 
+Spans = Sequence[tuple[int, int]]
+"""Half-open intervals of step numbers."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Charge:
     """One row of the history: the steps of a job that were paid for, and the time.
 
-    `spans` holds half-open intervals of step numbers; `cost` identifies the per-owner rates and multipliers.
+    `spans` holds half-open intervals of step numbers; `cost` identifies the per-owner rates and multipliers. `event` is
+    the number of the event of an adaptive ledger that has committed to the steps; None in a ledger of costs that are
+    fixed in advance, where all charges compose as one.
     """
 
     job: str
@@ -31,6 +36,7 @@ class Charge:
     time: str
     spans: tuple[tuple[int, int], ...]
     cost: str
+    event: int | None = None
 
     @property
     def steps(self) -> int:
