@@ -15,6 +15,7 @@ NAMES = [
     "shadows",
     "attack",
     "streaming",
+    "ledger",
 ]
 
 for name in sys.argv[1:] or NAMES:

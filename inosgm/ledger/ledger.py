@@ -246,7 +246,7 @@ class Ledger:
             known = row["cost"] in accounts.tables
             row = {
                 **row,
-                "table": None if known else tables[row["cost"]].to_row(),
+                "table": None if known else tables[row["cost"]].to_row(packed=True),
                 **({"taken": count} if count else {}),
             }
             if parts and not number:
@@ -267,7 +267,9 @@ class Ledger:
 
     def _new_tables(self, parts: Sequence[Part], tables: dict[str, CostTable]) -> Row:
         """Return the entry of a row for the tables of an event that the ledger does not hold yet."""
-        new = {digest: tables[digest].to_row() for digest, _, _ in parts if digest not in self._accounts.tables}
+        new = {
+            digest: tables[digest].to_row(packed=True) for digest, _, _ in parts if digest not in self._accounts.tables
+        }
         return {"tables": new} if new else {}
 
     @contextmanager

@@ -252,6 +252,17 @@ def test_a_grant_is_counted_anew(make):
     assert ledger.spent()["a"] == pytest.approx(float(gaussian_epsilon(WHOLE * math.sqrt(1.8), DELTA)), rel=1e-9)
 
 
+def test_many_owners_are_packed_and_read_again(tmp_path):
+    size = 12_000
+    epsilon = np.linspace(0.5, 8, size)
+    owners = Owners(of_record=np.arange(size), epsilon=epsilon, delta=1e-5)
+    ledger = Ledger(tmp_path / "ledger", owners=owners)
+    labels = tuple(owners.labels)
+    ledger.charge(Cost(labels=labels, sample_rates=np.ones(size), noise_multipliers=50 / epsilon))
+    assert "base64" in (tmp_path / "ledger").read_text()
+    assert Ledger(tmp_path / "ledger").segments(7) == ledger.segments(7) == ((1.0, 50 / epsilon[7], 1),)
+
+
 # Adversaries
 
 
