@@ -83,8 +83,8 @@ class Method:
     corrected: bool = False
 
     def start(self, grid: Grid) -> list[Point]:
-        """Return the points that tuning starts from; ASC, whose runs share no batches, starts with fewer strengths."""
-        strengths = grid.strengths[::2] if self.plan == "asc" else grid.strengths
+        """Return the points that tuning starts from; ASC, whose runs share no batches, starts from one strength."""
+        strengths = grid.strengths[:1] if self.plan == "asc" else grid.strengths
         return [
             Point(self.plan, rate, tail, inside, temperature)
             for rate, tail, inside, temperature in product(

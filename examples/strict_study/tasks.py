@@ -26,7 +26,7 @@ class Grid:
     rates: tuple[float, ...] = (0.3, 1.0, 3.0)
     tails: tuple[float, ...] = (0.3, 0.5, 0.7, 0.9)
     strengths: tuple[float, ...] = (0.0, 0.5, 1.0, 1.5)
-    temperatures: tuple[float, ...] = (1.0,)
+    temperatures: tuple[float, ...] = (0.1,)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,7 +128,6 @@ TASKS = {
         note="Otherwise as above.",
         rule=OnePerClass(_evenly(0.5, 5)),
         plans=SCALE,
-        asc=False,
     ),
     "fashion10": replace(_IMAGES, title="Fashion-MNIST: ten owners, epsilon .1 to 1"),
     "fashion2": replace(_IMAGES, title="Fashion-MNIST: two owners, epsilon .1 and 1", rule=_halves(0.1, 1.0)),

@@ -18,7 +18,7 @@ from inosgm import Ascending, Descending, Order, Plan, RandomOrder
 from inosgm.mechanism.clipping import ScaleClipped
 from inosgm.mechanism.noise import streams
 from inosgm.mechanism.sampling import PoissonSampler
-from inosgm.mechanism.weights import tail_weights
+from inosgm.mechanism.tails import tail_weights
 
 ORDERS: dict[str, Order] = {"descending": Descending(), "ascending": Ascending(), "random": RandomOrder(0)}
 

@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING
 from inosgm._internal.lazy import lazy_names
 
 if TYPE_CHECKING:
+    from inosgm.audit.attack_power import Power as Power
+    from inosgm.audit.attack_power import power as power
     from inosgm.audit.attacks import ATTACKS as ATTACKS
     from inosgm.audit.auditing import lira as lira
     from inosgm.audit.claims import Claim as Claim
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
     from inosgm.audit.shadow_study import ShadowStudy as ShadowStudy
 
 _NAMES_OF = {
+    "attack_power": ["Power", "power"],
     "attacks": ["ATTACKS"],
     "auditing": ["lira"],
     "claims": ["Claim", "claims_of"],

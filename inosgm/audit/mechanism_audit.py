@@ -88,7 +88,7 @@ class MechanismAudit:
         from inosgm._internal.text import columns
 
         claim, rows = self.claim, []
-        of_replaced = " of a record that is replaced" if claim.unit == REPLACE_ONE else ""
+        of_replaced = " of a record that is replaced" if claim.relation == REPLACE_ONE else ""
         for row in self.rows:
             bound = row.bound
             cells = (
@@ -175,7 +175,7 @@ def audit_mechanism(
     claim = claims_of(plan, delta)[index]
     canaries = _canaries(inspection, index, claim)
     if data is not None:
-        kind = ReplacedDataCanary if claim.unit == REPLACE_ONE else DataCanary
+        kind = ReplacedDataCanary if claim.relation == REPLACE_ONE else DataCanary
         canaries.append(kind(inspection, data, index, seed))
     probed = _probed(claim.steps, seed)
     seen = [canary for canary in canaries if canary.most(probed) > LEAST_MOVE * plan.sensitivities[index]]
@@ -196,7 +196,7 @@ def audit_mechanism(
 
 def _canaries(mechanism: Inspection, index: int, claim: Claim) -> list[Canary]:
     """Return the synthetic canaries in the unit of a claim."""
-    if claim.unit != REPLACE_ONE:
+    if claim.relation != REPLACE_ONE:
         return [*canaries_of(SyntheticCanary, mechanism, index)]
     top, *others = canaries_of(ReplacedCanary, mechanism, index)
     return [top, *([AmongCopies(top)] if claim.sample_rate < 1 else []), *others]
@@ -254,7 +254,7 @@ def _coins_of_worlds(
 
     If a canary is added, the world without it has nothing to draw, whatever the coins are.
     """
-    if claim.unit != REPLACE_ONE or claim.sample_rate == 1:
+    if claim.relation != REPLACE_ONE or claim.sample_rate == 1:
         drawn = _coins(mechanism, own, runs, generator)
         return drawn, drawn
     tossed = [(mechanism.draw(generator) == record).any() for record in np.resize(own, 2 * runs)]

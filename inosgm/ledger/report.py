@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from inosgm.accounting.units import ADD_REMOVE, UNITS
+from inosgm.accounting.units import ADD_REMOVE, described
 from inosgm.ledger.charges import Charge
 from inosgm.ledger.filter import TRAINING_STEP, Filter
 from inosgm.ledger.journal import Row
@@ -58,8 +58,8 @@ def adaptive_lines(accounts: "Accounts", filtering: Filter, rows: int) -> list[s
 
 
 def unit_lines(unit: str) -> list[str]:
-    """Return a line about the unit, unless it is add/remove."""
-    return [f"unit {unit}: epsilons are {UNITS[unit]}", ""] * (unit != ADD_REMOVE)
+    """Return a line about the unit, unless it is one record that is added or removed."""
+    return [f"unit {unit}: epsilons are {described(unit)}", ""] * (unit != ADD_REMOVE)
 
 
 def charge_lines(charges: Sequence[Charge], rows: int) -> list[str]:

@@ -29,7 +29,8 @@ def choices(key: int | None, step: int) -> np.random.Generator:
 
 
 def _generator(key: int | None, step: int, child: tuple[int, ...]) -> np.random.Generator:
-    return np.random.Generator(np.random.PCG64DXSM(keys.step_sequence(key, step, child)))
+    # numpy takes any ISeedSequence; its type hints name SeedSequence only.
+    return np.random.Generator(np.random.PCG64DXSM(keys.step_sequence(key, step, child)))  # type: ignore[arg-type]
 
 
 def key_beside(key: int) -> int:

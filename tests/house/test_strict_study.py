@@ -9,10 +9,12 @@ from torch import nn
 
 from examples.strict_study import page
 from examples.strict_study import runs as runs_of_study
+from examples.strict_study.earlier import chosen_points
 from examples.strict_study.extras import extras
 from examples.strict_study.points import Method, Point, level, methods
 from examples.strict_study.runs import Runs
 from examples.strict_study.summary import measures, outcomes
+from examples.strict_study.tables import CSV_HEAD, csv_rows
 from examples.strict_study.tasks import TASKS, Grid
 from examples.strict_study.together import Together
 from examples.strict_study.tradeoffs import paths
@@ -85,6 +87,7 @@ def test_a_study_resumes_and_ends_at_no_edge(kept, tuned, tmp_path):
 
 def test_a_page_is_made_of_what_there_is(kept, tuned, tmp_path, monkeypatch):
     monkeypatch.setattr(page, "TASKS", {"mnist5k": SMALL, "cm": TASKS["cm"]})
+    monkeypatch.setattr(page, "PICTURED", ("mnist5k",))
     (tmp_path / "mnist5k.jsonl").write_text(tuned[0].read_text())
     runs = Runs(SMALL, tmp_path / "mnist5k.jsonl", None, kept)
     runs.finish(paths(tuned[1]), SMALL.seeds[:1])
@@ -102,6 +105,31 @@ def test_a_page_is_made_of_what_there_is(kept, tuned, tmp_path, monkeypatch):
     assert len((tmp_path / "strict_owners.csv").read_text().splitlines()) == 1 + 5 * len(SMALL.seeds)
     for picture in ("balance", "owners"):
         assert (tmp_path / f"strict_owners-{picture}.svg").read_text().startswith("<?xml")
+
+
+def test_a_page_keeps_what_an_earlier_study_has_reported(kept, tuned, tmp_path, monkeypatch):
+    monkeypatch.setattr(page, "TASKS", {"mnist5k": SMALL, "cm": TASKS["cm"]})
+    (tmp_path / "mnist5k.jsonl").write_text(tuned[0].read_text())
+    text, csv = tmp_path / "strict_owners.md", tmp_path / "strict_owners.csv"
+    text.write_text("<!-- mnist5k -->old<!-- end --><!-- mnist5k-extras -->extras<!-- end --><!-- cm -->cm<!-- end -->")
+    csv.write_text(f"{','.join(CSV_HEAD)}\nmnist5k,ASC,1,1,0,0,0,0.1\ncm,DP-SGD,1,0.3\n")
+    page.write(tmp_path, tmp_path)  # the runs of ASC are missing: its rows must not be lost
+    assert "old" in text.read_text()
+    assert "mnist5k,ASC,1" in csv.read_text()
+    csv.write_text(f"{','.join(CSV_HEAD)}\nmnist5k,DP-SGD,1,0.3\ncm,DP-SGD,1,0.3\n")
+    page.write(tmp_path, tmp_path)
+    assert "old" not in text.read_text()
+    assert "<!-- mnist5k-extras -->extras<!-- end -->" in text.read_text()
+    assert csv.read_text().splitlines()[-1] == "cm,DP-SGD,1,0.3"
+
+
+def test_the_csv_states_the_points_that_were_chosen(kept, tuned, tmp_path):
+    runs = Runs(SMALL, tuned[0], None, kept)
+    csv = tmp_path / "strict_owners.csv"
+    lines = [CSV_HEAD, *csv_rows("mnist5k", outcomes(runs))]
+    csv.write_text("".join(",".join(line) + "\n" for line in lines))
+    assert chosen_points(csv, "mnist5k", SOME) == {name: choice.point for name, choice in tuned[1].items()}
+    assert chosen_points(csv, "cm", SOME) == {}
 
 
 def test_a_task_may_use_the_points_that_another_has_chosen(kept, tuned, tmp_path, monkeypatch):
