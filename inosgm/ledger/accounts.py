@@ -164,7 +164,7 @@ class Accounts:
             self.commitments.take(digest, row["job"], row["taken"])
         names = ("job", "fingerprint", "note", "time", "cost")
         event = None if self.filter is None else self.commitments.latest.get(row["job"], 0)
-        charge = Charge(**{name: row[name] for name in names}, spans=spans, event=event)
+        charge = Charge(**{name: row[name] for name in names}, spans=spans, event=event, by=row.get("by", ""))
         job = self.jobs.setdefault(charge.job, ChargedJob(digest, charge.fingerprint))
         job.spans[:] = merged([*job.spans, *spans])
         job.charged[:] = merged([*job.charged, *spans])

@@ -31,7 +31,8 @@ class Charge:
 
     `spans` holds half-open intervals of step numbers; `cost` identifies the per-owner rates and multipliers. `event` is
     the number of the event of an adaptive ledger that has committed to the steps; None in a ledger of costs that are
-    fixed in advance, where all charges compose as one.
+    fixed in advance, where all charges compose as one. `by` names the user, the host and the program that have charged;
+    "" in such a ledger.
     """
 
     job: str
@@ -41,6 +42,7 @@ class Charge:
     spans: tuple[tuple[int, int], ...]
     cost: str
     event: int | None = None
+    by: str = ""
 
     @property
     def steps(self) -> int:

@@ -16,6 +16,7 @@ from inosgm._internal.extras import require_extra
 from inosgm.accounting import PLD, Segment, Stretch
 from inosgm.accounting.units import ADD_REMOVE, RECORD, name_of, relation_of, unit_of
 from inosgm.ledger.accounts import Accounts, HistoryAccountant, accountant_of, relation_in
+from inosgm.ledger.author import author
 from inosgm.ledger.charges import Charge, CostTable, length
 from inosgm.ledger.commitments import Part, steps_by_digest
 from inosgm.ledger.cost import Cost
@@ -52,7 +53,8 @@ class Ledger:
     was cut in the middle (that looks torn), or that all of it was rewritten: note `head()` elsewhere, and `check` it.
     Processes share a file through locks that end with the process.
 
-    The file is as public as labels and budgets are: it holds no data, and of the sums of a keyed mechanism only digests
+    The file is as public as labels and budgets are: rows of an adaptive ledger name the user, the host and the program
+    that have written them. It holds no data, and of the sums of a keyed mechanism only digests
     under the key. It also holds a digest of the key, so a reader can try out small keys: take keys from
     `secrets.randbits(128)`. The same holds for the secret of an `OrderedSum`. Two ledgers do not know each other: never
     use a key, or a secret, with both.
@@ -582,6 +584,8 @@ class Ledger:
     def _write(self, row: Row) -> None:
         """Make a row durable, then enter it."""
         self._enter(self._journal.mend())
+        if self.adaptive and row["kind"] != "bind":  # the files of before have the rows that they had
+            row = {**row, "by": author()}
         self._enter([self._journal.append(row)])
 
     def _enter(self, rows: list[Row]) -> None:
@@ -597,9 +601,10 @@ class Ledger:
 
 
 def _plain(charge: Charge) -> Row:
-    """Return a charge for JSON; an event only where there are events."""
-    event = {} if charge.event is None else {"event": charge.event}
-    return {**{name: value for name, value in vars(charge).items() if name != "event"}, "steps": charge.steps, **event}
+    """Return a charge for JSON; event and author only in adaptive ledgers, which know them."""
+    how = {} if charge.event is None else {"event": charge.event, "by": charge.by}
+    plain = {name: value for name, value in vars(charge).items() if name not in ("event", "by")}
+    return {**plain, "steps": charge.steps, **how}
 
 
 def _first_row(owners: Owners, unit: str, adaptive: bool) -> Row:

@@ -70,7 +70,10 @@ def charge_lines(charges: Sequence[Charge], rows: int) -> list[str]:
     lines += [f"... {len(charges) - rows} earlier charges"] * (len(charges) > rows)
     for charge in charges[-rows:]:
         event = "" if charge.event is None else f"{charge.event:>5} "
-        lines.append(f"{charge.time:<26} {charge.steps:>8} {event}{charge.job:<18.18} {charge.note}".rstrip())
+        lines.append(
+            f"{charge.time:<26} {charge.steps:>8} {event}{charge.job:<18.18} {charge.note}".rstrip()
+            + f"  ({charge.by})" * bool(charge.by)
+        )
     return lines
 
 

@@ -231,7 +231,7 @@ def answer_query(
         return run_stages(query, parameters, plans, responder)
     from inosgm.ledger.affordable import fixed_together  # only a ledger needs the modules of ledgers
 
-    with fixed_together(ledger, costs_of(plans, stage_keys)):
+    with fixed_together(ledger, [costs_of(plans, stage_keys)]):
         return run_stages(query, parameters, plans, responder)
 
 

@@ -166,7 +166,7 @@ class Questions:
             first = next(query.stages(**asked.parameters))
             first.statistic(own[0], **first.parameters)  # raises for invalid parameters
         costs = tuple(cost for own, names in zip(plans, keys, strict=True) for cost in costs_of(own, names))
-        with fixed_together(ledger, costs):
+        with fixed_together(ledger, [costs]):
             estimates = tuple(
                 run_stages(query, asked.parameters, own, table_responder(table, owners, ledger=ledger, keys=names))
                 for (asked, query, table, own), names in zip(parts, keys, strict=True)

@@ -1,7 +1,9 @@
 """Ledgers for analysts who look at answers: what a filter admits, and adversaries who choose costs by answers."""
 
+import getpass
 import json
 import math
+import platform
 
 import numpy as np
 import pytest
@@ -12,6 +14,8 @@ from inosgm.accounting.domination import dominating_mu
 from inosgm.accounting.gaussian import gaussian_delta, gaussian_epsilon
 from inosgm.accounting.inverses import gaussian_mu
 from inosgm.accounting.pld import pld_epsilon
+from inosgm.ledger.affordable import fixed_together
+from inosgm.ledger.author import author
 from inosgm.ledger.cost import Cost
 from inosgm.ledger.refusals import BudgetExceeded
 
@@ -184,6 +188,22 @@ def test_what_is_charged_together_commits_with_the_first_charge_and_never_withou
     assert not fits(apart, halves[1])  # by the reserve alone
 
 
+def test_jobs_that_are_fixed_together_are_one_event_and_a_second_start_commits_to_nothing_more(tmp_path):
+    jobs = [(cost(0.01, noise_multiplier(0.6, DELTA, 0.01, 100), steps=100, job=f"run {i}"),) for i in range(2)]
+    ledger = Ledger(tmp_path / "ledger", owners=OWNERS)
+    ledger.charge(question(0.01))
+    with fixed_together(ledger, jobs):
+        ledger.charge(*jobs[0])
+    committed = ledger.spent()["a"]
+    again = Ledger(tmp_path / "ledger")
+    with fixed_together(again, jobs):
+        again.charge(*jobs[1])
+    assert again.spent()["a"] == pytest.approx(committed, rel=1e-9)
+    assert len(json.loads(again.to_json())["events"]) == 2
+    with pytest.raises(BudgetExceeded), fixed_together(again, [(cost(1.0, 1.0),)]):
+        pass
+
+
 def test_a_file_says_how_it_composes_and_comes_to_the_same_state(tmp_path):
     ledger = Ledger(tmp_path / "adaptive", owners=OWNERS)
     ledger.charge(question(0.2))
@@ -241,6 +261,18 @@ def test_a_report_says_what_is_left_and_how_rows_were_composed():
     assert fits(ledger, cost(1.0, noise_multiplier(0.999 * float(one_more), DELTA, 1.0, 1)))
     assert fits(ledger, cost(0.01, 1.0, steps=int(steps)))
     assert not fits(ledger, cost(0.01, 1.0, steps=int(1.1 * int(steps)) + 2))
+
+
+def test_rows_say_who_has_charged_and_not_with_which_arguments(tmp_path, monkeypatch):
+    monkeypatch.setattr("sys.argv", ["/usr/bin/inosgm", "stats", "--key", "123456789"])
+    author.cache_clear()
+    ledger = Ledger(tmp_path / "ledger", owners=OWNERS)
+    ledger.charge(question(0.1))
+    author.cache_clear()
+    (charge,) = Ledger(tmp_path / "ledger").history()
+    assert charge.by == f"{getpass.getuser()}@{platform.node()} inosgm"
+    assert "123456789" not in (tmp_path / "ledger").read_text()
+    assert charge.by in ledger.report()
 
 
 def test_a_grant_is_counted_anew(make):
