@@ -155,6 +155,9 @@ class Filter:
     def over(self, before: State, after: State, grants: Grants) -> np.ndarray:
         """Return the owners whose budgets do not cover the step from one state to the next."""
         changed = (after.squares > before.squares) | (after.first != before.first)
+        changed |= (
+            after.dominated > before.dominated
+        )  # a slack alone needs the reserve, which a first event may have used
         asked = np.flatnonzero(changed)
         plain = after.first[asked] < 0
         fits = np.zeros(asked.size, dtype=bool)
@@ -252,11 +255,11 @@ class Filter:
         return np.asarray(self.reserve * delta * 0.5**number)
 
     def _most_squares_of(self, kind: tuple[Stretch, ...], epsilon: float, delta: float) -> float:
-        """Return the largest sum of squares after the sampled steps of a first event; 0 if they leave nothing."""
+        """Return the largest sum of squares after the sampled steps of a first event; -1 if they leave nothing."""
         past = [Segment(*(np.array([value]) for value in stretch)) for stretch in kind]
         one = np.ones(1)
         found = multipliers(np.array([epsilon]), np.array([delta]), one, one, past, self.accountant)[0]
-        return 0.0 if np.isnan(found) else float((self._factor / found) ** 2)
+        return -1.0 if np.isnan(found) else float((self._factor / found) ** 2)
 
     def _history(self, state: State, owner: int) -> tuple[Stretch, ...]:
         """Return what an owner has committed to, with one Gaussian step for everything but a first event."""

@@ -89,6 +89,18 @@ def test_one_question_may_take_everything_and_many_share_it_by_their_squares(mak
     assert not fits(ledger, question(1e-6))
 
 
+@pytest.mark.parametrize("rate", [1.0, 0.01])
+def test_nothing_is_free_after_a_first_event_that_has_taken_the_reserve(rate):
+    """Steps that hardly ever draw a record cost a slack and no mu; after all of delta was used there is none."""
+    rare = cost(1e-9, 1.0)
+    ledger = Ledger(owners=OWNERS)
+    ledger.charge(question(0.5))
+    assert fits(ledger, rare)
+    ledger = Ledger(owners=OWNERS)
+    ledger.charge(cost(rate, noise_multiplier(EPSILON, DELTA, rate, 200), steps=200))
+    assert not fits(ledger, rare)
+
+
 def test_squares_add_up():
     ledger = Ledger(owners=OWNERS)
     for _ in range(9):
