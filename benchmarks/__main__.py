@@ -16,6 +16,7 @@ NAMES = [
     "attack",
     "streaming",
     "ledger",
+    "aggregations",
 ]
 
 for name in sys.argv[1:] or NAMES:

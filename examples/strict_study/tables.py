@@ -134,6 +134,7 @@ def _setting(outcome: Outcome) -> str:
     point = outcome.choice.point
     special = [f"decay {point.averaging:g}"] if point.averaging else []
     special += [point.plan] if " " in point.plan else []
+    special += [f"clip norm {point.clip}"] if point.clip != Point("", 0.0).clip else []
     return ", ".join([*special, chosen(outcome)])
 
 

@@ -8,8 +8,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from inosgm.accounting.batched_epsilon import epsilon_of_rows
+from inosgm.accounting.batched_epsilon import MAX_SINGLE_ROWS, epsilon_of_rows
 from inosgm.accounting.domination import dominating_mu
+from inosgm.accounting.gaussian import gaussian_epsilon
 from inosgm.accounting.interface import Accountant
 from inosgm.accounting.pld import Case, case_of, pld_epsilon
 from inosgm.accounting.rdp import POISSON, Renyi, best_epsilon, epsilon_at_each
@@ -53,12 +54,18 @@ class _Distributions(_HistoryAccounting):
     def epsilon(self, segments: Sequence[Segment], delta: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the epsilon of every row, with an empty hint; equal rows are computed once."""
         first, kinds = unique_rows([delta, *(column for segment in segments for column in segment.columns())])
-        replaced = self.sensitivity_factor == 2
-        epsilons = [
-            pld_epsilon(_cases(segments, row, self.sensitivity_factor), float(delta[row]), replaced=replaced)
-            for row in first
-        ]
-        return np.array(epsilons)[kinds], np.zeros(delta.size)
+        epsilons = np.full(first.size, np.nan)
+        if first.size > MAX_SINGLE_ROWS:
+            rows = [segment.rows(first) for segment in segments]
+            epsilons = _of_full_batches(rows, delta[first], self.sensitivity_factor)
+        for place in np.flatnonzero(np.isnan(epsilons)):
+            row = first[place]
+            epsilons[place] = pld_epsilon(
+                _cases(segments, row, self.sensitivity_factor),
+                float(delta[row]),
+                replaced=self.sensitivity_factor == 2,
+            )
+        return epsilons[kinds], np.zeros(delta.size)
 
     def confirm(self, segments: Sequence[Segment], delta: np.ndarray, hint: np.ndarray, *, closely: bool) -> np.ndarray:
         """Return the epsilon of every row; the hint is ignored."""
@@ -180,6 +187,24 @@ def chosen(accountant: Accountant | None) -> Accountant:
     if isinstance(accountant, str | type):
         raise TypeError(f"accountant must be PLD() or RDP(), or one of those for replaced records, got {accountant!r}")
     return PLD() if accountant is None else accountant
+
+
+def _of_full_batches(segments: Sequence[Segment], delta: np.ndarray, sensitivity_factor: float) -> np.ndarray:
+    """Return the epsilon of many rows whose records are in every batch, in closed form; NaN for all others.
+
+    It is what `pld_epsilon` computes for one of them, up to the last digits.
+    """
+    if any(segment.is_menu for segment in segments):
+        return np.full(delta.size, np.nan)
+    square, full = np.zeros(delta.size), np.ones(delta.size, dtype=np.bool_)
+    for segment in segments:
+        taken = (segment.steps > 0) & (segment.sample_rate > 0)
+        full &= ~taken | (segment.sample_rate == 1)
+        square += np.where(taken, segment.steps * (sensitivity_factor / segment.noise_multiplier) ** 2, 0.0)
+    epsilons = np.full(delta.size, np.nan)
+    known = full & (square > 0)
+    epsilons[known] = gaussian_epsilon(np.sqrt(square[known]), delta[known])
+    return epsilons
 
 
 def _cases(segments: Sequence[Segment], row: int, factor: float) -> tuple[Case, ...]:

@@ -26,7 +26,9 @@ WATCH_SECONDS = 2.0
 
 
 @jobs.command(name="list")
-def list_stores(directory: DirectoryArgument = Path("runs"), as_json: JsonOption = False) -> None:
+def list_stores(
+    directory: DirectoryArgument = Path("runs"), quiet: QuietOption = False, as_json: JsonOption = False
+) -> None:
     """List the stores in a directory: how many of their jobs are done, running, failed and left."""
     from inosgm._internal.text import columns
     from inosgm.jobs.housekeeping import find_stores
@@ -38,7 +40,7 @@ def list_stores(directory: DirectoryArgument = Path("runs"), as_json: JsonOption
         for store in found
     ]
     table = "\n".join(columns(["store", *names, "size", "last change"], rows)) if rows else f"no stores in {directory}"
-    Output(as_json=as_json).result(
+    Output(as_json=as_json, quiet=quiet).result(
         lambda: table,
         lambda: {
             "stores": [
@@ -54,6 +56,8 @@ def clean(
     older_than: Annotated[str, typer.Option("--older-than", metavar="AGE", help="Such as 12h, 30d or 8w.")],
     directory: DirectoryArgument = Path("runs"),
     yes: Annotated[bool, typer.Option("--yes", help="Delete them; else they are only listed.")] = False,
+    quiet: QuietOption = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Delete stores in which nothing runs and nothing has changed for a time, results included.
 
@@ -63,18 +67,19 @@ def clean(
 
     least = seconds_of(older_than)
     old = [store for store in find_stores(directory) if store.age >= least and store.deletable]
+    lines = []
     for store in old:
         if yes:
             delete(store)
-        left = store.status.counts()["left"] + store.status.counts()["failed"]
-        about = f"{_size(store.size)}, last change {_age(store.age)} ago" + (
-            f", {left} jobs unfinished" if left else ""
-        )
-        typer.echo(f"{'deleted' if yes else 'would delete'} {store.path}: {about}")
-    if not old:
-        typer.echo(f"no store in {directory} is that old and idle")
-    elif not yes:
-        typer.echo("nothing was deleted: add --yes")
+        counts = store.status.counts()
+        left = counts["left"] + counts["failed"]
+        about = f"{_size(store.size)}, last change {_age(store.age)} ago" + f", {left} jobs unfinished" * (left > 0)
+        lines.append(f"{'deleted' if yes else 'would delete'} {store.path}: {about}")
+    last = [f"no store in {directory} is that old and idle"] * (not old)
+    last += ["nothing was deleted: add --yes"] * (bool(old) and not yes)
+    Output(as_json=as_json, quiet=quiet).result(
+        lambda: "\n".join([*lines, *last]), lambda: {"deleted": yes, "stores": [str(store.path) for store in old]}
+    )
 
 
 def _size(count: int) -> str:

@@ -211,13 +211,15 @@ def test_failed_and_interrupted_seeds_have_their_exit_codes(here, monkeypatch):
     assert len(Store("runs/run-seeds").charges()) == 5
 
 
-def test_train_on_workers_trains_what_one_process_with_as_many_shards_trains(here, monkeypatch):
+@pytest.mark.parametrize("interrupted", [False, pytest.param(True, marks=pytest.mark.long)])
+def test_train_on_workers_trains_what_one_process_with_as_many_shards_trains(here, monkeypatch, interrupted):
     from inosgm.experiments import build, train
     from inosgm.experiments.config import TrainingConfig
     from inosgm.training import Workers
 
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    invoke("train", "run.yaml", "--workers", 2, "--steps", 3, "--quiet")
+    if interrupted:
+        invoke("train", "run.yaml", "--workers", 2, "--steps", 3, "--quiet")
     assert "after 8 steps" in invoke("train", "run.yaml", "--workers", 2, "--quiet")
     alone = TrainingConfig.from_yaml("run.yaml", ["run=alone"])
     train(build(alone, workers=Workers(shards=2)))

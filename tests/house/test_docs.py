@@ -75,7 +75,7 @@ def pages_with_code():
             yield pytest.param(page, id=name_of(page), marks=pytest.mark.long if name_of(page) in LONG else ())
 
 
-@pytest.mark.parametrize("page", pages_with_code())
+@pytest.mark.parametrize("page", list(pages_with_code()))
 def test_code_blocks_run(page, desk, monkeypatch):
     names, missing = {}, set()
     for block in blocks_of(page):

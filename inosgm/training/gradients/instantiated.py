@@ -56,6 +56,7 @@ class Instantiated(Gradients):
 
     def weighted_sum(self, weights: Tensor) -> list[Tensor]:
         """Return the sum of weights_k g_k, one tensor per trainable parameter; weight 0 leaves a record out."""
+        weights = torch.as_tensor(weights, device=self._norms.device)
         if weights.shape != self._norms.shape:
             raise ValueError("weights must be one number per record of the batch")  # whose size is private
         with without_autocast(weights.device):
