@@ -1,7 +1,7 @@
 """What a charge costs: after many rows, for a thousand owners, and for a million owners with a budget each.
 
 Run it as `python -m benchmarks ledger`; it takes about a minute. Charges in memory show the accounting; those in a file
-also wait for the disk (four fsyncs each). The ledger of fixed costs, which composes its whole history anew, is
+also wait for the disk (two fsyncs for each row). The ledger of fixed costs, which composes its whole history anew, is
 measured beside it on its first rows.
 """
 
