@@ -15,6 +15,7 @@ NAMES = [
     "shadows",
     "attack",
     "streaming",
+    "ledger",
     "aggregations",
 ]
 
