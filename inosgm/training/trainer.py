@@ -20,6 +20,7 @@ from inosgm._internal.overlap import share_records
 from inosgm.ledger.cost import LedgerHook
 from inosgm.mechanism.clipping import Clipping, ScaleClipped
 from inosgm.mechanism.mechanism import Release
+from inosgm.mechanism.noise import GaussianNoise, Noise
 from inosgm.mechanism.orders import Descending, Order
 from inosgm.mechanism.tails import NoTail, Tail
 from inosgm.owners import Owners, labels_at
@@ -33,7 +34,7 @@ from inosgm.training.checkpoints import settings_of
 from inosgm.training.curve import LearningCurve
 from inosgm.training.diagnostics import Diagnostics, diagnose
 from inosgm.training.fitting import require_fitting
-from inosgm.training.gradients import Engine, EngineReport, fix_in_place
+from inosgm.training.gradients import Engine, EngineReport, Functional, OneByOne, fix_in_place
 from inosgm.training.group_gradients import Follower, GroupGradients
 from inosgm.training.held_out import require_apart, with_owners
 from inosgm.training.loop import make_steps
@@ -80,6 +81,8 @@ class Trainer(PlanFollower):
             plan that is revised needs): `lambda plan: LinearTail(plan.tail_length(0.4))`.
         order: What counts as important.
         clipping: How a weighted gradient is bounded; `AutomaticClipping` and `PerSampleAdaptive` adapt to each record.
+        noise: GaussianNoise(), or DiscreteNoise(): gradients are then rounded towards zero to a public grid and summed
+            exactly, for which every record is run by itself unless `engine` says otherwise.
         score: What the order goes by, a function of outputs, targets and losses; the loss if not given.
         steering: What chooses the next step among the plan's choices, by released values.
         schedule: A learning-rate schedule of the optimizer, which makes a step after each step.
@@ -128,6 +131,7 @@ class Trainer(PlanFollower):
         tail: Tail | Callable[[Plan], Tail] = NoTail(),
         order: Order = Descending(),
         clipping: Clipping = ScaleClipped(),
+        noise: Noise = GaussianNoise(),
         score: Score | None = None,
         steering: Steering | None = None,
         schedule: LRScheduler | None = None,
@@ -166,6 +170,10 @@ class Trainer(PlanFollower):
         self._passes = threading.RLock()  # an update in one thread would be taken for a write by a pass in another
         run_model, loss = loss_or_losses(model, loss, losses)
         self._as_data = partial(as_data, collate_fn=collate_fn, whole=losses is not None)
+        _validate.instance("noise", noise, Noise, "take GaussianNoise() or DiscreteNoise()")
+        if noise.exact:
+            engine = _engine_of_rows(engine)
+            self._workers.require_alone("DiscreteNoise")
         self._gradients = GroupGradients(
             run_model,
             loss,
@@ -185,6 +193,7 @@ class Trainer(PlanFollower):
             "tail": tail,
             "order": order,
             "clipping": clipping,
+            "noise": noise,
             "note": note,
             "charge_steps": charge_steps,
         }
@@ -200,6 +209,8 @@ class Trainer(PlanFollower):
             clipping=clipping,
             steering=steering,
         )
+        if noise != GaussianNoise():  # only then, as below
+            self._settings["noise"] = repr(noise)
         if ema is not None:  # only then, so that runs of earlier versions are resumed
             self._settings["ema"] = repr(ema)
 
@@ -568,6 +579,18 @@ class Trainer(PlanFollower):
                 log.write_private(self.steps_done, diagnostics=self.diagnose(*data))
         if calls.on_evaluate is not None:
             calls.on_evaluate(EvaluationEvent(step=self.steps_done, evaluation=found))
+
+
+def _engine_of_rows(engine: type[Engine] | None) -> type[Engine]:
+    """Return the engine for sums in fixed point: one that has the gradient of each record."""
+    if engine is None:
+        return OneByOne
+    if not issubclass(engine, OneByOne | Functional):
+        raise TypeError(
+            f"engine must be OneByOne or Functional with DiscreteNoise, which needs the gradient of each record, got "
+            f"{engine.__name__}"
+        )
+    return engine
 
 
 def _only(plan: Any) -> Plan:
