@@ -65,6 +65,9 @@ if TYPE_CHECKING:
     from inosgm.mechanism.tails import StepTail as StepTail
     from inosgm.mechanism.tails import TableTail as TableTail
     from inosgm.mechanism.tails import Tail as Tail
+    from inosgm.mechanism.units import UnitMean as UnitMean
+    from inosgm.mechanism.units import UnitRule as UnitRule
+    from inosgm.mechanism.units import UnitSum as UnitSum
     from inosgm.mechanism.weights import importance_weights as importance_weights
     from inosgm.mechanism.weights import ordered_sum as ordered_sum
     from inosgm.methods.asc import AdaptiveShares as AdaptiveShares
@@ -134,6 +137,7 @@ _NAMES_OF = {
     "planning.choices": ["Choices", "Menu"],
     "mechanism.noise": ["DiscreteNoise", "GaussianNoise"],
     "mechanism.orders": ["Ascending", "Descending", "Order", "OwnerFirst", "RandomOrder"],
+    "mechanism.units": ["UnitMean", "UnitRule", "UnitSum"],
     "owners": ["Owners"],
     "planning": ["AlreadySpent", "Plan", "plan_blend", "plan_sample", "plan_scale", "plan_uniform"],
     "reports": ["report"],

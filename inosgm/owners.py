@@ -13,16 +13,22 @@ import array_api_compat
 import numpy as np
 
 from inosgm._internal import validate as _validate
+from inosgm._internal.labels import RECORD
 from inosgm._internal.labels import Label as Label
 
 
 @dataclass(frozen=True, init=False, eq=False, repr=False)
 class Owners:
-    """Who holds which record, and which (epsilon, delta) each owner grants for one of its records.
+    """Who holds which record, and which (epsilon, delta) each owner grants for one of its units of privacy.
 
     The unit of privacy is ONE RECORD of an owner, added or removed: an owner with many records grants its
-    budget for each of them, not for all of them together. Labels, the number of records of each owner and the
-    budgets are PUBLIC: plans, ledgers and reports show them, so a label must not itself be a secret.
+    budget for each of them, not for all of them together. With `unit_of_record` it is ONE UNIT, such as a patient,
+    added or removed WITH ALL ITS RECORDS: the budget is granted for each unit. Give every record of an owner the same
+    unit to protect the owner as a whole.
+
+    Labels, the number of units of each owner and the budgets are PUBLIC: plans, ledgers and reports show them, so a
+    label must not itself be a secret. The ids of units, and how many records a unit has, are shown nowhere: unit ids
+    only say which records belong together, and in which order units are numbered.
 
     Args:
         of_record: The label of the owner of each record, all strings or all whole numbers: a list, a numpy
@@ -30,10 +36,14 @@ class Owners:
         epsilon: What each owner grants: a mapping from label (a pandas Series is one, by its index), an
             array in the order of the SORTED labels, or one number for everybody.
         delta: In the same forms.
+        unit_of_record: The id of the unit of each record, in the forms of `of_record`. A unit has one owner. If not
+            given, every record is a unit.
+        unit_name: What a unit is called in plans, ledgers and reports, in the singular: "patient", say.
 
     Attributes:
         labels: The distinct labels, sorted; `epsilon[i]`, `delta[i]` and `sizes[i]` belong to `labels[i]`.
-        sizes: Number of records of each owner.
+        sizes: Number of units of each owner: of its records if every record is a unit.
+        unit_name: The name of the unit; "record" if every record is a unit.
         of_record: Position in `labels` of the owner of each record; an error where owners were read from a file, or
             given by numbers of records, and nobody has stated that the data are in that order (`rows_in_order`).
 
@@ -44,26 +54,58 @@ class Owners:
     >>> owners = Owners(of_record=["b", "a", "b"], epsilon={"a": 1.0, "b": 5.0}, delta=1e-5)
     >>> owners.labels, owners.sizes.tolist(), owners.epsilon.tolist(), owners.of_record.tolist()
     (('a', 'b'), [1, 2], [1.0, 5.0], [1, 0, 1])
+    >>> visits = Owners(of_record=["b", "a", "b"], epsilon=1.0, delta=1e-5, unit_of_record=[7, 3, 7])
+    >>> visits.sizes.tolist(), visits.unit_of_record.tolist(), visits.owner_of_unit.tolist()
+    ([1, 1], [1, 0, 1], [0, 1])
     """
 
     labels: tuple[Label, ...]
     sizes: np.ndarray
     epsilon: np.ndarray
     delta: np.ndarray
+    unit_name: str
+    _units: tuple[np.ndarray, np.ndarray] | None
+    """The position of the unit of each record, and of the owner of each unit; None if every record is a unit."""
     _turns: np.ndarray
     """The order of owners in the data, if only sizes were given."""
     _unstated: np.ndarray
     """The order of owners in a file, used if the caller states that the data are in this order."""
 
-    def __init__(self, *, of_record: Any, epsilon: Any, delta: Any) -> None:
+    def __init__(
+        self,
+        *,
+        of_record: Any,
+        epsilon: Any,
+        delta: Any,
+        unit_of_record: Any = None,
+        unit_name: str | None = None,
+    ) -> None:
         labels, index = _index_labels("of_record", of_record)
         if not labels:
             raise ValueError("of_record must hold the owner of at least one record, got none")
-        self._grant(labels, np.bincount(index, minlength=len(labels)), epsilon, delta, of_record=index)
+        name = _unit_name(unit_name, unit_of_record is not None)
+        units = None if unit_of_record is None else _units("unit_of_record", unit_of_record, index, labels)
+        self._grant_records(labels, index, epsilon, delta, units, name)
+
+    def _grant_records(
+        self,
+        labels: tuple[Label, ...],
+        index: np.ndarray,
+        epsilon: Any,
+        delta: Any,
+        units: tuple[np.ndarray, np.ndarray] | None,
+        name: str,
+    ) -> None:
+        """Set everything, given the owner of each record and maybe its unit."""
+        holders = index if units is None else units[1]
+        sizes = np.bincount(holders, minlength=len(labels))
+        self._grant(labels, sizes, epsilon, delta, of_record=index, _units=units, unit_name=name)
 
     def _grant(self, labels: tuple[Label, ...], sizes: np.ndarray, epsilon: Any, delta: Any, **of_records: Any) -> None:
         """Set the sizes and the budgets of all owners."""
         values = {
+            "unit_name": RECORD,
+            "_units": None,
             "labels": labels,
             "sizes": sizes,
             "epsilon": _per_owner("epsilon", epsilon, labels),
@@ -76,6 +118,24 @@ class Owners:
             object.__setattr__(self, name, value)
 
     @classmethod
+    def of_units(cls, owner_of_unit: Any, *, epsilon: Any, delta: Any, unit_name: str = RECORD) -> Self:
+        """Return owners of units that have one record each, for what only counts units.
+
+        Args:
+            owner_of_unit: The label of the owner of each unit.
+            epsilon: As for the class, like delta.
+            delta: What each owner grants.
+            unit_name: The name of the units; "record" makes plain owners.
+
+        >>> Owners.of_units(["a", "b", "b"], epsilon=1.0, delta=1e-5, unit_name="patient")
+        <Owners: 2 owners, 3 patients, 1 budgets, epsilon 1 to 1>
+        """
+        if unit_name == RECORD:
+            return cls(of_record=owner_of_unit, epsilon=epsilon, delta=delta)
+        ids = np.arange(len(owner_of_unit))
+        return cls(of_record=owner_of_unit, epsilon=epsilon, delta=delta, unit_of_record=ids, unit_name=unit_name)
+
+    @classmethod
     def from_table(
         cls,
         table: Any,
@@ -84,6 +144,7 @@ class Owners:
         epsilon: str | float | Mapping[Any, float] = "epsilon",
         delta: str | float | Mapping[Any, float] = "delta",
         records: str | None = "records",
+        unit: str | None = None,
         rows_in_order: bool = False,
     ) -> Self:
         """Read owners from a table: a pandas or pyarrow table, or a mapping from names to columns.
@@ -99,6 +160,8 @@ class Owners:
             epsilon: The column that holds the budgets; a number or a mapping from label says them directly.
             delta: In the same forms.
             records: The column that counts the records of an owner; None says that every row is a record.
+            unit: The column that holds the id of the unit of a record, and names the unit; every record is a unit if
+                not given. A row is a record then.
             rows_in_order: States that the data are sorted like the table, where the table counts records.
 
         Raises:
@@ -109,11 +172,16 @@ class Owners:
         [3, 1]
         """
         names = _column_names(table)
-        counted = records is not None and records in names
-        for argument, column in (("owner", owner), ("epsilon", epsilon), ("delta", delta)):
+        counted, budgeted = records is not None and records in names, ("epsilon", "delta")
+        if counted and unit is not None:
+            raise ValueError(
+                f"unit must be left out for a table with a column {records!r}: its rows are owners, and say nothing "
+                "about units (records=None if a row is a record)"
+            )
+        for argument, column in (("owner", owner), ("epsilon", epsilon), ("delta", delta), ("unit", unit)):
             if isinstance(column, str) and column not in names:
                 remedy = f"rename the one that holds it, or pass its name as {argument}="
-                remedy += ", or the number itself" * (argument != "owner") + " (--delta)" * (argument == "delta")
+                remedy += ", or the number itself" * (argument in budgeted) + " (--delta)" * (argument == "delta")
                 shown = ", ".join(map(repr, names[:10])) or "no columns"
                 raise ValueError(f"the table has no column {column!r} for {argument}, only {shown}: {remedy}")
         labels, index = _index_labels(f"column {owner!r}", table[owner])
@@ -137,7 +205,9 @@ class Owners:
             order = "_turns" if rows_in_order or len(labels) == 1 else "_unstated"  # all rows are of the only owner
             owners._grant(labels, counts[np.argsort(index)], **budgets, **{order: index})
         else:
-            owners._grant(labels, np.bincount(index, minlength=len(labels)), **budgets, of_record=index)
+            units = None if unit is None else _units(f"column {unit!r}", table[unit], index, labels)
+            name = _unit_name(unit, unit is not None)
+            owners._grant_records(labels, index, budgets["epsilon"], budgets["delta"], units, name)
         return owners
 
     @classmethod
@@ -149,6 +219,7 @@ class Owners:
         epsilon: str | float | Mapping[Any, float] = "epsilon",
         delta: str | float | Mapping[Any, float] = "delta",
         records: str | None = "records",
+        unit: str | None = None,
         rows_in_order: bool = False,
     ) -> Self:
         """Read owners from a CSV file whose first line names the columns, in UTF-8, separated by commas.
@@ -166,13 +237,14 @@ class Owners:
             ValueError: naming the file and what is wrong in it.
             OSError: for a file that cannot be read.
         """
-        wanted = {column for column in (owner, epsilon, delta, records) if isinstance(column, str)}
+        wanted = {column for column in (owner, epsilon, delta, records, unit) if isinstance(column, str)}
+        labelled = (owner, unit)
         try:
             columns = _read_csv(path, wanted)
-            columns = {name: values if name == owner else _parse(name, values) for name, values in columns.items()}
+            columns = {name: values if name in labelled else _parse(name, values) for name, values in columns.items()}
             if owner in columns:
                 columns[owner] = _whole_numbers(columns[owner])
-            how: dict[str, Any] = {"epsilon": epsilon, "delta": delta, "records": records}
+            how: dict[str, Any] = {"epsilon": epsilon, "delta": delta, "records": records, "unit": unit}
             owners = cls.from_table(columns, owner=owner, **how, rows_in_order=rows_in_order)
             return owners if rows_in_order else owners._without_order()
         except (ValueError, TypeError) as error:
@@ -233,8 +305,33 @@ class Owners:
 
     @property
     def n_records(self) -> int:
-        """The number of records."""
+        """The number of records; private if units have several, since it changes with a unit."""
+        return self.n_units if self._units is None else self._units[0].size
+
+    @property
+    def n_units(self) -> int:
+        """The number of units of privacy."""
         return int(self.sizes.sum())
+
+    @property
+    def has_units(self) -> bool:
+        """Whether `unit_of_record` was given: a unit may have several records."""
+        return self._units is not None
+
+    @property
+    def unit_of_record(self) -> np.ndarray:
+        """Position of the unit of each record, in the order of the sorted unit ids; its own if every record is a unit.
+
+        An error where `of_record` is one.
+        """
+        if self._units is None:
+            return np.arange(self.n_records)
+        return self._units[0][: self.of_record.size]
+
+    @property
+    def owner_of_unit(self) -> np.ndarray:
+        """Position in `labels` of the owner of each unit."""
+        return self.of_record if self._units is None else self._units[1]
 
     @property
     def budgets(self) -> np.ndarray:
@@ -258,6 +355,18 @@ class Owners:
         group.setflags(write=False)
         return budgets, group
 
+    def require_records(self, what: str) -> None:
+        """Raise for owners with units of several records, which something cannot protect.
+
+        Raises:
+            ValueError: saying what to do.
+        """
+        if self.has_units:
+            raise ValueError(
+                f"{what} protects single records, and owners have units (one {self.unit_name} with all its records): "
+                "make one record of each unit first, such as a mean, or leave unit_of_record out, and promise less"
+            )
+
     def granting(self, share: float) -> Self:
         """Return the same owners, who grant a share of their epsilon at the same delta.
 
@@ -278,14 +387,55 @@ class Owners:
             and all(np.array_equal(getattr(self, name), getattr(other, name)) for name in ("epsilon", "delta", "sizes"))
             and ("_unstated" in self.__dict__) == ("_unstated" in other.__dict__)
             and ("_unstated" in self.__dict__ or np.array_equal(self.of_record, other.of_record))
+            and (self.unit_name, self.has_units) == (other.unit_name, other.has_units)
+            and (
+                self._units is None
+                or "_unstated" in self.__dict__
+                or np.array_equal(self.unit_of_record, other.unit_of_record)
+            )
         )
 
     def __hash__(self) -> int:
-        return hash((self.epsilon.tobytes(), self.delta.tobytes(), self.n_records))
+        return hash((self.epsilon.tobytes(), self.delta.tobytes(), self.n_units))
 
     def __repr__(self) -> str:
-        counts = f"{len(self.labels)} owners, {self.n_records} records, {len(self.budgets)} budgets"
+        counts = f"{len(self.labels)} owners, {self.n_units} {self.unit_name}s, {len(self.budgets)} budgets"
         return f"<Owners: {counts}, epsilon {self.epsilon.min():g} to {self.epsilon.max():g}>"
+
+
+def _unit_name(name: str | None, given: bool) -> str:
+    """Return the name of the unit; "unit" if units have none."""
+    if not given:
+        if name is not None:
+            raise ValueError(f"unit_name must be left out without unit_of_record: every record is a unit, got {name!r}")
+        return RECORD
+    if name is None:
+        return "unit"
+    if not isinstance(name, str) or not name.isprintable() or not name.strip() or name == RECORD:
+        raise ValueError(f"unit_name must be a word for one unit, such as 'patient' (not 'record'), got {name!r}")
+    return name
+
+
+def _units(name: str, values: Any, of_record: np.ndarray, labels: tuple[Label, ...]) -> tuple[np.ndarray, np.ndarray]:
+    """Return the position of the unit of each record, and of the owner of each unit, which must be one."""
+    ids, index = _index_labels(name, values)
+    if index.size != of_record.size:
+        raise ValueError(f"{name} must hold one unit per record: got {index.size} for {of_record.size} records")
+    first = np.empty(len(ids), dtype=np.int64)
+    first[index[::-1]] = np.arange(index.size)[::-1]
+    owners = of_record[first]
+    differs = of_record != owners[index]
+    if differs.any():
+        record = int(np.argmax(differs))
+        before = int(first[index[record]])
+        raise ValueError(
+            f"{name} must give a unit one owner, but the records at position {before} and at position {record} are of "
+            f"one unit, and belong to {labels[of_record[before]]!r} and {labels[of_record[record]]!r}: give them "
+            "different units, or one owner"
+        )
+    owners.setflags(write=False)
+    index.setflags(write=False)
+    return index, owners
 
 
 def labels_at(labels: Sequence[Label], places: np.ndarray) -> np.ndarray:

@@ -1,3 +1,4 @@
+import gc
 import os
 import signal
 import sys
@@ -27,6 +28,20 @@ os.environ["PYTHONPATH"] = os.pathsep.join(  # processes of tests run the code o
 )
 
 SHARED_DATA = Path(os.environ.get("INOSGM_DATA") or ROOT.parent / "shared" / "data")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection():
+    """Collect no garbage while modules are imported, and let later collections leave out what these have made.
+
+    Modules live as long as the process. Looking through their 700,000 objects takes 0.4 s each time.
+    """
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def pytest_collection_modifyitems(items):

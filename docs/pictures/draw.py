@@ -53,7 +53,7 @@ def main() -> None:
             "mathtext.fontset": "dejavusans",
         }
     )
-    for picture in (demo, budgets, batch, proof, tails, house):
+    for picture in (demo, budgets, batch, proof, tails, chooser, house):
         save(picture(), HERE / f"{picture.__name__}.svg")
 
 
@@ -178,6 +178,36 @@ def tails() -> Figure:
         axes.set(title=name, yticks=[0, 1], ylim=(0, 1.08))
         axes.set_xticks([0.5, 1.5], ["$\\Gamma - \\gamma$", "$\\Gamma$"])
     row[0].set_ylabel("importance")
+    return figure
+
+
+QUESTIONS = [  # asked from the top; the first one answered with yes decides
+    ("You want a number about the records,\nnot a model", "private statistics", "private_mean, inosgm stats"),
+    ("Owners grant nearly the same epsilon", "dp-sgd", "plan_uniform"),
+    ("Owners hold different classes", "ino-sgd-adjusted", "plan_scale, LinearTail, LogitAdjustment"),
+    ("Owners hold the same mix of records", "idp-sgd", "plan_scale, NoTail"),
+    ("Only a few records, whole batches,\nmany steps", "individual", "plan_individual"),
+    ("None of these", "lower or dp-sgd", "compare both on public data"),
+]
+
+
+def chooser() -> Figure:
+    """Draw the questions that choose a method, one below the other, with the method that each leads to."""
+    figure, axes = plt.subplots(figsize=(8.4, 5.6), layout="constrained")
+    axes.set(xlim=(0, 1), ylim=(-len(QUESTIONS) + 0.5, 0.5))
+    axes.axis("off")
+    arrow = {"arrowstyle": "-|>", "color": FAINT, "linewidth": 1.2, "shrinkA": 0, "shrinkB": 0}
+    for row, (question, method, calls) in enumerate(QUESTIONS):
+        axes.add_patch(Rectangle((0.0, -row - 0.32), 0.44, 0.64, facecolor="none", edgecolor=FAINT, linewidth=1.2))
+        axes.text(0.22, -row, question, ha="center", va="center", fontsize=10)
+        axes.add_patch(Rectangle((0.56, -row - 0.32), 0.44, 0.64, facecolor="none", edgecolor=MIDDLE, linewidth=1.4))
+        axes.text(0.78, -row + 0.12, method, ha="center", va="center", color=MIDDLE, weight="bold", fontsize=10)
+        axes.text(0.78, -row - 0.15, calls, ha="center", va="center", fontsize=8.5)
+        axes.annotate("", (0.56, -row), (0.44, -row), arrowprops=arrow)
+        if row < len(QUESTIONS) - 1:
+            axes.text(0.5, -row + 0.1, "yes", ha="center", fontsize=9)
+            axes.annotate("", (0.22, -row - 0.68), (0.22, -row - 0.32), arrowprops=arrow)
+            axes.text(0.235, -row - 0.5, "no", va="center", fontsize=9)
     return figure
 
 

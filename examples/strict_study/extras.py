@@ -12,6 +12,8 @@ IDP, INO = "IDP-SGD (SCALE)", "INO-SGD (SCALE)"
 AVERAGING = (0.8, 0.9, 0.95, 0.98)
 BLENDS = (0.25, 0.5, 0.75)
 UNDERSAMPLED = (0.1, 0.3, 0.5)
+CLIPS = ("own 0.1", "own 0.3", "common 0.1", "common 0.3", "common 1")
+LEARNT = (0.05, 0.2)
 FORMS = ("linear", "hard", "steps", "beta 0.5 2", "beta 2 0.5")
 ORDERS = ("ascending", "random")
 TAIL = 0.5
@@ -54,6 +56,14 @@ def variants(choices: Mapping[str, Choice]) -> list[Variant]:
     found += [
         Variant(f"tail {TAIL}, {order} order", IDP, [replace(tailed, tail=TAIL, order=order)]) for order in ORDERS
     ]
+    for base in (f"{INO} + c", f"{IDP} + c"):
+        clipped = [replace(choices[base].point, clip=clip) for clip in CLIPS]
+        found.append(Variant("clipped to another norm, then scaled", base, clipped))
+    rates = (best.rate, RATES[RATES.index(best.rate) + 1])
+    found.append(Variant("five views of a record", f"{INO} + c", [replace(best, rate=r, views=True) for r in rates]))
+    for share in LEARNT:
+        learnt = replace(choices[f"{IDP} + c"].point, plan=f"learnt {share}")
+        found.append(Variant(f"strength learnt from losses, for {share:.0%} of epsilon", f"{IDP} + c", [learnt]))
     for share in UNDERSAMPLED:
         found.append(Variant(f"{share:.0%} undersampled", IDP, [replace(plain, plan=f"undersampled {share}")]))
     return found

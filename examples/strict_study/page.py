@@ -1,5 +1,6 @@
 """Writes tables, pictures and the csv of the page docs/results/strict_owners.md."""
 
+import csv
 from pathlib import Path
 
 from examples.strict_study import figures
@@ -24,32 +25,44 @@ PICTURED = ("cm", "mnist5k")
 def write(out: Path, pages: Path) -> None:
     """Fill the page from finished runs, and write its pictures and its csv beside it.
 
+    A part of the page is drawn again only if all its runs are there. Everything else that an earlier study has reported
+    stays as it is, also in the csv.
+
     Args:
         out: Where finished runs are.
         pages: The directory of the page; texts between its markers are replaced.
     """
-    texts, lines, pictured, others = {}, [CSV_HEAD], {}, []
+    texts, pictured, lines = {}, {}, _reported(pages / f"{NAME}.csv")
     for name, task in TASKS.items():
-        file = out / f"{name}.jsonl"
-        runs = Runs(task, file, None, out)
+        runs = Runs(task, out / f"{name}.jsonl", None, out)
         found = outcomes(runs)
-        if not found:
+        if not found or not {line[1] for line in lines.get(name, ())} <= set(found):
             continue
-        count = f"{len(runs.all())} runs, {len(task.seeds)} seeds reported."
-        parts = (table(runs, found), contrasts(runs, found), as_strict_table(runs, found), count)
-        texts[name] = "\n\n".join(part for part in parts if part)
-        if name not in PICTURED:
-            others += [f"### {task.title}", task.note, texts.pop(name)]
-        if any(row["point"].get("averaging") for row in runs.all()):
-            texts[f"{name}-extras"] = extras_table(runs, found)
-        lines += csv_rows(name, found)
+        lines[name] = list(csv_rows(name, found))
+        seeds = f"{len(task.seeds)} seeds reported."
+        parts = (table(runs, found), contrasts(runs, found), as_strict_table(runs, found), seeds)
+        texts[f"{name}-extras"] = extras_table(runs, found)
         if name in PICTURED:
             texts[f"{name}-rates"] = rates_table(runs)
             pictured[name] = (runs, found)
-    texts["others"] = "\n\n".join(others)
-    if pictured:
+        else:
+            parts = (f"### {task.title}", task.note, *parts)
+        texts[name] = "\n\n".join(part for part in parts if part)
+    if len(pictured) == len(PICTURED):
         figures.balance(pictured, pages / f"{NAME}-balance.svg")
         figures.owners(pictured, pages / f"{NAME}-owners.svg")
-    (pages / f"{NAME}.csv").write_text("".join(",".join(line) + "\n" for line in lines), encoding="utf-8")
+    with (pages / f"{NAME}.csv").open("w", encoding="utf-8", newline="") as file:
+        rows = (row for name in TASKS for row in lines.get(name, ()))
+        csv.writer(file, lineterminator="\n").writerows([CSV_HEAD, *rows])
     page = pages / f"{NAME}.md"
-    page.write_text(fill(page.read_text(encoding="utf-8"), texts), encoding="utf-8")
+    drawn = {name: text for name, text in texts.items() if text}
+    page.write_text(fill(page.read_text(encoding="utf-8"), drawn), encoding="utf-8")
+
+
+def _reported(file: Path) -> dict[str, list[list[str]]]:
+    """Return the lines of each task in the csv of an earlier study."""
+    lines: dict[str, list[list[str]]] = {}
+    if file.exists():
+        for line in list(csv.reader(file.read_text(encoding="utf-8").splitlines()))[1:]:
+            lines.setdefault(line[0], []).append(line)
+    return lines

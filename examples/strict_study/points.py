@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from examples.strict_study.learnt import LOSS_BOUND, plan_rest
 from examples.strict_study.tasks import Grid, Task
 from inosgm import (
     BetaTail,
@@ -35,8 +36,6 @@ AFTER = (*(quarter / 4 for quarter in range(17)), 5.0, 6.0, 8.0)
 
 EVERY = 20
 """Steps between the releases of losses that ASC follows."""
-LOSS_BOUND = 2.3
-"""The bound of the losses that ASC releases: that of a guess among ten classes."""
 
 
 @dataclass(frozen=True, order=True)
@@ -44,7 +43,8 @@ class Point:
     """One way to train: a plan and the numbers that go with it.
 
     Attributes:
-        plan: "uniform", "scale", "sample" or "asc"; or "blend W", "lowered W" and "undersampled W" with a number W.
+        plan: "uniform", "scale", "sample" or "asc"; or "blend W", "lowered W", "undersampled W" and "learnt W" with a
+            number W: a weight, or a share of a budget or of the records.
         rate: The learning rate.
         tail: The fraction in the tail; 0 is none.
         inside: The strength of the correction in the loss.
@@ -53,6 +53,9 @@ class Point:
         leveled: Whether the offsets count the mass that the tail takes as taken from the largest owners.
         form: The form of the tail: "linear", "hard", "steps", or "beta A B" with two numbers.
         order: What the tail follows: "descending" losses, "ascending" ones, or "random".
+        clip: What gradients are clipped to before they are scaled to the sensitivity of their owner: "own W" is W times
+            that sensitivity, "common W" is W for all owners. A gradient within it grows.
+        views: Whether a gradient is the mean over several views of a record.
     """
 
     plan: str
@@ -64,6 +67,8 @@ class Point:
     leveled: bool = False
     form: str = "linear"
     order: str = "descending"
+    clip: str = "own 1"
+    views: bool = False
 
 
 @dataclass(frozen=True)
@@ -83,8 +88,8 @@ class Method:
     corrected: bool = False
 
     def start(self, grid: Grid) -> list[Point]:
-        """Return the points that tuning starts from; ASC, whose runs share no batches, starts with fewer strengths."""
-        strengths = grid.strengths[::2] if self.plan == "asc" else grid.strengths
+        """Return the points that tuning starts from; ASC, whose runs share no batches, starts from one strength."""
+        strengths = grid.strengths[:1] if self.plan == "asc" else grid.strengths
         return [
             Point(self.plan, rate, tail, inside, temperature)
             for rate, tail, inside, temperature in product(
@@ -137,6 +142,8 @@ def plan_of(name: str, owners: Owners, task: Task) -> Plan:
         return plan_blend(owners, weight=float(number), **request)
     if kind == "lowered":
         return plan_lowered(owners, share=float(number), method="scale", **request)
+    if kind == "learnt":
+        return plan_rest(owners, float(number), task)
     if kind == "undersampled":
         return plan_undersampled(owners, share=float(number), method="scale", **request)
     if kind == "asc":
@@ -153,6 +160,18 @@ def tail_of(point: Point, plan: Plan) -> Tail:
     if form == "steps":
         return StepTail(STEPS, length / len(STEPS))
     return HardTail(length) if form == "hard" else LinearTail(length)
+
+
+def clip_norms(point: Point, bounds: np.ndarray) -> np.ndarray:
+    """Return what gradients are clipped to, for the sensitivities of their owners.
+
+    >>> clip_norms(Point("scale", 1.0, clip="own 0.5"), np.array([1.0, 2.0]))
+    array([0.5, 1. ])
+    >>> clip_norms(Point("scale", 1.0, clip="common 0.5"), np.array([1.0, 2.0]))
+    array([0.5, 0.5])
+    """
+    kind, number = point.clip.split()
+    return float(number) * (bounds if kind == "own" else np.ones_like(bounds))
 
 
 def log_prior(plan: Plan, shares: np.ndarray, point: Point) -> np.ndarray:

@@ -106,11 +106,11 @@ def as_strict_as(runs: Runs, outcome: Outcome, baseline: Outcome) -> Outcome | N
 
 
 def variant(runs: Runs, points: Sequence[Point], corrected: bool) -> Outcome | None:
-    """Return the best of some points and strengths by the tuning seeds, with its reported runs; None if not run."""
-    finished = [p for p in points if all(runs.get(p, seed) for seed in (*runs.task.tuning_seeds, *runs.task.seeds))]
-    if not finished:
+    """Return the best of some points and strengths by the tuning seeds, with its reported runs; None if one misses."""
+    seeds = (*runs.task.tuning_seeds, *runs.task.seeds)
+    if not all(runs.get(point, seed) for point in points for seed in seeds):
         return None
     method = Method("", points[0].plan, tailed=points[0].tail > 0, corrected=corrected)
-    best = max(finished, key=lambda point: score(runs, method, point, runs.task.tuning_seeds)[0])
+    best = max(points, key=lambda point: score(runs, method, point, runs.task.tuning_seeds)[0])
     choice = Choice(best, -score(runs, method, best, runs.task.tuning_seeds)[1])
     return Outcome(method, choice, [row for seed in runs.task.seeds if (row := runs.get(best, seed))])

@@ -98,26 +98,35 @@ def _difference(one: Outcome, other: Outcome, column: str) -> str:
 
 
 def rates_table(runs: Runs) -> str:
-    """Return what tails do at every learning rate of the starting grid: accuracy / strictest, one tuning seed."""
+    """Return what tails do at every learning rate of the starting grid: accuracy / strictest, one tuning seed.
+
+    The text is empty if a run is missing.
+    """
     tails = (0.0, *runs.task.grid.tails)
     rows = [["learning rate", *(f"tail {tail:g}" if tail else "IDP-SGD" for tail in tails)]]
     for rate in runs.task.grid.rates:
         found = [runs.get(Point(runs.task.plans[0], rate, tail), runs.task.tuning_seeds[0]) for tail in tails]
         shown = [measures(row, 0.0) for row in found if row]
+        if len(shown) < len(found):
+            return ""
         rows.append([f"{rate:g}", *(f"{decimal(one.accuracy)} / {decimal(one.strictest)}" for one in shown)])
     return markdown(rows)
 
 
 def extras_table(runs: Runs, found: Mapping[str, Outcome]) -> str:
-    """Return how the extras differ from the methods that they change, seed by seed: mean ± standard error."""
+    """Return how the extras differ from the methods that they change, seed by seed: mean ± standard error.
+
+    The text is empty if a run is missing.
+    """
     shown = columns(runs)
     rows = [["tried", "instead of", *shown, "best of what was tried"]]
     for some in variants({name: outcome.choice for name, outcome in found.items()}):
         outcome = variant(runs, some.points, some.corrected)
-        if outcome is not None:
-            cells = [_difference(outcome, found[some.base], column) for column in shown]
-            rows.append([some.title, some.base, *cells, _setting(outcome)])
-    return markdown(rows) if len(rows) > 1 else ""
+        if outcome is None:
+            return ""
+        cells = [_difference(outcome, found[some.base], column) for column in shown]
+        rows.append([some.title, some.base, *cells, _setting(outcome)])
+    return markdown(rows)
 
 
 def _setting(outcome: Outcome) -> str:
@@ -125,6 +134,7 @@ def _setting(outcome: Outcome) -> str:
     point = outcome.choice.point
     special = [f"decay {point.averaging:g}"] if point.averaging else []
     special += [point.plan] if " " in point.plan else []
+    special += [f"clip norm {point.clip}"] if point.clip != Point("", 0.0).clip else []
     return ", ".join([*special, chosen(outcome)])
 
 

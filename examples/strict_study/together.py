@@ -13,12 +13,12 @@ import torch
 from torch import Tensor, nn
 
 from examples.strict_study.data import Records
-from examples.strict_study.points import Point, tail_of
+from examples.strict_study.points import Point, clip_norms, tail_of
 from inosgm import Ascending, Descending, Order, Plan, RandomOrder
 from inosgm.mechanism.clipping import ScaleClipped
 from inosgm.mechanism.noise import streams
 from inosgm.mechanism.sampling import PoissonSampler
-from inosgm.mechanism.weights import tail_weights
+from inosgm.mechanism.tails import tail_weights
 
 ORDERS: dict[str, Order] = {"descending": Descending(), "ascending": Ascending(), "random": RandomOrder(0)}
 
@@ -62,6 +62,7 @@ class Together:
         inside = np.stack([p.inside * prior for p, prior in zip(points, priors, strict=True)])
         self._offsets = torch.from_numpy(inside).float()[:, None]
         self._bounds = np.stack([plan.sensitivities for plan in plans])
+        self._clips = np.stack([clip_norms(point, bounds) for point, bounds in zip(points, self._bounds, strict=True)])
         self._tails = [(tail_of(p, plan), ORDERS[p.order]) for p, plan in zip(points, plans, strict=True)]
         self._sampler = PoissonSampler(plans[0].sample_rates, owners)
         decay = torch.tensor([point.averaging for point in points])
@@ -144,11 +145,12 @@ class Together:
             found = tail_weights(np, np.take_along_axis(bounds[rows], ranking, 1), tail)
             np.put_along_axis(some, ranking[:, : found.shape[1]], found, 1)
             rho[rows] = some
-        return np.asarray(ScaleClipped().factors(norms, bounds, rho))
+        clips = self._clips[:, self._owners[batch]]
+        return np.asarray(ScaleClipped().factors(norms, clips, rho) * (bounds / clips))
 
-    def logits(self) -> Tensor:
-        """Return the logits of the held-out records: (model, record, class)."""
-        value = self._first(self.averages, self._records.x_test)
+    def logits(self, inputs: Tensor) -> Tensor:
+        """Return the logits of records: (model, record, class)."""
+        value = self._first(self.averages, inputs)
         for weight, bias in self._later(self.averages):
             value = torch.baddbmm(bias[:, None], torch.tanh(value), weight.transpose(1, 2))
         return value

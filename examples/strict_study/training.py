@@ -1,5 +1,6 @@
 """Runs of the study: points of a task and a seed in, what the models predict of held-out records out."""
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -10,9 +11,11 @@ import torch
 from torch import Tensor, nn
 
 from examples.strict_study.data import read
+from examples.strict_study.learnt import learnt_strength
 from examples.strict_study.points import AFTER, EVERY, Point, log_prior, plan_of
 from examples.strict_study.tasks import Task
 from examples.strict_study.together import Together
+from examples.strict_study.views import Views, views_loss
 from inosgm import LinearTail, LogitAdjustment, Plan, Trainer
 from inosgm.methods.asc import AdaptiveShares
 from inosgm.training import models
@@ -58,16 +61,16 @@ class Runner:
             points: What to run.
             curve: Whether rows also say how every tenth of training went.
         """
-        apart = [point for point in points if point.plan == "asc"]
+        apart = [point for point in points if point.plan == "asc" or point.views]
         groups: dict[bytes, list[Point]] = {}
         for point in points:
-            if point.plan != "asc":
+            if point not in apart:
                 groups.setdefault(self.plan(point.plan).sample_rates.tobytes(), []).append(point)
         for group in groups.values():
             for begin in range(0, len(group), AT_ONCE):
                 yield self._together(group[begin : begin + AT_ONCE], curve)
         for point in apart:
-            yield [self._adaptive(point, curve)]
+            yield [self._alone(point, curve)]
 
     def _together(self, points: list[Point], curve: bool) -> list[Row]:
         """Train models that share batches."""
@@ -87,24 +90,39 @@ class Runner:
 
         def watch(step: int, models: Together) -> None:
             if step == self.task.steps or (curve and step % max(1, self.task.steps // 10) == 0):
-                for row, prior, logits in zip(rows, priors, models.logits(), strict=True):
+                for row, prior, logits in zip(rows, priors, models.logits(self.records.x_test), strict=True):
                     self._look(row, step, logits, prior, curve)
 
         many.train(self.task.steps, watch)
+        learnt = [index for index, point in enumerate(points) if point.plan.startswith("learnt")]
+        if learnt:
+            logits = many.logits(self.records.x)
+            for index in learnt:
+                self._learn(rows[index], logits[index], priors[index], float(points[index].plan.split()[1]))
         return rows
 
-    def _adaptive(self, point: Point, curve: bool) -> Row:
-        """Train one model by ASC, whose batches follow its own losses: with the library's `Trainer`."""
-        plan, model = self.plan("asc"), self._model()
+    def _learn(self, row: Row, logits: Tensor, prior: np.ndarray, share: float) -> None:
+        """Keep what a run achieves with the strength that it has learnt, as if it needed none."""
+        coins = np.random.default_rng(self.seed)
+        row["learnt"] = learnt_strength(logits, self.records.y, self.owners, prior, share, coins)
+        name = str(row["learnt"])
+        row["right"] = {"0.0": row["right"][name]}
+        row["curve"] = [[step, {"0.0": counts[name]}] for step, counts in row["curve"]]
+
+    def _alone(self, point: Point, curve: bool) -> Row:
+        """Train one model with the library's `Trainer`: by ASC, whose batches follow its own losses, or with views."""
+        plan, model = self.plan(point.plan), self._model()
         prior = log_prior(plan, self._shares, point)
+        adjustment = LogitAdjustment(plan, self._shares, point.inside)
+        steered = point.plan == "asc"
         trainer = Trainer(
             plan,
-            model,
-            LogitAdjustment(plan, self._shares, point.inside).loss(nn.CrossEntropyLoss()),
+            Views(model, math.isqrt(self.records.x.shape[1])) if point.views else model,
+            adjustment.loss(views_loss if point.views else nn.CrossEntropyLoss()),
             torch.optim.SGD(model.parameters(), lr=point.rate, momentum=self.task.momentum),
             owners=self.owners,
             tail=LinearTail(plan.tail_length(point.tail)),
-            steering=AdaptiveShares(plan, every=EVERY, temperature=point.temperature),
+            steering=AdaptiveShares(plan, every=EVERY, temperature=point.temperature) if steered else None,
             key=self.seed,
         )
         row = self._row(point)

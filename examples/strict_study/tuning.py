@@ -5,6 +5,7 @@ best point run with all tuning seeds, until every neighbour of the best point ha
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -59,10 +60,9 @@ def choose(runs: Runs, method: Method) -> Choice:
 def belongs(method: Method, point: Point) -> bool:
     """Say whether a point is one of a method's; the extras of the study belong to none."""
     return (
-        point.plan == method.plan
-        and (point.tail > 0) == method.tailed
+        (point.tail > 0) == method.tailed
         and (method.corrected or not point.inside)
-        and (point.averaging, point.leveled, point.form, point.order) == (0.0, False, "linear", "descending")
+        and replace(point, rate=0.0, tail=0.0, inside=0.0, temperature=0.0) == Point(method.plan, 0.0)
     )
 
 

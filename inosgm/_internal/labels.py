@@ -9,6 +9,9 @@ from inosgm._internal import validate as _validate
 Label = str | int
 """The name of an owner."""
 
+RECORD = "record"
+"""The name of the unit of privacy if records are not put together to units."""
+
 
 def match_labels(labels: Iterable[Label], known: Sequence[Label]) -> dict[Label, Label]:
     """Return the known label that each label means: the equal one, or else the only one with the same text.

@@ -46,17 +46,22 @@ def instance(name: str, value: Any, kind: type, advice: str) -> None:
         raise TypeError(f"{name} must be of type {kind.__name__}, got {value!r}: {advice}")
 
 
+def namespace(array: Array) -> Any:
+    """Return the functions of the array API for an array: numpy has them itself, from version 2.1 on."""
+    return np if type(array) is np.ndarray else array_api_compat.array_namespace(array)
+
+
 def floats(name: str, values: Any, like: Array | None = None) -> tuple[Any, Array]:
     """Return the array namespace and the values in float64, where they are, or where `like` is; lists become numpy."""
     if type(values) is np.ndarray and (like is None or type(like) is np.ndarray):  # the usual cases, quickly
         if values.dtype == np.float64:
-            return array_api_compat.numpy, values
+            return np, values
         if values.dtype.kind in "biuf":
-            return array_api_compat.numpy, values.astype(np.float64)
+            return np, values.astype(np.float64)
     values = values.detach() if array_api_compat.is_torch_array(values) else numeric(name, values)
     if like is not None and type(like) is not type(values):
-        values = array_api_compat.array_namespace(like).asarray(values, device=array_api_compat.device(like))
-    xp = array_api_compat.array_namespace(values)
+        values = namespace(like).asarray(values, device=array_api_compat.device(like))
+    xp = namespace(values)
     return xp, xp.astype(values, xp.float64, copy=False)
 
 

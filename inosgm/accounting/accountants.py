@@ -46,7 +46,7 @@ class _HistoryAccounting:
 class _Distributions(_HistoryAccounting):
     """Accounting by privacy loss distributions, to four digits."""
 
-    precision: ClassVar[float] = 4e-4
+    precision: ClassVar[float] = 4e-4  # relative to epsilon; a search cannot be finer than the four digits
     confirms: ClassVar[bool] = False
 
     def epsilon(self, segments: Sequence[Segment], delta: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -70,7 +70,7 @@ class _Distributions(_HistoryAccounting):
 class _Divergences(_HistoryAccounting):
     """Accounting by Renyi divergences at the best order for every row."""
 
-    precision: ClassVar[float] = 1e-4
+    precision: ClassVar[float] = 1e-4  # relative to epsilon, where searches end
     confirms: ClassVar[bool] = True
     renyi: ClassVar[Renyi]
 

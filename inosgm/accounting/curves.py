@@ -64,8 +64,9 @@ class Curve:
 
     def cover(self, low: float, high: float) -> None:
         """Add nodes outwards until their log epsilon spans [low, high], as far as the limits allow."""
-        # log epsilon rises about as fast as s, so the distance that is missing is a good stride; strides grow by half
-        # each time in case the curve is flatter.
+        # log epsilon rises about as fast as s, so the distance that is missing, and a tenth, is a good stride; strides
+        # grow by half each time in case the curve is flatter. They stay in [0.02, 2]: a shorter one would add nodes
+        # that differ by rounding only, a longer one would overshoot.
         grow = 1.0
         while self.y[0] > low and self.s[0] > self.low:
             self.add(np.array([self.s[0] - grow * min(max(1.1 * (self.y[0] - low), 0.02), 2.0)]))
@@ -186,12 +187,15 @@ def solve(
         f_left[over] = np.where(last[over] > 0, f_left[over] / 2, f_left[over])
         last[under], last[over] = -1, 1
         near = (value <= 0) & (value >= -precision)
+        # 1e-13 is a few roundings of a coordinate of order 1: such a bracket cannot be divided any more.
         stuck = (right[rows] - left[rows] < 1e-13) | (left[rows] >= high) | (right[rows] <= low)
         rows, value = rows[~(near | stuck)], value[~(near | stuck)]
         if not rows.size:
             return left
+        # Clipped, so that every evaluation shortens the bracket by one percent at least.
         fraction = np.clip(-f_left[rows] / (f_right[rows] - f_left[rows]), 0.01, 0.99)
         between = left[rows] + fraction * (right[rows] - left[rows])  # NaN until the solution is bracketed
+        # A little farther than the missing distance, as in `Curve.cover`, and farther each time that it was too short.
         stride = np.clip(1.2 * np.abs(value), 0.02, 0.7) * grow[rows]
         grow[rows] *= 1.7
         outside = np.where(np.isnan(left[rows]), right[rows] - stride, left[rows] + stride)

@@ -206,12 +206,12 @@ def _steps(budget: float, delta: float, rate: float, multiplier: float, accounta
 
     def value(count: int) -> float:
         spent = composed_epsilon([Segment(rate, multiplier, count)], delta, accountant)
-        return math.log(max(float(spent), 1e-30) / budget)
+        return math.log(max(float(spent), 1e-30) / budget)  # an epsilon of 0 has no logarithm
 
     guess = float(_mu(np.array([budget]), np.array([delta]))[0]) ** 2 / _square(rate, multiplier)
     low, high, at = 0, 0, int(min(max(guess, 1), MOST_STEPS))
     f_low, f_high = -math.inf, math.inf
-    while not high or high - low > max(1, 1e-4 * low):
+    while not high or high - low > max(1, 1e-4 * low):  # to 0.01 %: epsilon is not known better
         excess = value(at)
         if excess <= 0:
             low, f_low = at, excess
@@ -332,7 +332,7 @@ class _Line:
         curve = Curve(question, *self.limits, GUESS_TOLERANCE if exact else MIDPOINT_TOLERANCE)
         picks = np.searchsorted(goal, np.linspace(goal[0], goal[-1], 4 + int((goal[-1] - goal[0]) / 0.5)))
         curve.add(self.start(rows[np.unique(np.minimum(picks, goal.size - 1))]))
-        curve.cover(float(goal[0]) - 0.01, float(goal[-1]))
+        curve.cover(float(goal[0]) - 0.01, float(goal[-1]))  # 1 % lower: a margin is subtracted from goals below
         infeasible = curve.y[0] > goal
         coordinates = curve.inverse(goal - (GUESS_TOLERANCE if exact else TARGET_MARGIN))
         if exact:

@@ -204,7 +204,7 @@ class _Composition:
         golden = (math.sqrt(5) - 1) / 2
         left, right = high - golden * (high - low), low + golden * (high - low)
         f_left, f_right = bound(left), bound(right)
-        while high - low > 0.2:
+        while high - low > 0.2:  # every order gives a valid bound, which is flat near the best one
             if f_left < f_right:
                 high, right, f_right = right, left, f_left
                 left = high - golden * (high - low)

@@ -78,7 +78,7 @@ def _any_order(rate: np.ndarray, multiplier: np.ndarray, order: float) -> np.nda
         power = order * log_ratio
         log_rest = np.where(exponent < 600, np.log1p(np.maximum(order * u, -1.0)), math.log(order) + log_ratio)
         large = power + np.log1p(-np.exp(np.minimum(log_rest - power, 0.0)))
-        # Near u = 0 the difference cancels and is replaced by its series, whose relative error is below u^3.
+        # Near u = 0 the difference cancels and is replaced by its series, whose relative error is below u^3, 1e-12.
         series = order * (order - 1) / 2 * u**2 * (1 + (order - 2) / 3 * u * (1 + (order - 3) / 4 * u))
         small = np.log(np.where(np.abs(u) < 1e-4, series, np.expm1(np.minimum(power, 50)) - order * u))
     inside = np.where(power < 1, small, large)

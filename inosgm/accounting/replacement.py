@@ -18,9 +18,9 @@ from scipy import special
 
 from inosgm.accounting.rdp import Renyi
 
-_MOMENTS = (
-    256  # largest j with the tight bound on B_j; above it the simple bound 2 E L^j is used, which is nearly equal
-)
+# Largest j with the tight bound on B_j. Above it the simple bound 2 E L^j is used, which is nearly equal.
+_MOMENTS = 256
+# All whole orders up to 255, then 1 % apart: see `rdp.default_orders`.
 _ORDERS = np.unique(np.concatenate([np.arange(2, 256), np.round(np.geomspace(256, 1 << 17, 640))]))
 
 
@@ -77,7 +77,7 @@ def _log_moments(multiplier: float, most: int) -> np.ndarray:
     exponent = z / multiplier - 0.5 / multiplier**2
     with np.errstate(divide="ignore"):
         log = np.where(exponent < 30, np.log(np.abs(np.expm1(np.minimum(exponent, 30)))), exponent)
-    weight = -(z**2) / 2 + math.log(0.05 / math.sqrt(2 * math.pi))
+    weight = -(z**2) / 2 + math.log(0.05 / math.sqrt(2 * math.pi))  # 0.05 is the step of z
     orders = np.arange(2, most + 1, 2)[:, None]
     return np.append(0.0, special.logsumexp(orders * log + weight, axis=1))
 

@@ -84,7 +84,7 @@ def _composed(stretches: tuple[Stretch, ...], change: Change = "removed") -> tup
     finite = sum(count * math.log1p(-step.infinite) for step, count in zip(steps, counts, strict=True))
     certain = -math.expm1(finite) + 2 * LOST
     with np.errstate(over="ignore"):
-        levels = np.cumsum(mass * np.exp(np.minimum(-total, 700.0)))
+        levels = np.cumsum(mass * np.exp(np.minimum(-total, 700.0)))  # exp(709) is the largest float64
     powers = np.minimum(certain + np.cumsum(mass), 1.0)
     return np.append(0.0, levels), np.append(min(certain, 1.0), powers)
 
@@ -106,6 +106,7 @@ def _grid(stretches: tuple[Stretch, ...], change: Change) -> tuple[list[Step], f
         excess, points = added / variance / _INFLATION, max(step.mass.size for step in steps)
         if excess <= 1 or points >= _MOST_POINTS:
             return steps, interval
+        # Rounding adds variance with the square of the interval; 1.2 at least, so that the loop ends soon.
         interval /= min(max(1.2, math.sqrt(excess)), _MOST_POINTS / points)
 
 

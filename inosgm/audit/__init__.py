@@ -5,8 +5,13 @@ from typing import TYPE_CHECKING
 from inosgm._internal.lazy import lazy_names
 
 if TYPE_CHECKING:
+    from inosgm.audit.attack_power import Power as Power
+    from inosgm.audit.attack_power import power as power
     from inosgm.audit.attacks import ATTACKS as ATTACKS
     from inosgm.audit.auditing import lira as lira
+    from inosgm.audit.black_box import GaussianSteps as GaussianSteps
+    from inosgm.audit.black_box import ReleaseAudit as ReleaseAudit
+    from inosgm.audit.black_box import audit_callable as audit_callable
     from inosgm.audit.claims import Claim as Claim
     from inosgm.audit.claims import claims_of as claims_of
     from inosgm.audit.mechanism_audit import MechanismAudit as MechanismAudit
@@ -16,8 +21,10 @@ if TYPE_CHECKING:
     from inosgm.audit.shadow_study import ShadowStudy as ShadowStudy
 
 _NAMES_OF = {
+    "attack_power": ["Power", "power"],
     "attacks": ["ATTACKS"],
     "auditing": ["lira"],
+    "black_box": ["GaussianSteps", "ReleaseAudit", "audit_callable"],
     "claims": ["Claim", "claims_of"],
     "mechanism_audit": ["MechanismAudit", "audit_mechanism"],
     "pool": ["Shadows"],

@@ -211,7 +211,7 @@ def _with_rate(claim: Claim, multiple: float) -> Steps:
 
 
 def _steps(claim: Claim, rate: float, multiplier: float) -> Steps:
-    if claim.unit == REPLACE_ONE:
+    if claim.relation == REPLACE_ONE:
         return rate, multiplier / 2, claim.steps, "replaced"
     return rate, multiplier, claim.steps, "removed"
 

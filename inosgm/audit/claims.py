@@ -9,7 +9,7 @@ from inosgm._internal import validate as _validate
 from inosgm.accounting import ACCOUNTANTS
 from inosgm.accounting.batched_epsilon import epsilon_of_rows
 from inosgm.accounting.inverses import LEAST_MULTIPLIER
-from inosgm.accounting.units import ADD_REMOVE
+from inosgm.accounting.units import ADD_REMOVE, name_in, relation_of
 from inosgm.owners import Label
 from inosgm.planning.plan import Plan
 
@@ -31,7 +31,7 @@ class Claim:
             steps if costs are accounted per record. It does not include that a replaced record moves a sum by twice its
             sensitivity.
         steps: The number of steps.
-        unit: The unit of privacy, "add/remove" or "replace-one".
+        unit: The unit of privacy, of `inosgm.accounting.units`.
     """
 
     owner: Label
@@ -42,6 +42,11 @@ class Claim:
     noise_multiplier: float
     steps: int
     unit: str = ADD_REMOVE
+
+    @property
+    def relation(self) -> str:
+        """How neighbouring data sets differ: "add/remove" or "replace-one"."""
+        return relation_of(self.unit)
 
 
 def claims_of(plan: Plan, delta: float | None = None) -> tuple[Claim, ...]:
@@ -62,7 +67,7 @@ def claims_of(plan: Plan, delta: float | None = None) -> tuple[Claim, ...]:
         deltas = np.full(size, USUAL_DELTA) if plan.delta is None else plan.delta
     at_budgets = delta is None or (plan.delta is not None and bool((plan.delta == deltas).all()))
     granted = plan.epsilon if at_budgets else None
-    accountant = ACCOUNTANTS[plan.accountant or ("pld" if plan.unit == ADD_REMOVE else "pld-replace-one")]
+    accountant = ACCOUNTANTS[plan.accountant or name_in(plan.unit, "pld")]
     spent = np.full(size, math.inf)
     multipliers = plan.variant.claimed_multipliers(plan)
     noisy = np.flatnonzero(multipliers >= LEAST_MULTIPLIER)

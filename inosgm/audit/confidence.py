@@ -1,5 +1,6 @@
 """The confidence of a model in records: the scores from which membership is inferred."""
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ from inosgm._internal.records import records_in
 from inosgm.training.batches import batch_of
 from inosgm.training.gradients.base import apply
 from inosgm.training.gradients.snapshot import Snapshot
+from inosgm.training.logit_adjustment import AdjustedLoss
 from inosgm.training.losses import per_record
 from inosgm.training.microbatches import parts_of
 from inosgm.training.predictions import as_numpy, evaluating
@@ -35,8 +37,10 @@ def confidences(model: nn.Module, loss: nn.Module, data: Any, like: Tensor) -> n
     return np.concatenate(chunks)
 
 
-def scores(outputs: Tensor, targets: Tensor, loss: nn.Module) -> Tensor:
+def scores(outputs: Tensor, targets: Tensor, loss: Callable[..., Any]) -> Tensor:
     """Return one number per record: the log odds that a classifier gives to the true class, or else minus the loss.
+
+    Outputs of an adjusted model are corrected already. Its loss shifts them for training; a score does without that.
 
     The log odds are log p - log(1 - p), written as the output of the true class minus the logsumexp of the others, so
     that they stay exact where p is 1 in floating point. They are positive where the true class gets more than half.
@@ -44,6 +48,8 @@ def scores(outputs: Tensor, targets: Tensor, loss: nn.Module) -> Tensor:
     >>> scores(torch.tensor([[90.0, 0.0, 0.0]]), torch.tensor([0]), nn.CrossEntropyLoss())
     tensor([89.3069])
     """
+    if isinstance(loss, AdjustedLoss):
+        return scores(outputs, targets, loss.loss)
     if isinstance(loss, nn.CrossEntropyLoss) and outputs.ndim == 2 and targets.ndim == 1 and outputs.shape[1] > 1:
         true = outputs.gather(1, targets[:, None])
         others = outputs.scatter(1, targets[:, None], -torch.inf)

@@ -1,5 +1,6 @@
 """An exact ROC curve, also with ties, and its variance over target models and records."""
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -12,8 +13,8 @@ KNOTS = 64
 BLOCK = 1 << 16
 """Number of sorted values that are looked up at once, so that the other array stays in the cache."""
 
-RECORDS = 1 << 12
-"""Number of records whose influences are held in memory at once."""
+CLUSTERS = 1 << 7
+"""Number of targets or records whose histograms are made at once, so that these stay in the cache."""
 
 
 class Thresholds(NamedTuple):
@@ -43,8 +44,10 @@ class Curve:
             block = self.inside[start : start + BLOCK]
             low = int(np.searchsorted(self.outside, block[0], "left"))
             here = self.outside[low : int(np.searchsorted(self.outside, block[-1], "right"))]
-            below = np.searchsorted(here, block, "left") + np.searchsorted(here, block, "right")
-            twice += 2 * low * block.size + int(below.sum())
+            below = np.searchsorted(here, block, "left")
+            tied = block[here[np.minimum(below, here.size - 1)] == block] if here.size else block[:0]
+            ties = np.searchsorted(here, tied, "right") - np.searchsorted(here, tied, "left")
+            twice += 2 * (low * block.size + int(below.sum())) + int(ties.sum())
         return twice / (2 * self.inside.size * self.outside.size)
 
     def thresholds(self, rates: np.ndarray) -> Thresholds:
@@ -72,25 +75,22 @@ class Curve:
         beyond = _beyond(knots, at)
         of_members = _influences(np.column_stack([beyond, below_out]), inside)
         of_others = _influences(np.column_stack([beyond, 1 - below_in]), outside)
-        clusters = [_sum_products(counts, of_members, of_others) for counts in self._histograms(knots)]
+        bins, size = self._bins(knots), 2 * knots.size + 1
+        clusters = [_sum_products(_histograms(each, size), of_members, of_others) for each in (bins, bins.T)]
         points = (inside @ of_members**2, outside @ of_others**2, np.zeros(of_members.shape[1]))
         first, second, mixed = (Products(*three) for three in zip(*clusters, points, strict=True))
         return first, second, mixed
 
-    def _histograms(self, knots: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the number of points in each bin, by target and by record: others first, then members."""
-        targets, records = self._values.shape
+    def _bins(self, knots: np.ndarray) -> np.ndarray:
+        """Return the bin of each point; those of members come after those of others."""
         size = 2 * knots.size + 1
-        by_target = np.empty((targets, 2 * size))
-        by_record = np.zeros(records * 2 * size, np.min_scalar_type(targets))
-        first, bins = np.arange(records) * (2 * size), np.empty(records, np.int64)
-        for row, (values, members) in enumerate(zip(self._values, self._members, strict=True)):
+        bins = np.empty(self._values.shape, np.min_scalar_type(2 * size))
+        numbers = np.arange(size, dtype=bins.dtype)
+        for row, values, members in zip(bins, self._values, self._members, strict=True):
             order = np.argsort(values)
-            bins[order] = np.repeat(np.arange(size), np.diff(_edges(values[order], knots)))
-            bins[members] += size
-            by_record[first + bins] += 1  # a target has one point of each record
-            by_target[row] = np.bincount(bins, minlength=2 * size)
-        return by_target.reshape(targets, 2, size), by_record.reshape(records, 2, size)
+            row[order] = np.repeat(numbers, np.diff(_edges(values[order], knots)))
+            row += members * bins.dtype.type(size)
+        return bins
 
 
 def _spaced(points: np.ndarray) -> np.ndarray:
@@ -116,11 +116,22 @@ def _influences(shares: np.ndarray, counts: np.ndarray) -> np.ndarray:
     return np.asarray((shares - counts @ shares / counts.sum()) / counts.sum())
 
 
-def _sum_products(counts: np.ndarray, of_members: np.ndarray, of_others: np.ndarray) -> np.ndarray:
+def _histograms(bins: np.ndarray, size: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Yield the numbers of others and of members in each bin, for some clusters (rows) after the others."""
+    for start in range(0, len(bins), CLUSTERS):
+        some = bins[start : start + CLUSTERS]
+        first = np.arange(len(some), dtype=np.intp)[:, None] * (2 * size)
+        counts = np.bincount((some + first).ravel(), minlength=len(some) * 2 * size)
+        others, members = counts.reshape(len(some), 2, size).swapaxes(0, 1).astype(np.float64)
+        yield others, members
+
+
+def _sum_products(
+    histograms: Iterator[tuple[np.ndarray, np.ndarray]], of_members: np.ndarray, of_others: np.ndarray
+) -> np.ndarray:
     """Return the products of influences, summed over clusters."""
     total = np.zeros((3, of_members.shape[1]))
-    for start in range(0, len(counts), RECORDS):
-        others, members = counts[start : start + RECORDS].swapaxes(0, 1).astype(np.float64)
+    for others, members in histograms:
         one, other = members @ of_members, others @ of_others
         total += [(one**2).sum(axis=0), (other**2).sum(axis=0), (one * other).sum(axis=0)]
     return total

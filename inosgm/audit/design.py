@@ -90,7 +90,8 @@ class Design:
             name: dict(zip(chosen.owners.labels, getattr(chosen.owners, name).tolist(), strict=True))
             for name in ("epsilon", "delta")
         }
-        half = Owners(of_record=labels_at(chosen.owners.labels, np.repeat(np.arange(halves.size), halves)), **budgets)
+        who = labels_at(chosen.owners.labels, np.repeat(np.arange(halves.size), halves))
+        half = Owners(of_record=who, epsilon=budgets["epsilon"], delta=budgets["delta"])
         if private:
             plan = one_plan(config, planned(config, half, None), "an audit by shadow models")
         else:

@@ -7,7 +7,7 @@ from itertools import combinations
 import numpy as np
 from scipy.stats import ttest_ind_from_stats
 
-from inosgm.audit.attacks import Attack
+from inosgm.audit.attack import Attack
 from inosgm.audit.pool import Shadows
 from inosgm.owners import Label
 

@@ -46,15 +46,26 @@ class Columns:
         records: The records.
         targets: The positions of the targets among the shadow models; each is left out when it is attacked itself.
         outside: The scores of another model instead, one per record of the pool; nothing is left out.
+        transform: Is applied to all finite scores first.
     """
 
-    def __init__(self, shadows: Shadows, records: slice, targets: np.ndarray, outside: np.ndarray | None) -> None:
+    def __init__(
+        self,
+        shadows: Shadows,
+        records: slice,
+        targets: np.ndarray,
+        outside: np.ndarray | None,
+        transform: Callable[[np.ndarray], np.ndarray] | None = None,
+    ) -> None:
         scores = shadows.scores[:, records].astype(np.float64)
         self._finite = np.isfinite(scores)
-        self._scores, self._members = np.where(self._finite, scores, 0), shadows.members[:, records]
+        self._members = shadows.members[:, records]
         self._targets = targets if outside is None else None
         own = scores[targets] if outside is None else outside[None, records].astype(np.float64)
         self.scores = np.where(np.isfinite(own), own, np.nan)
+        if transform is not None:
+            scores, self.scores = transform(scores), transform(self.scores)
+        self._scores = np.where(self._finite, scores, 0)
 
     def moments(self, member: bool) -> Moments:
         """Return the moments of scores of records that were in, or out, for each target without its own."""
@@ -71,6 +82,16 @@ class Columns:
         others = Moments(left, mean - away / rest, np.maximum(squares - away**2 * (count / rest), 0))
         self._sum_again(others, group, own & (left > 0) & (others.squares < CANCELLED * squares))
         return others
+
+    def means(self, member: bool) -> tuple[np.ndarray, np.ndarray]:
+        """Return the number of scores of records that were in, or out, and their means (NaN if none), as `moments`."""
+        group = self._finite & (self._members == member)
+        count = group.sum(axis=0)[None]
+        total = np.einsum("ij,ij->j", self._scores, group)[None]
+        if self._targets is not None:
+            own = group[self._targets]
+            count, total = count - own, total - self._scores[self._targets] * own
+        return count, np.where(count > 0, total / np.maximum(count, 1), np.nan)
 
     def _sum_again(self, moments: Moments, group: np.ndarray, where: np.ndarray) -> None:
         """Recompute moments that are differences of nearly equal numbers: about one target per record has them."""

@@ -8,25 +8,21 @@ import numpy as np
 
 from inosgm._internal import validate as _validate
 from inosgm.accounting.units import REPLACE_ONE
-from inosgm.audit.bounds import Bound, Counts, best_level, bound_by_counts, refuted_scale
+from inosgm.audit.bounds import Bound
 from inosgm.audit.canaries import Canary, DataCanary, SyntheticCanary, canaries_of
 from inosgm.audit.claims import Claim, claims_of
+from inosgm.audit.held_out import bound_of_runs
 from inosgm.audit.replaced import AmongCopies, ReplacedCanary, ReplacedDataCanary
 from inosgm.mechanism.inspection import Inspection
 from inosgm.mechanism.noise import streams
 from inosgm.mechanism.secure_generator import Generator
 from inosgm.owners import Label
 
-HELD_OUT = 0.1
-"""The share of all runs that choose the threshold of a test; only the others are counted."""
-
 LEAST_MOVE = 1e-9
 """A canary that moves the sum by less, relative to the sensitivity, is not run: such changes are rounding errors."""
 
 FEW_STEPS = 32
 """Largest number of steps for which sums are compared at every step; of more steps, some are drawn."""
-
-_SHARES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99, 0.995, 0.999)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,7 +85,7 @@ class MechanismAudit:
         from inosgm._internal.text import columns
 
         claim, rows = self.claim, []
-        of_replaced = " of a record that is replaced" if claim.unit == REPLACE_ONE else ""
+        of_replaced = " of a record that is replaced" if claim.relation == REPLACE_ONE else ""
         for row in self.rows:
             bound = row.bound
             cells = (
@@ -176,14 +172,14 @@ def audit_mechanism(
     claim = claims_of(plan, delta)[index]
     canaries = _canaries(inspection, index, claim)
     if data is not None:
-        kind = ReplacedDataCanary if claim.unit == REPLACE_ONE else DataCanary
+        kind = ReplacedDataCanary if claim.relation == REPLACE_ONE else DataCanary
         canaries.append(kind(inspection, data, index, seed))
     probed = _probed(claim.steps, seed)
     seen = [canary for canary in canaries if canary.most(probed) > LEAST_MOVE * plan.sensitivities[index]]
     statistics = _statistics(inspection, seen, index, claim, runs, seed, probed, progress)
     mixed = np.random.default_rng(seed).permutation(runs)  # so that held-out runs are like the others
     bounds = {
-        canary: _bound(ratios[0, mixed], ratios[1, mixed], claim, error / len(seen))
+        canary: bound_of_runs(ratios[0, mixed], ratios[1, mixed], claim, error / len(seen))
         for canary, ratios in zip(seen, statistics, strict=True)
     }
     return MechanismAudit(
@@ -197,7 +193,7 @@ def audit_mechanism(
 
 def _canaries(mechanism: Inspection, index: int, claim: Claim) -> list[Canary]:
     """Return the synthetic canaries in the unit of a claim."""
-    if claim.unit != REPLACE_ONE:
+    if claim.relation != REPLACE_ONE:
         return [*canaries_of(SyntheticCanary, mechanism, index)]
     top, *others = canaries_of(ReplacedCanary, mechanism, index)
     return [top, *([AmongCopies(top)] if claim.sample_rate < 1 else []), *others]
@@ -255,7 +251,7 @@ def _coins_of_worlds(
 
     If a canary is added, the world without it has nothing to draw, whatever the coins are.
     """
-    if claim.unit != REPLACE_ONE or claim.sample_rate == 1:
+    if claim.relation != REPLACE_ONE or claim.sample_rate == 1:
         drawn = _coins(mechanism, own, runs, generator)
         return drawn, drawn
     tossed = [(mechanism.draw(generator) == record).any() for record in np.resize(own, 2 * runs)]
@@ -278,35 +274,3 @@ def _log_ratio(released: np.ndarray, moved: float, rate: float) -> np.ndarray:
     if rate == 1:
         return np.asarray(exponent)
     return np.asarray(np.log(1 - rate + rate * np.exp(np.minimum(exponent, 700.0))))  # exp(710) overflows
-
-
-def _bound(without: np.ndarray, with_record: np.ndarray, claim: Claim, error: float) -> Bound:
-    """Return the bound from the counts of later runs, with a threshold chosen by the first ones; runs are shuffled."""
-    first = int(HELD_OUT * without.size)
-    threshold = _threshold(without[:first], with_record[:first], claim, without.size - first, error)
-    return bound_by_counts(_counts(without[first:], with_record[first:], threshold), claim, 1 - error)
-
-
-def _threshold(without: np.ndarray, with_record: np.ndarray, claim: Claim, runs: int, error: float) -> float:
-    """Return the threshold with the best rate of false positives if the claim is true.
-
-    If the claim does not seem true, return the threshold that refutes most.
-    """
-
-    def refuted(threshold: float) -> float:
-        return refuted_scale(_counts(without, with_record, threshold), claim, error, roughly=True)
-
-    threshold = float(np.quantile(without, 1 - best_level(claim, runs, error)))
-    if refuted(threshold) < 1:
-        return threshold
-    thresholds: list[float] = np.quantile(np.concatenate([without, with_record]), _SHARES).tolist()
-    return max(thresholds, key=refuted)
-
-
-def _counts(without: np.ndarray, with_record: np.ndarray, threshold: float) -> Counts:
-    return Counts(
-        true_positives=int((with_record > threshold).sum()),
-        members=with_record.size,
-        false_positives=int((without > threshold).sum()),
-        others=without.size,
-    )

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from inosgm._internal import validate as _validate
-from inosgm.audit.attacks import Attack
+from inosgm.audit.attack import Attack
 from inosgm.audit.clusters import Clusters, Products
 from inosgm.audit.curve import Curve, Thresholds
 from inosgm.audit.pool import Shadows
@@ -109,7 +109,8 @@ def success(statistics: np.ndarray, members: np.ndarray, *, confidence: float = 
     clusters = Clusters(targets=statistics.shape[0], records=statistics.shape[1], confidence=level)
     intervals = _NOTHING
     if 0 < inside < members.size and not missing.all():
-        intervals = _intervals(Curve(np.where(missing, -np.inf, statistics), members), clusters)
+        known = np.where(missing, -np.inf, statistics) if missing.any() else statistics
+        intervals = _intervals(Curve(known, members), clusters)
     return Success(
         **intervals,
         fpr=GRID,

@@ -228,12 +228,13 @@ def _sensitivities(generator: np.random.Generator, n: int) -> tuple[np.ndarray, 
 
 
 class DataPairs:
-    """Batches of real records through a mechanism's own contributions and scores."""
+    """Batches of real records, or of whole units, through a mechanism's own contributions and scores."""
 
     def __init__(self, mechanism: Inspection, data: Any) -> None:
-        self._mechanism, self._data, self._size = mechanism, data, records_in(data)
-        if self._size != mechanism.owners.size or not self._size:
-            raise ValueError(f"data must hold one record per owner entry: got {self._size} for {mechanism.owners.size}")
+        self._mechanism, self._data, self._size = mechanism, data, mechanism.owners.size
+        if records_in(data) != mechanism.n_records or not self._size:
+            given = f"got {records_in(data)} for {mechanism.n_records}"
+            raise ValueError(f"data must hold one record per owner entry: {given}")
         sensitivities = mechanism.plan.sensitivities[mechanism.owners]
         self._records = mechanism.filter()
         self._filling = min(mechanism.tail.length / float(sensitivities.mean()), _LARGEST_BATCH)
@@ -278,7 +279,8 @@ class DataPairs:
         """Return the pair as a report shows it."""
         rows, added = state
         larger, smaller = (
-            {"positions": part, "records": gather(self._data, part)} for part in (rows, rows[rows != added])
+            {"positions": part, "records": gather(self._data, self._mechanism.records_of(part))}
+            for part in (rows, rows[rows != added])
         )
         position = int(np.searchsorted(rows, added))
         return {"case": "records of the data", "added": position, "with_record": larger, "without_record": smaller}

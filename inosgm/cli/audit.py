@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from inosgm.audit.attack_names import ATTACK_NAMES
 from inosgm.cli.configuration import configuration_of_jobs
 from inosgm.cli.options import (
     ATTEMPTS,
@@ -52,7 +53,7 @@ def audit(
     ] = None,
     attack: Annotated[
         list[str] | None,
-        typer.Option("--attack", help="online, online-global, offline-density, offline-tail, loss; else all of them."),
+        typer.Option("--attack", help=f"{', '.join(ATTACK_NAMES)}; else all of them."),
     ] = None,
     confidence: Annotated[
         float, typer.Option("--confidence", min=0.5, max=0.999999, help="Of intervals, and of all bounds at once.")
@@ -141,12 +142,10 @@ def _store_name(file: Path, seed: int, no_privacy: bool, canaries: int) -> str:
 
 def _attacks(names: list[str] | None) -> tuple[str, ...]:
     """Return the attacks to make, all if none are named; raise for unknown names before anything is trained."""
-    from inosgm.audit.attacks import ATTACKS
-
     for name in names or ():
-        if name not in ATTACKS:
-            raise ValueError(f"--attack must be one of {', '.join(ATTACKS)}, got {name!r}")
-    return tuple(names or ATTACKS)
+        if name not in ATTACK_NAMES:
+            raise ValueError(f"--attack must be one of {', '.join(ATTACK_NAMES)}, got {name!r}")
+    return tuple(names or ATTACK_NAMES)
 
 
 def _show(result: "Audit", store: "Store", place: str, out: Output) -> None:

@@ -1,5 +1,6 @@
 """`inosgm jobs`: show the state and the results of a store of jobs."""
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -18,21 +19,96 @@ StoreArgument = Annotated[
 ]
 
 
+DirectoryArgument = Annotated[Path, typer.Argument(metavar="DIRECTORY", help="Where to look for stores.")]
+
+WATCH_SECONDS = 2.0
+"""Time between two looks at a store that is watched."""
+
+
+@jobs.command(name="list")
+def list_stores(directory: DirectoryArgument = Path("runs"), as_json: JsonOption = False) -> None:
+    """List the stores in a directory: how many of their jobs are done, running, failed and left."""
+    from inosgm._internal.text import columns
+    from inosgm.jobs.housekeeping import find_stores
+
+    found = list(find_stores(directory))
+    names = ("done", "running", "failed", "left")
+    rows = [
+        [str(store.path), *(str(store.status.counts()[name]) for name in names), _size(store.size), _age(store.age)]
+        for store in found
+    ]
+    table = "\n".join(columns(["store", *names, "size", "last change"], rows)) if rows else f"no stores in {directory}"
+    Output(as_json=as_json).result(
+        lambda: table,
+        lambda: {
+            "stores": [
+                {"path": str(store.path), **store.status.counts(), "bytes": store.size, "age": store.age}
+                for store in found
+            ]
+        },
+    )
+
+
+@jobs.command()
+def clean(
+    older_than: Annotated[str, typer.Option("--older-than", metavar="AGE", help="Such as 12h, 30d or 8w.")],
+    directory: DirectoryArgument = Path("runs"),
+    yes: Annotated[bool, typer.Option("--yes", help="Delete them; else they are only listed.")] = False,
+) -> None:
+    """Delete stores in which nothing runs and nothing has changed for a time, results included.
+
+    Charges stay in their ledgers. Stores in which jobs run are left alone. Without --yes nothing is deleted.
+    """
+    from inosgm.jobs.housekeeping import delete, find_stores, seconds_of
+
+    least = seconds_of(older_than)
+    old = [store for store in find_stores(directory) if store.age >= least and store.deletable]
+    for store in old:
+        if yes:
+            delete(store)
+        left = store.status.counts()["left"] + store.status.counts()["failed"]
+        about = f"{_size(store.size)}, last change {_age(store.age)} ago" + (
+            f", {left} jobs unfinished" if left else ""
+        )
+        typer.echo(f"{'deleted' if yes else 'would delete'} {store.path}: {about}")
+    if not old:
+        typer.echo(f"no store in {directory} is that old and idle")
+    elif not yes:
+        typer.echo("nothing was deleted: add --yes")
+
+
+def _size(count: int) -> str:
+    return f"{count / 1e6:.1f} MB"
+
+
+def _age(seconds: float) -> str:
+    return f"{seconds / 86400:.1f} d" if seconds >= 86400 else f"{seconds / 3600:.1f} h"
+
+
 @jobs.command()
 def status(
     store: StoreArgument,
     tracebacks: Annotated[bool, typer.Option("--tracebacks", help="Those of failed jobs; they may show data.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", help="Show it again when it changes, until no job runs.")] = False,
     quiet: QuietOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Show which jobs of a store are done, running, failed and left; delete leftover secrets of finished jobs."""
+    from time import sleep
+
     from inosgm.jobs import Store
     from inosgm.jobs.status import status as look
 
-    place = Store(store)
+    place, out, shown = Store(store), Output(as_json=as_json, quiet=quiet), None
     place.sweep()
-    found = look(place)
-    Output(as_json=as_json, quiet=quiet).result(lambda: found.report(tracebacks=tracebacks), found.to_dict)
+    while True:
+        found = look(place)
+        if found != shown:
+            out.result(partial(found.report, tracebacks=tracebacks), found.to_dict)
+        shown = found
+        if not watch or not found.counts()["running"]:
+            return
+        sleep(WATCH_SECONDS)
 
 
 @jobs.command()

@@ -49,7 +49,9 @@ SetOption = Annotated[
 DeltaOption = Annotated[
     float | None, typer.Option("--delta", help="One delta for all owners, instead of a column of the CSV.")
 ]
-QuietOption = Annotated[bool, typer.Option("--quiet", help="Print only the result: no costs before, no progress.")]
+QuietOption = Annotated[
+    bool, typer.Option("--quiet", "-q", help="Print only the result: no costs before, no progress.")
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print the result as JSON, and everything else on stderr.")]
 
 SeedsOption = Annotated[

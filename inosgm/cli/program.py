@@ -25,6 +25,7 @@ from inosgm.cli import revise as _cli_revise
 from inosgm.cli import stats as _cli_stats
 from inosgm.cli import sweep as _cli_sweep
 from inosgm.cli import train as _cli_train
+from inosgm.cli.help_panels import dress
 from inosgm.cli.output import discard
 from inosgm.cli.supervised import RAY_GONE, resuming, supervised
 from inosgm.jobs.clusters import RayGone
@@ -53,8 +54,26 @@ class Contents(TyperGroup):
         """Return the names of the commands."""
         return [name for panel in CONTENTS.values() for name in panel]
 
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """Return a command with its help in panels."""
+        command = super().get_command(ctx, cmd_name)
+        return None if command is None else dress(command, ctx)
 
-app = typer.Typer(cls=Contents, no_args_is_help=True, pretty_exceptions_enable=False, epilog=CODES)
+    def get_params(self, ctx: Any) -> Any:
+        """Return the options of the program itself, without a type behind flags."""
+        params = super().get_params(ctx)
+        for param in params:
+            param.metavar = ""
+        return params
+
+
+app = typer.Typer(
+    cls=Contents,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    epilog=CODES,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
 
 
 def program(commands: typer.Typer = app) -> None:

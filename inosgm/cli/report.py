@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from inosgm.cli.options import JsonOption, QuietOption
+from inosgm.cli.options import JsonOption, QuietOption, refuse
 
 if TYPE_CHECKING:
     from inosgm.reports import Contents
@@ -19,7 +19,9 @@ RunsArgument = Annotated[
         "directories that hold some of these.",
     ),
 ]
-PageOption = Annotated[Path, typer.Option("--output", help="The page, HTML.")]
+PageOption = Annotated[
+    Path | None, typer.Option("--output", help="The page; else report.html, or statement.html (.md writes Markdown).")
+]
 FiguresOption = Annotated[
     Path | None, typer.Option("--figures", help="Also write every figure into this directory, as SVG and PNG.")
 ]
@@ -27,14 +29,20 @@ PrivateOption = Annotated[
     bool, typer.Option("--private", help="Also show diagnostics on training records, which are NOT PRIVATE.")
 ]
 TitleOption = Annotated[str | None, typer.Option("--title", help="The title of the page.")]
+StatementOption = Annotated[
+    bool, typer.Option("--statement", help="Write a statement for one owner to sign, without private numbers.")
+]
+OwnerOption = Annotated[str | None, typer.Option("--owner", help="The owner that the statement is for.")]
 
 
 def report(
     runs: RunsArgument,
-    output: PageOption = Path("report.html"),
+    output: PageOption = None,
     figures: FiguresOption = None,
     private: PrivateOption = False,
     title: TitleOption = None,
+    statement: StatementOption = False,
+    owner: OwnerOption = None,
     quiet: QuietOption = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -44,8 +52,24 @@ def report(
     """
     from inosgm.reports import read, write
 
+    if statement != (owner is not None):
+        raise ValueError("--statement and --owner go together: --statement --owner NAME")
+    if owner is not None:
+        refuse("does not go with --statement", figures=figures, title=title, private=private or None)
+        _state(runs, owner, output or Path("statement.html"), as_json=as_json)
+        return
     contents = read(*runs, private=private)
-    show(contents, write(contents, output=output, figures=figures, title=title), quiet=quiet, as_json=as_json)
+    path = write(contents, output=output or Path("report.html"), figures=figures, title=title)
+    show(contents, path, quiet=quiet, as_json=as_json)
+
+
+def _state(runs: list[str], owner: str, output: Path, *, as_json: bool) -> None:
+    """Write the statement for an owner, and print its path."""
+    from inosgm.reports import read
+    from inosgm.reports.statement import statement
+
+    path = statement(read(*runs), owner).write(output)
+    typer.echo(json.dumps({"statement": str(path)}) if as_json else f"written to {path}")
 
 
 def show(contents: "Contents", path: Path, *, quiet: bool, as_json: bool) -> None:

@@ -132,6 +132,7 @@ class Split(Rule):
     def __post_init__(self) -> None:
         fractions = _validate.vector("fractions", self.fractions)
         _validate.each("fractions", fractions, fractions > 0, "be > 0")
+        # 1e-9: fractions such as three times 1/3 do not sum to 1 exactly.
         if abs(fractions.sum() - 1) > 1e-9 or len(self.epsilons) != fractions.size:
             raise ValueError(f"fractions must sum to 1, with one epsilon each: got {self.fractions}, {self.epsilons}")
 

@@ -34,6 +34,14 @@ class Adjusting:
             self._inside = LogitAdjustment(plan, shares, wish.loss + wish.after)
             self._after = LogitAdjustment(plan, shares, wish.after) if wish.after else None
 
+    @property
+    def shifts(self) -> tuple[np.ndarray | float, np.ndarray | float]:
+        """What the loss and what a prediction adds to the logits of the model without correction."""
+        if self._inside is None:
+            return 0.0, 0.0
+        after = 0.0 if self._after is None else self._after.offsets
+        return self._inside.offsets - after, -after
+
     def loss(self, loss: nn.Module) -> nn.Module:
         """Return the loss to train with."""
         return loss if self._inside is None else self._inside.loss(loss)

@@ -10,7 +10,7 @@ from typing import Any, Self
 from inosgm._internal import validate as _validate
 from inosgm._internal.text import MAX_ROWS, columns
 from inosgm.accounting import ACCOUNTANTS
-from inosgm.accounting.units import ADD_REMOVE, UNITS
+from inosgm.accounting.units import ADD_REMOVE, described
 from inosgm.experiments.config import TrainingConfig
 from inosgm.experiments.expense import BROKEN, Expense, expenses
 from inosgm.experiments.grid import Point, grid_for, points_of
@@ -94,7 +94,7 @@ class MethodRuns:
                 f"spends epsilon {worst['spent']:.3g} of owner {worst['owner']}, who granted {worst['epsilon']:.3g}"
             )
         if self.unit != ADD_REMOVE:
-            told.append(f"{self.name} is in the unit {self.unit}: its epsilons are {UNITS[self.unit]}")
+            told.append(f"{self.name} is in the unit {self.unit}: its epsilons are {described(self.unit)}")
         return told
 
     def values(self, name: str) -> list[float]:

@@ -9,7 +9,7 @@ import numpy as np
 from inosgm._internal.text import MAX_ROWS, columns
 from inosgm.accounting import ACCOUNTANTS, Accountant, Segment
 from inosgm.accounting.batched_epsilon import epsilon_of_rows
-from inosgm.accounting.units import ADD_REMOVE, UNITS, name_in, other_unit
+from inosgm.accounting.units import ADD_REMOVE, described, name_in, other_unit, relation_of
 from inosgm.ledger.affordable import Costs
 from inosgm.ledger.cost import Cost
 from inosgm.owners import Label, Owners
@@ -72,7 +72,7 @@ class Expense:
         lines = columns(["owner", "epsilon granted", *self.heads], rows)
         hidden = len(self.labels) - MAX_ROWS
         lines += [f"({hidden} owners that pay less are not shown)"] * (hidden > 0)
-        lines += [f"{self.unit}: epsilons are {UNITS[self.unit]}"] * (self.unit != ADD_REMOVE)
+        lines += [f"{self.unit}: epsilons are {described(self.unit)}"] * (self.unit != ADD_REMOVE)
         return "\n".join(lines)
 
 
@@ -106,7 +106,7 @@ def expenses(owners: Owners, counts: Mapping[Costs, int], accountant: Accountant
         units.setdefault(unit, {})[costs] = count
     found = []
     for unit, some in units.items():
-        chosen = accountant if accountant.unit == unit else ACCOUNTANTS[name_in(unit, accountant.name)]
+        chosen = accountant if accountant.unit == relation_of(unit) else ACCOUNTANTS[name_in(unit, accountant.name)]
         found.append(_expense(owners, some, chosen, unit))
     return tuple(found)
 

@@ -218,7 +218,7 @@ def revise(
         if strange:
             raise ValueError(f"{name} must be of owners of the run: {_labels.unknown(strange[0], plan.labels)}")
         budgets[name] = {**now, **{meant[label]: value for label, value in changes.items()}}
-    owners = Owners(of_record=labels, **budgets)
+    owners = Owners(of_record=labels, epsilon=budgets["epsilon"], delta=budgets["delta"])
     if not back:
         plan.revise(made, owners)  # raises AlreadySpent
     training.trainer.revise(owners, training.dataset.x, training.dataset.y, run=config.run)

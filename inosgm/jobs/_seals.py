@@ -6,6 +6,7 @@ from hashlib import blake2b
 from typing import Any
 
 DIGEST = 32
+"""Bytes of a checksum: against damage, not against an adversary, so that any cryptographic length does."""
 
 
 class StoreDamaged(ValueError):

@@ -44,4 +44,4 @@ def pause(seconds: float) -> None:
     """Sleep, but not through a request to finish."""
     end = monotonic() + seconds
     while not _asked and (left := end - monotonic()) > 0:
-        sleep(min(left, 0.1))
+        sleep(min(left, 0.1))  # a handler that only sets a flag does not wake it: nobody waits longer than this

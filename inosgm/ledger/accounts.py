@@ -8,7 +8,7 @@ import numpy as np
 
 from inosgm._internal import validate as _validate
 from inosgm.accounting import ACCOUNTANTS, PLD, Stretch
-from inosgm.accounting.units import ADD_REMOVE, UNITS, name_in, other_unit
+from inosgm.accounting.units import ADD_REMOVE, RELATIONS, described, is_unit, name_in, name_of, other_unit, relation_of
 from inosgm.ledger.charges import Charge, ChargedJob, CostTable, length, merged, uncovered
 from inosgm.ledger.cost import Cost
 from inosgm.ledger.journal import Row
@@ -39,12 +39,12 @@ def accountant_of(unit: str) -> HistoryAccountant:
     return ACCOUNTANTS[name_in(unit, PLD.name)]
 
 
-def unit_of(accountant: HistoryAccountant) -> str:
-    """Return the unit of an accountant."""
-    unit: str = getattr(accountant, "unit", ADD_REMOVE)
-    if unit not in UNITS:
-        raise ValueError(f"accountant must count in one of the units {', '.join(UNITS)}, got {unit!r}")
-    return unit
+def relation_in(accountant: HistoryAccountant) -> str:
+    """Return the neighbouring relation of an accountant."""
+    relation: str = getattr(accountant, "unit", ADD_REMOVE)
+    if relation not in RELATIONS:
+        raise ValueError(f"accountant must count in one of the units {', '.join(RELATIONS)}, got {relation!r}")
+    return relation
 
 
 class Accounts:
@@ -72,10 +72,10 @@ class Accounts:
 
     def use(self, accountant: HistoryAccountant, path: str | None) -> None:
         """Set the accountant; it must count in the unit of the ledger."""
-        unit = unit_of(accountant)
-        if unit != self.unit:
+        relation = relation_in(accountant)
+        if relation != relation_of(self.unit):
             raise ValueError(
-                f"accountant must count in the unit of {path}: {other_unit(unit, self.unit)}; open it with an "
+                f"accountant must count in the unit of {path}: {other_unit(relation, self.unit)}; open it with an "
                 "accountant of its unit (or none), and keep another ledger for the other unit"
             )
         self.accountant = accountant
@@ -88,7 +88,7 @@ class Accounts:
             raise ValueError(f"unknown format {row['format']!r}")
         if "ledger" in row:
             self.unit = row.get("unit", ADD_REMOVE)
-            if self.unit not in UNITS:
+            if not is_unit(self.unit):
                 raise ValueError(f"unknown unit {self.unit!r}")
         if row["kind"] == "grant":
             self._apply_grant(row)
@@ -146,8 +146,17 @@ class Accounts:
             known = _validate.some(self.labels)
             raise ValueError(f"owners must be those of the ledger ({known}), got {_validate.some(unknown)}{advice}")
 
+    def require_same_unit(self, owners: Owners) -> None:
+        """Raise if owners grant their budgets for another unit than that of the ledger."""
+        if owners.unit_name != name_of(self.unit):
+            raise ValueError(
+                f"owners must have the unit of the ledger, whose epsilons are {described(self.unit)}: they grant their "
+                f"budgets for one {owners.unit_name}; keep a ledger of its own for that unit"
+            )
+
     def require_same_grants(self, owners: Owners, path: str | None) -> None:
-        """Raise unless these are all owners of the ledger, with the same budgets."""
+        """Raise unless these are all owners of the ledger, with the same budgets for the same unit."""
+        self.require_same_unit(owners)
         where = [self.position.get(label, -1) for label in owners.labels]
         unknown = [label for label, index in zip(owners.labels, where, strict=True) if index < 0]
         if unknown or len(where) != len(self.labels):

@@ -1,14 +1,13 @@
 """The cost of steps to each owner, and the interface of ledgers that are charged with it."""
 
 import secrets
-from copy import copy
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
 from inosgm._internal import validate as _validate
-from inosgm.accounting.units import ADD_REMOVE, UNITS
+from inosgm.accounting.units import ADD_REMOVE, RELATIONS, is_unit
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -33,7 +32,8 @@ class Cost:
             ledger lets one step of one job use them. Empty if the step tosses its own.
         fingerprint: Stands for data, configuration and code, if the caller knows them; one job has one.
         note: A text for people.
-        unit: The unit of privacy, one of `inosgm.accounting.units.UNITS`: "add/remove" or "replace-one".
+        unit: The unit of privacy, as `inosgm.accounting.units` writes it: "add/remove", "replace-one", or one of them
+            with the name of a unit, "add/remove of patient".
 
     Raises:
         ValueError: if a number is out of range; the message names the first one.
@@ -80,8 +80,8 @@ class Cost:
             _validate.each("sample_rates", rates, rates.max(axis=1) > 0, "have an entry > 0 in every menu")
         least = multipliers.reshape(len(labels), -1).min(axis=1)
         _validate.each("noise_multipliers", multipliers, least > 0, "be > 0")
-        if self.unit not in UNITS:
-            raise ValueError(f"unit must be {' or '.join(UNITS)}, got {self.unit!r}")
+        if not is_unit(self.unit):
+            raise ValueError(f"unit must be {' or '.join(RELATIONS)}, got {self.unit!r}")
         step, steps = _validate.count("step", self.step), _validate.count("steps", self.steps, least=1)
         for name in ("job", "fingerprint", "note", "coins"):
             if not isinstance(getattr(self, name), str):
@@ -117,9 +117,8 @@ class Cost:
         return self._with(coins=coins)
 
     def _with(self, **changes: Any) -> "Cost":
-        other = copy(self)
-        for name, value in changes.items():
-            object.__setattr__(other, name, value)
+        other = object.__new__(type(self))
+        vars(other).update(vars(self), **changes)
         return other
 
 

@@ -12,8 +12,8 @@ import numpy as np
 from inosgm._internal import validate as _validate
 from inosgm._internal.extras import require_extra
 from inosgm.accounting import PLD, Segment, Stretch
-from inosgm.accounting.units import ADD_REMOVE
-from inosgm.ledger.accounts import Accounts, HistoryAccountant, accountant_of, unit_of
+from inosgm.accounting.units import ADD_REMOVE, RECORD, name_of, relation_of, unit_of
+from inosgm.ledger.accounts import Accounts, HistoryAccountant, accountant_of, relation_in
 from inosgm.ledger.charges import Charge, CostTable, length
 from inosgm.ledger.cost import Cost
 from inosgm.ledger.journal import FileJournal, Journal, LedgerDamaged, MemoryJournal, Row
@@ -30,7 +30,8 @@ class Ledger:
 
     **Guarantee.** For every owner, all charges together are (epsilon, delta)-private for one of its records, with the
     epsilon and delta that the owner grants, in the one unit of the ledger (`unit`): one record added or removed, or
-    replaced, with an accountant for that. A charge is on disk, file and directory synced, before `charge` returns, so
+    replaced, with an accountant for that; or one unit of `Owners` with all its records, which is fixed when the ledger
+    is made. A charge is on disk, file and directory synced, before `charge` returns, so
     no value is seen before it is paid for, and a job that dies stays charged. The guarantee assumes that every release
     about these owners is charged here. It also assumes that rates, multipliers and numbers of steps are not chosen by
     looking at earlier releases, except among the entries of a menu that is charged. The computation of a step may
@@ -84,7 +85,8 @@ class Ledger:
         ):
             raise TypeError(f"accountant must be PLD() or RDP(), got {accountant!r}")
         self._path = None if path is None else str(Path(path).absolute())  # the process may change its directory
-        self._accounts = Accounts(ADD_REMOVE if accountant is None else unit_of(accountant))
+        relation = ADD_REMOVE if accountant is None else relation_in(accountant)
+        self._accounts = Accounts(unit_of(relation, RECORD if owners is None else owners.unit_name))
         self._entered = 0  # rows in the accounts; always as many as the journal has heads
         self._journal: Journal
         if self._path is None:
@@ -106,7 +108,7 @@ class Ledger:
 
     @property
     def unit(self) -> str:
-        """The unit of its epsilons, one of `inosgm.accounting.units.UNITS`: "add/remove" or "replace-one"."""
+        """The unit of its epsilons, as `inosgm.accounting.units` writes it: "add/remove", "add/remove of patient"."""
         return self._accounts.unit
 
     @property
@@ -231,11 +233,14 @@ class Ledger:
                 leave the intended owner with its old budget.
 
         Raises:
-            ValueError: if an owner is not known and owners are not to be added.
+            ValueError: if an owner is not known and owners are not to be added, or owners have units that are not those
+                of the ledger. Owners without units grant their budgets for the unit of the ledger.
         """
         if not isinstance(owners, Owners):
             raise TypeError(f"owners must be Owners, got {owners!r}")
         with self._journal.turn, self._books(write=True):
+            if owners.has_units:
+                self._accounts.require_same_unit(owners)
             if not add_owners:
                 advice = ": correct the label, or add them with add_owners=True (--add-owners)"
                 self._accounts.require_known(owners.labels, advice)
@@ -301,7 +306,7 @@ class Ledger:
         with self._journal.turn, self._books(write=False):
             accounts = self._accounts
             epsilon, delta = accounts.per_owner(accounts.granted), accounts.per_owner(accounts.delta)
-            owners = Owners(of_record=accounts.labels, epsilon=epsilon, delta=delta)
+            owners = Owners.of_units(accounts.labels, epsilon=epsilon, delta=delta, unit_name=name_of(self.unit))
             trial = Ledger(owners=owners, accountant=accounts.accountant)
             for digest, count in accounts.steps.items():
                 if count:
@@ -318,7 +323,7 @@ class Ledger:
         require_extra("dp_accounting")
         import dp_accounting
 
-        if self.unit != ADD_REMOVE:
+        if relation_of(self.unit) != ADD_REMOVE:
             raise ValueError(f"there are no events for a ledger of the unit {self.unit}: ask `spent` or `segments`")
 
         def event(owner: int) -> Any:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from inosgm.accounting.units import ADD_REMOVE, UNITS
+from inosgm.accounting.units import ADD_REMOVE, described
 from inosgm.ledger.charges import Charge
 from inosgm.ledger.journal import Row
 from inosgm.owners import Label
@@ -24,8 +24,8 @@ def owner_lines(
 
 
 def unit_lines(unit: str) -> list[str]:
-    """Return a line about the unit, unless it is add/remove."""
-    return [f"unit {unit}: epsilons are {UNITS[unit]}", ""] * (unit != ADD_REMOVE)
+    """Return a line about the unit, unless it is one record that is added or removed."""
+    return [f"unit {unit}: epsilons are {described(unit)}", ""] * (unit != ADD_REMOVE)
 
 
 def charge_lines(charges: Sequence[Charge], rows: int) -> list[str]:

@@ -22,7 +22,7 @@ def require_cost(cost: Cost, unit: str) -> None:
     if cost.unit != unit:
         raise ValueError(
             f"costs must be in the unit of the ledger: {other_unit(cost.unit, unit)}; charge it to a ledger "
-            "of its own unit: Ledger(path, owners=..., accountant=...) with an accountant of that unit"
+            "of its own unit: Ledger(path, owners=..., accountant=...) with owners and an accountant of that unit"
         )
 
 

@@ -32,6 +32,9 @@ if TYPE_CHECKING:
     from inosgm.mechanism.tails import StepTail as StepTail
     from inosgm.mechanism.tails import TableTail as TableTail
     from inosgm.mechanism.tails import Tail as Tail
+    from inosgm.mechanism.units import UnitMean as UnitMean
+    from inosgm.mechanism.units import UnitRule as UnitRule
+    from inosgm.mechanism.units import UnitSum as UnitSum
     from inosgm.mechanism.weights import importance_weights as importance_weights
     from inosgm.mechanism.weights import ordered_sum as ordered_sum
 
@@ -43,6 +46,7 @@ _NAMES_OF = {
     "orders": ["Ascending", "Descending", "Order", "OwnerFirst", "RandomOrder"],
     "streaming": ["OrderedSum", "Streaming"],
     "tails": ["BetaTail", "HardTail", "LinearTail", "NoTail", "StepTail", "TableTail", "Tail"],
+    "units": ["UnitMean", "UnitRule", "UnitSum"],
     "weights": ["importance_weights", "ordered_sum"],
 }
 

@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
-import array_api_compat
+import numpy as np
 
 from inosgm._internal import validate as _validate
 from inosgm._internal.validate import Array
@@ -84,13 +84,16 @@ class PerSampleAdaptive(Clipping):
 
 
 def _stretch(norms: Array, bounds: Array, divisors: Array) -> Array:
-    xp = array_api_compat.array_namespace(norms)
+    xp = _validate.namespace(norms)
     finite = norms <= 1e150  # a NaN is not <= anything
     return xp.where(finite, bounds / xp.where(finite, divisors, xp.ones_like(norms)), xp.zeros_like(norms))
 
 
 def _shrink(norms: Array, bounds: Array) -> Array:
-    xp = array_api_compat.array_namespace(norms)
+    xp = _validate.namespace(norms)
     finite, long = norms <= 1e150, norms > bounds  # a NaN is not <= anything
+    if xp is np:  # the same in fewer operations, which is what small batches take time for
+        factors = np.divide(bounds, norms, out=np.ones(norms.shape), where=long)
+        return factors if finite.all() else np.where(finite, factors, 0.0)
     one = xp.ones_like(norms)
     return xp.where(finite, xp.where(long, bounds / xp.where(finite & long, norms, one), one), xp.zeros_like(norms))

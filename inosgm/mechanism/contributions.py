@@ -52,19 +52,40 @@ class Dense:
 
     def norms(self) -> Array:
         """Return the Euclidean norm of each row, over all its axes."""
-        xp = array_api_compat.array_namespace(self.array)
+        xp = _validate.namespace(self.array)
         with np.errstate(all="ignore"):  # too long, or not finite: the mechanism leaves it out
             return xp.linalg.vector_norm(self._rows(xp), axis=1)
 
     def weighted_sum(self, weights: Array) -> Array:
         """Return the weighted sum of the rows, in float64."""
-        xp = array_api_compat.array_namespace(self.array)
+        xp = _validate.namespace(self.array)
         rows, (_, weights) = self._rows(xp), _validate.floats("weights", weights, like=self.array)
         if weights.shape != rows.shape[:1]:
             raise ValueError("contributions and weights must pair up: one of each for every record")  # not how many
         finite = xp.all(xp.isfinite(rows), axis=1)
         rows = rows if bool(xp.all(finite)) else xp.where(finite[:, None], rows, xp.zeros_like(rows))
         return xp.reshape(weights @ rows, self.array.shape[1:])
+
+    def combined(self, groups: np.ndarray, shares: np.ndarray) -> "Dense":
+        """Return one vector per unit: share times the sum of the rows of its records, in float64.
+
+        Args:
+            groups: The unit of each row, from 0, ascending and without gaps.
+            shares: The factor of each unit.
+        """
+        xp = array_api_compat.array_namespace(self.array)
+        rows = self._rows(xp)
+        if len(rows) != groups.size:
+            raise ValueError("contributions and records must pair up: one contribution for every record of a batch")
+        with np.errstate(all="ignore"):  # too long, or not finite: the mechanism leaves the unit out
+            if array_api_compat.is_numpy_array(rows):
+                starts = np.flatnonzero(np.diff(groups, prepend=-1))
+                sums = np.add.reduceat(rows, starts, axis=0) if starts.size else rows[:0]
+            else:
+                where = xp.asarray(groups, device=rows.device)
+                sums = rows.new_zeros((shares.size, rows.shape[1])).index_add_(0, where, rows)
+            factors = xp.asarray(shares, device=array_api_compat.device(rows))
+            return Dense(xp.reshape(sums * factors[:, None], (shares.size, *self.array.shape[1:])))
 
     def _rows(self, xp: Any) -> Array:
         size = math.prod(self.array.shape[1:])

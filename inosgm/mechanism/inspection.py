@@ -63,10 +63,21 @@ class Inspection:
 
     @property
     def owners(self) -> np.ndarray:
-        """The position in the plan of each record's owner."""
+        """The position in the plan of the owner of each record, or of each unit if units have several records."""
         view = self._mechanism._owners.view()
         view.flags.writeable = False
         return view
+
+    @property
+    def n_records(self) -> int:
+        """The number of records that the data must hold."""
+        units = self._mechanism._units
+        return self._mechanism._owners.size if units is None else units.size
+
+    def records_of(self, positions: np.ndarray) -> np.ndarray:
+        """Return the positions in the data of the records of a batch: all records of its units if they have several."""
+        units = self._mechanism._units
+        return positions if units is None else units.every(positions)[0]
 
     @property
     def tail(self) -> Tail:
@@ -121,7 +132,7 @@ class Inspection:
 
         Args:
             data: All records, as for `release`.
-            batches: The positions of the records of each batch, ascending.
+            batches: The positions of the records, or units, of each batch, ascending.
             step: The step of the plan.
             filters: What records have spent before each batch if they pay for themselves; a copy of what they have
                 spent so far if not given. Each is asked for what the records of its batch contribute.

@@ -17,7 +17,7 @@ from inosgm._internal.once import StepCount, Uncopied
 from inosgm._internal.records import form_of, gather, records_in
 from inosgm._internal.trees import require_floating, tree_digest
 from inosgm._internal.validate import Array
-from inosgm.accounting.units import ADD_REMOVE
+from inosgm.accounting.units import ADD_REMOVE, RECORD, relation_of
 from inosgm.ledger.cost import BindingLedger, Cost, LedgerHook, UndoingLedger
 from inosgm.ledger.refusals import BudgetExceeded
 from inosgm.mechanism.clipping import Clipping, ScaleClipped
@@ -29,6 +29,7 @@ from inosgm.mechanism.record_filter import Filter
 from inosgm.mechanism.sampling import FixedSizeSampler, PoissonSampler
 from inosgm.mechanism.secure_generator import Generator
 from inosgm.mechanism.tails import NoTail, Tail
+from inosgm.mechanism.units import RecordsOfUnits, UnitIndex, UnitMean, UnitRule
 from inosgm.mechanism.weights import checked_scores, weigh
 from inosgm.owners import Owners, _index_labels
 from inosgm.planning.plan import Plan
@@ -56,12 +57,14 @@ class DrawnBatch:
 
     Attributes:
         data: All records.
-        positions: Which of them are in the batch, ascending.
-        owners: The position in the plan of each drawn record's owner.
+        positions: Which of them are in the batch, ascending; which units if units have several records.
+        owners: The position in the plan of the owner of each of them.
         step: The step of the plan.
         measure: Returns contributions and scores, as `INOSGM.measure` does.
         records: The filter that bounds records if they pay for themselves.
-        order_secret: What a random order is drawn with.
+        order_secret: What a random order, and the records of each unit that take part, are drawn with.
+        units: The records of each unit, if units have several.
+        measure_units: Returns contributions and scores of units, as `INOSGM.measure_units` does.
     """
 
     data: Any
@@ -71,11 +74,16 @@ class DrawnBatch:
     measure: Callable[[Any, np.ndarray, np.ndarray, int], Measured]
     records: Filter | None
     order_secret: int
+    units: UnitIndex | None = None
+    measure_units: Callable[[Any, RecordsOfUnits, np.ndarray, int], Measured] | None = None
 
     def measured(self) -> Measured:
         """Return the contributions and scores of the batch."""
         # copies: a `measure` that changes its arguments must not change which records are bounded and charged
-        return self.measure(self.data, self.positions.copy(), self.owners.copy(), self.step)
+        if self.units is None or self.measure_units is None:
+            return self.measure(self.data, self.positions.copy(), self.owners.copy(), self.step)
+        drawn = self.units.drawn(self.positions, self.step, self.order_secret)
+        return self.measure_units(self.data, drawn, self.owners[drawn.groups], self.step)
 
 
 class INOSGM(Uncopied, ABC):
@@ -84,11 +92,11 @@ class INOSGM(Uncopied, ABC):
     A subclass defines what a record contributes and how important it is, with `contributions` and `scores`; `release`
     does the rest. A subclass that needs more than the records of the batch overrides `measure` instead.
 
-    **Guarantee.** The releases of one mechanism are, for any record of owner n added to or removed from the data,
-    a composition of sampled Gaussian mechanisms with the plan's sample rate q_n and noise multiplier
-    noise_scale / C_n (Thm 3.4 of the INO-SGD paper); `Plan` says what menus and batches without replacement change. It
-    assumes that contributions and scores of a record depend on that record, on public things and on what was released
-    before, never on who else is in the batch
+    **Guarantee.** The releases of one mechanism are, for any record of owner n added to or removed from the data, or
+    for any unit with all its records if owners have units, a composition of sampled Gaussian mechanisms with the plan's
+    sample rate q_n and noise multiplier noise_scale / C_n (Thm 3.4 of the INO-SGD paper); `Plan` says what menus and
+    batches without replacement change. It assumes that contributions and scores of a record depend on that record, on
+    public things and on what was released before, never on who else is in the batch
     (`inosgm.certify(mechanism, data)` looks for violations), that owner labels and sizes are public, and
     real-number arithmetic (LIMITATIONS.md).
 
@@ -99,6 +107,8 @@ class INOSGM(Uncopied, ABC):
         order: What counts as important.
         clipping: How a weighted record is bounded: ScaleClipped() or ClipToShare().
         noise: GaussianNoise() in floating point, or DiscreteNoise(), whose guarantee holds for real computers.
+        unit_rule: How the records of a unit make one contribution and one score, if `owners` has units: `UnitMean()`
+            if not given. Coins, order, weights, clipping, filters and costs are those of units then.
         key: None takes coins and noise from the operating system. Every step then has one value: the mechanism releases
             only in the process that made it, it cannot be copied, and a ledger refuses to charge a step of it a second
             time. A whole number makes both a function of
@@ -138,6 +148,7 @@ class INOSGM(Uncopied, ABC):
         order: Order = Descending(),
         clipping: Clipping = ScaleClipped(),
         noise: Noise = GaussianNoise(),
+        unit_rule: UnitRule | None = None,
         key: int | None = None,
         ledger: LedgerHook | None = None,
         charge_steps: int = 1,
@@ -158,6 +169,7 @@ class INOSGM(Uncopied, ABC):
                 "a batch of a fixed size is a public fraction of each owner's records: with sizes_vary it is not, so "
                 "take a plan with Poisson sampling"
             )
+        self._units = _unit_index(plan, owners, unit_rule)
         self._owners = _owner_indices(plan, owners, sizes_vary=self.sizes_vary)
         if ledger is not None and not callable(getattr(ledger, "charge", None)):
             raise TypeError(f"ledger must be a Ledger, got {ledger!r}: open a file with Ledger(path)")
@@ -229,6 +241,24 @@ class INOSGM(Uncopied, ABC):
         """
         batch = gather(data, positions)
         return as_contributions(self.contributions(batch)), self.scores(batch)
+
+    def measure_units(self, data: Any, units: RecordsOfUnits, owners: np.ndarray, step: int) -> Measured:
+        """Return the contributions and scores of a batch of units; by default those of `measure`, put together.
+
+        Override it only where contributions of records cannot be put together afterwards: gradients of a unit are
+        computed at once. The rules of the class apply, with units for records.
+
+        Args:
+            data: All records, in the form that `release` was given.
+            units: Which records take part, unit by unit, and how they are combined.
+            owners: The position in the plan of the owner of each of these records.
+            step: The step of the plan that is made.
+
+        Returns:
+            Contributions and scores, one of each for every unit of the batch.
+        """
+        contributions, scores = self.measure(data, units.positions.copy(), owners, step)
+        return units.contributions(contributions), units.scores(scores)
 
     @property
     def plan(self) -> Plan:
@@ -327,10 +357,9 @@ class INOSGM(Uncopied, ABC):
     def _check(self, data: Any) -> None:
         """Refuse what cannot be released while nothing has been drawn or charged."""
         self._require_step_left()
-        if records_in(data) != self._owners.size:
-            raise ValueError(
-                f"data must hold one record per owner entry: got {records_in(data)} for {self._owners.size}"
-            )
+        records = self._owners.size if self._units is None else self._units.size
+        if records_in(data) != records:
+            raise ValueError(f"data must hold one record per owner entry: got {records_in(data)} for {records}")
         form = form_of(data)
         if form != self._probed:
             self._probe(data)
@@ -359,6 +388,8 @@ class INOSGM(Uncopied, ABC):
             measure=self.measure,
             records=self._filter,
             order_secret=secret,
+            units=self._units,
+            measure_units=self.measure_units,
         )
 
     @np.errstate(all="ignore")  # a warning of numpy would tell everybody about a record
@@ -484,15 +515,34 @@ def _paired(contributions: Contributions, scores: Array, bounds: Array, ids: Arr
     _, norms = _validate.floats("norms", norms, like=scores)
     _, bounds = _validate.floats("sensitivities", bounds, like=scores)
     _, owners = _validate.floats("owners", owners, like=scores)
-    if not array_api_compat.is_numpy_array(scores):
+    if xp is not np:
         ids = xp.asarray(ids, device=array_api_compat.device(scores))
     return xp, norms, scores, bounds, ids, owners
+
+
+def _unit_index(
+    plan: Plan, owners: Owners | Sequence[str | int] | np.ndarray, rule: UnitRule | None
+) -> UnitIndex | None:
+    """Return the records of each unit if units have several, and see that the plan protects what the owners say."""
+    units = owners if isinstance(owners, Owners) and owners.has_units else None
+    name = RECORD if units is None else units.unit_name
+    parts_only = not isinstance(owners, Owners) and not len(owners)  # sums of parts, which count units
+    if name != plan.unit_name and not parts_only:
+        raise ValueError(
+            f"owners must have the unit of the plan, one {plan.unit_name}, got one {name}: make the plan of "
+            "Owners(..., unit_of_record=..., unit_name=...), and give the same owners to both"
+        )
+    if rule is not None:
+        _validate.instance("unit_rule", rule, UnitRule, "take UnitMean() or UnitSum()")
+        if units is None:
+            raise ValueError("unit_rule must be left out without units: make Owners with unit_of_record")
+    return None if units is None else UnitIndex(units.unit_of_record, UnitMean() if rule is None else rule)
 
 
 def _owner_indices(plan: Plan, owners: Owners | Sequence[str | int] | np.ndarray, *, sizes_vary: bool) -> np.ndarray:
     """Translate owner labels into positions in the plan, and see that the plan is about these records."""
     if isinstance(owners, Owners):
-        distinct, inverse = owners.labels, owners.of_record
+        distinct, inverse = owners.labels, owners.owner_of_unit
     else:
         distinct, inverse = _index_labels("owners", owners)
     position = {label: index for index, label in enumerate(plan.labels)}
@@ -513,9 +563,9 @@ def require_sizes(plan: Plan, counts: np.ndarray) -> None:
     Where a record is replaced, neighbours have the same sizes.
     """
     missing = plan.sizes - counts
-    if np.abs(missing).sum() > (plan.unit == ADD_REMOVE):
+    if np.abs(missing).sum() > (relation_of(plan.unit) == ADD_REMOVE):
         worst = int(np.argmax(np.abs(missing)))
         raise ValueError(
-            f"owners must be those of the plan: it has {plan.sizes[worst]} records of {plan.labels[worst]!r}, "
-            f"owners has {counts[worst]}"
+            f"owners must be those of the plan: it has {plan.sizes[worst]} {plan.unit_name}s of "
+            f"{plan.labels[worst]!r}, owners has {counts[worst]}"
         )

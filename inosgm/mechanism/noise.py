@@ -40,7 +40,7 @@ def streams(key: int | None, step: int) -> tuple[Generator, Generator]:
 
 def choices(key: int | None, step: int) -> np.random.Generator:
     """Return the generator of what is chosen at random between steps, such as a group; it knows no data."""
-    return np.random.Generator(np.random.PCG64DXSM(keys.step_sequence(key, step, keys.CHOICES)))
+    return _fast(key, step, keys.CHOICES)
 
 
 def _generator(key: int | None, step: int, child: tuple[int, ...]) -> Generator:
@@ -48,7 +48,12 @@ def _generator(key: int | None, step: int, child: tuple[int, ...]) -> Generator:
         return SecureGenerator(os.urandom(32))
     if isinstance(key, keys.SecretKey):
         return SecureGenerator(keys.stream_secret(key, step, child))
-    return np.random.Generator(np.random.PCG64DXSM(keys.step_sequence(key, step, child)))
+    return _fast(key, step, child)
+
+
+def _fast(key: int | None, step: int, child: tuple[int, ...]) -> np.random.Generator:
+    # numpy takes any ISeedSequence; its type hints name SeedSequence only.
+    return np.random.Generator(np.random.PCG64DXSM(keys.step_sequence(key, step, child)))  # type: ignore[arg-type]
 
 
 def key_beside(key: int) -> int:

@@ -4,7 +4,6 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-import array_api_compat
 import numpy as np
 
 from inosgm._internal import validate as _validate
@@ -48,7 +47,7 @@ class Order(ABC):
         Returns:
             A permutation of 0, ..., n - 1, where the scores are.
         """
-        xp = array_api_compat.array_namespace(scores)
+        xp = _validate.namespace(scores)
         keys = self._keys(xp, scores, ids, owners)
         ranking = None
         if ids is not None and not (ids[1:] > ids[:-1]).all():
@@ -98,8 +97,10 @@ def _stable_argsort(xp: Any, key: Array) -> Array:
     numpy's unstable sort of many keys is several times faster than its stable one, so ties are put right afterwards:
     within a run of equal keys, positions are sorted by sorting run * n + position.
     """
-    if key.shape[0] <= STABLE_SORT_SIZE or not array_api_compat.is_numpy_array(key):
+    if xp is not np:
         return xp.argsort(key, stable=True)
+    if key.shape[0] <= STABLE_SORT_SIZE:
+        return key.argsort(stable=True)
     ranking = np.argsort(key)
     ordered = key[ranking]
     tied = (ordered[1:] == ordered[:-1]) | np.isnan(ordered[:-1])

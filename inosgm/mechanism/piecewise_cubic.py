@@ -6,7 +6,7 @@ from typing import Any, Self
 import array_api_compat
 import numpy as np
 
-from inosgm._internal.validate import Array
+from inosgm._internal.validate import Array, namespace
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,7 +64,7 @@ class Pieces:
 
     def integral(self, x: Array) -> Array:
         """Integral of w over [0, x]."""
-        xp, table = array_api_compat.array_namespace(x), self._on(x)
+        xp, table = namespace(x), self._on(x)
         piece, offset = table._locate(xp, x, xp.zeros_like(x))
         area = offset * _mean_of_cubic(table.cubic[:, piece], xp.zeros_like(offset), offset)
         return table.area_high[piece] + (table.area_low[piece] + area)
@@ -75,7 +75,7 @@ class Pieces:
         Every term is a product or a sum of non-negative numbers: nothing cancels, so narrow intervals far from
         zero are as precise as wide ones.
         """
-        xp, table = array_api_compat.array_namespace(high), self._on(high)
+        xp, table = namespace(high), self._on(high)
         piece, offset = table._locate(xp, high, low)
         first, last, begin, end = piece[..., :-1], piece[..., 1:], offset[..., :-1], offset[..., 1:]
         crosses = last > first
@@ -92,9 +92,10 @@ class Pieces:
 
     def _on(self, like: Array) -> "Pieces":
         """Return the same table in the namespace and on the device of an array."""
-        if array_api_compat.is_numpy_array(like):
+        xp = namespace(like)
+        if xp is np:
             return self
-        xp, device = array_api_compat.array_namespace(like), array_api_compat.device(like)
+        device = array_api_compat.device(like)
         return Pieces(*(xp.asarray(array, device=device) for array in vars(self).values()))
 
     def _locate(self, xp: Any, high: Array, low: Array) -> tuple[Array, Array]:

@@ -46,9 +46,11 @@ class PoissonSampler:
     def draw(self, generator: Generator) -> np.ndarray:
         """Return the positions of the records in the next batch, ascending."""
         places = [part for group in self._groups for part in _bernoulli_positions(generator, *group)]
-        candidates = self._records[np.concatenate(places)] if places else self._records[:0]
+        chosen = places[0] if len(places) == 1 else np.concatenate([self._records[:0], *places])
+        candidates = self._records[chosen]
         kept = generator.random(candidates.size) < self._keep[self._owners[candidates]]
-        return np.sort(candidates[kept])
+        drawn = candidates[kept]
+        return drawn if len(self._groups) == 1 else np.sort(drawn)  # those of one group ascend
 
 
 class FixedSizeSampler:

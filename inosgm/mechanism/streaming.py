@@ -4,8 +4,9 @@ import copy
 import math
 import secrets
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from typing import Any, NoReturn, Self
 
 import numpy as np
@@ -24,14 +25,18 @@ from inosgm.mechanism.hashed_sampling import HashedSampler, Sampler, included, l
 from inosgm.mechanism.mechanism import INOSGM, DrawnBatch, Release, require_sizes
 from inosgm.mechanism.noise import DiscreteNoise, Noise, streams
 from inosgm.mechanism.orders import Descending, Order
+from inosgm.mechanism.rank_window import PassTask, RankCounts, RankWindow, needs_passes, sum_in_passes
 from inosgm.mechanism.tail_buffer import HeldRecords, Kept
-from inosgm.mechanism.tails import NoTail, Tail
+from inosgm.mechanism.tails import HardTail, NoTail, Tail
 from inosgm.mechanism.weights import checked_scores
 from inosgm.owners import Owners
 from inosgm.planning.plan import Plan
 
 _WIDE = 1 << 17  # numbers that are worked on at once: they stay in the cache
 _COLUMNS = ("scores", "ids", "owners", "rows", "cells")  # what the tail is called in bytes, in this order
+
+
+_Drawn = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray | int, np.ndarray | None, np.ndarray]
 
 
 class OrderedSum:
@@ -57,9 +62,12 @@ class OrderedSum:
         secret: With sample rates below 1, 16 bytes that all parts of one sum share and nobody else knows; drawn from
             the operating system if not given. Parts of one sum are copies of an empty one. A sum whose secret is given
             needs a ledger in a file to be released, since another sum may have the same secret.
+        window: For a `HardTail`, the ranks between which it ends, from earlier passes over the same records: only the
+            records in it are held. A window in which the tail does not end is refused by `exact`, so a sum is never
+            that of another tail.
 
     Raises:
-        ValueError: for sensitivities, rates or a tail that fixed point cannot hold.
+        ValueError: for sensitivities, rates or a tail that fixed point cannot hold, and for a window of another tail.
 
     >>> from inosgm import LinearTail
     >>> halves = [OrderedSum([1.0, 3.0], LinearTail(4.0)) for _ in range(2)]
@@ -78,6 +86,7 @@ class OrderedSum:
         *,
         cells: int = 1,
         secret: bytes | None = None,
+        window: RankWindow | None = None,
     ) -> None:
         _validate.instance("tail", tail, Tail, "take one such as LinearTail(plan.tail_length(0.4)), or TableTail.of")
         _validate.instance("order", order, Order, "take one such as Descending()")
@@ -95,8 +104,12 @@ class OrderedSum:
         begins = math.ceil(tail.length / self._grid.unit)
         if begins >= LONGEST:
             raise ValueError(f"tail must be shorter than {LONGEST * self._grid.unit:g}, got {tail.length:g}")
+        if window is not None and not (isinstance(tail, HardTail) and order.scores_decide):
+            raise ValueError(f"window goes with a HardTail and an order by scores, got {tail} and {order}")
         costs = self.sensitivities if self.plan is None else self.plan.step_cost
-        self._kept = Kept(order, self._grid.spans, costs, begins)
+        self.window, self.begins = window, begins  # the first threshold, in units, that is not in the tail
+        self._below = self._above = 0  # the sensitivity of the records below the window, and how many are above it
+        self._kept = Kept(order, self._grid.spans, costs, begins if window is None else LONGEST, self.cells)
         self._counts = np.zeros(self.sensitivities.size, dtype=np.int64)
         self._shape: tuple[int, ...] | None = None
         self._whole = WholeSum(0)
@@ -127,6 +140,13 @@ class OrderedSum:
         Raises:
             ValueError: for arrays that do not pair up, and for owners or cells that do not exist.
         """
+        rows, values, places, numbers, chosen, counts = self._drawn(contributions, scores, owners, ids, cells)
+        with self._changing(rows.shape[1:]):
+            self._add(rows, values, places, numbers, chosen)
+            self._counts += counts
+
+    def _drawn(self, contributions: Array, scores: Array, owners: Array, ids: Array, cells: Array | None) -> _Drawn:
+        """Return the records of a chunk that are in the batch, column by column, and how many each owner has in all."""
         rows = _validate.numeric("contributions", contributions).astype(np.float64, copy=False)
         if not rows.ndim:
             raise ValueError("contributions must have one entry per record, got a single number")
@@ -150,9 +170,7 @@ class OrderedSum:
             numbers = numbers + there if isinstance(numbers, int) else numbers[there]
             rows, values, places = rows[there], values[there], places[there]
             chosen = None if chosen is None else chosen[there]
-        with self._changing(rows.shape[1:]):
-            self._add(rows, values, places, numbers, chosen)
-            self._counts += counts
+        return rows, values, places, numbers, chosen, counts
 
     def skip(self, counts: Array) -> None:
         """Count records that take no part in the sum, because of a condition on themselves.
@@ -190,6 +208,23 @@ class OrderedSum:
             first = ids + begin if isinstance(ids, int) else ids[part]
             self._block(whole, scores[part], owners[part], first, None if cells is None else cells[part])
 
+    def count(self, counts: RankCounts, scores: np.ndarray, owners: np.ndarray, ids: np.ndarray | int) -> None:
+        """Count records that are known to be in the batch by their rank, and add nothing."""
+        spans = self._grid.spans.astype(np.int64)
+        for begin in range(0, scores.size, _WIDE):
+            part = slice(begin, begin + _WIDE)
+            first = ids + begin if isinstance(ids, int) else ids[part]
+            counts.add(self.order.deciding(scores[part], None, None), spans[owners[part]], first)
+
+    def in_passes(self, read: Callable[[PassTask | None], Any]) -> "OrderedSum":
+        """Return the sum of records that can be read several times, as this empty one would be: see `Streaming`."""
+        records = np.inf if self.plan is None else float(self.plan.sizes.sum())
+        if needs_passes(self.tail, self.order, self.sensitivities, records):
+            made: OrderedSum = sum_in_passes(self.begins, read)
+        else:
+            made = read(None)
+        return made
+
     def merge(self, other: "OrderedSum") -> None:
         """Add the records of another part of the same sum.
 
@@ -204,6 +239,7 @@ class OrderedSum:
             )
         with other._lock:  # and not the own one as well: two sums may be merged into each other at once
             shape, whole, counts, kept = other._shape, other._whole.copy(), other._counts.copy(), other._kept.all()
+            below, above = other._below, other._above
             other._require_whole()
         if other._claim.sole:  # both have the same coins, so one claim on them
             self._claim = other._claim
@@ -213,8 +249,9 @@ class OrderedSum:
         with self._changing(shape):
             self._whole.merge(whole)
             self._counts += counts
+            self._below, self._above = self._below + below, self._above + above
             for records in kept:
-                self._evict(self._kept.take(records))
+                self._hold(records)
 
     def exact(self) -> np.ndarray:
         """Return the weighted sum. NOT PRIVATE: it carries no noise and spends no budget.
@@ -223,7 +260,8 @@ class OrderedSum:
             A sum of the shape of one contribution; with several cells one for each, along the first axis.
 
         Raises:
-            ValueError: if nothing was ever added, so that the shape of the sum is not known.
+            ValueError: if nothing was ever added, so that the shape of the sum is not known; and if the tail does not
+                end in the window that was given.
         """
         with self._lock:
             return self._exact()
@@ -232,9 +270,12 @@ class OrderedSum:
         if self._shape is None:
             raise ValueError("nothing was added: add a chunk, if only one without records")
         records = self._settled()
+        if self.window is not None:
+            self._require_window(records)
         total, parts = self._whole.copy(), np.zeros(self._whole.low.size, dtype=np.int64)
         if records is not None:
-            thresholds = np.concatenate([[0], np.cumsum(self._grid.spans[records.owners].astype(np.int64))])
+            spans = self._grid.spans[records.owners].astype(np.int64)
+            thresholds = self._below + np.concatenate([[0], np.cumsum(spans)])
             for begin in range(0, len(records), BLOCK):
                 some = records.at(slice(begin, begin + BLOCK))
                 rho = self._weights(thresholds[begin : begin + BLOCK + 1])
@@ -243,6 +284,17 @@ class OrderedSum:
                 parts += self._sums(rest, some.cells).astype(np.int64)
         sums = total.floats(parts) * self._grid.unit
         return sums.reshape((self.cells, *self._shape) if self.cells > 1 else self._shape)
+
+    def _require_window(self, records: HeldRecords | None) -> None:
+        """Raise unless every record below the window has weight 0, and every record above it weight 1."""
+        held = 0 if records is None else int(self._grid.spans[records.owners].astype(np.int64).sum())
+        if self._below > math.floor(self.tail.length / self._grid.unit) or (
+            self._above and self._below + held < self.begins
+        ):
+            raise ValueError(
+                "the tail does not end in the window of ranks that was given: have the records changed between two "
+                "passes over them? Begin again with the first pass"
+            )
 
     def release(self, *, key: int | None = None, ledger: LedgerHook | None = None, note: str = "") -> Release:
         """Release the noisy sum, charged to every owner before it exists; for a plan of one step.
@@ -302,6 +354,7 @@ class OrderedSum:
         """A digest of what parts of one sum have in common."""
         followed = self.sensitivities.tobytes().hex() if self.plan is None else self.plan.digest
         public = f"{followed} {self.tail!r} {self.order!r} {self.cells} {self._coins}"
+        public += "" if self.window is None else f" {self.window!r}"
         return Purpose.SUM_SIGNATURE.hex(public)
 
     def to_bytes(self) -> bytes:
@@ -311,7 +364,9 @@ class OrderedSum:
             arrays = {"counts": self._counts, "high": self._whole.high, "low": self._whole.low}
             if records is not None:
                 arrays |= {name: getattr(records, name) for name in _COLUMNS}
-            about = {"cells": self.cells, "shape": self._shape, "coins": self._coins}
+            about: dict[str, Any] = {"cells": self.cells, "shape": self._shape, "coins": self._coins}
+            if self.window is not None:
+                about |= {"window": asdict(self.window), "below": self._below, "above": self._above}
             return _sum_file.written(self.plan, self.sensitivities, self.tail, self.order, about, arrays)
 
     @classmethod
@@ -326,8 +381,12 @@ class OrderedSum:
         """
         plan, sensitivities, tail, order, about, arrays = _sum_file.read(content)
         try:
-            found = cls(sensitivities if plan is None else plan, tail, order, cells=about["cells"], secret=b"")
+            window = RankWindow(**about["window"]) if "window" in about else None
+            followed = sensitivities if plan is None else plan
+            found = cls(followed, tail, order, cells=about["cells"], secret=b"", window=window)
             found._coins = str(about["coins"])
+            if window is not None:
+                found._below, found._above = (_validate.count(name, about[name]) for name in ("below", "above"))
             if about["shape"] is not None:
                 found._load(tuple(_validate.count("shape", size) for size in about["shape"]), arrays)
         except (ValueError, TypeError, KeyError, IndexError) as error:
@@ -365,7 +424,7 @@ class OrderedSum:
             raise ValueError("its tail holds something else than whole numbers")
         if (squares > spans**2 * (1 + 1e-9)).any():
             raise ValueError("its tail holds contributions that are longer than the sensitivity of their owner")
-        self._evict(self._kept.take(records))
+        self._hold(records)
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave the secret of coins out once there are records: copies of an empty sum are filled, others merged."""
@@ -399,15 +458,27 @@ class OrderedSum:
         self, whole: np.ndarray, scores: np.ndarray, owners: np.ndarray, ids: np.ndarray | int, cells: np.ndarray | None
     ) -> None:
         """Add a block of contributions in units to the sum, and take back from it what may be in the tail."""
-        self._whole.add(self._sums(whole, cells))
-        low = self._kept.candidates(scores, owners, ids)
-        if not low.size:
+        low: np.ndarray | None
+        if self.window is None:
+            low = self._kept.candidates(scores, owners, ids)
+            if low is not None:
+                self._whole.add(self._sums(whole, cells))
+        else:
+            high, low, below = self.window.split(self.order.deciding(scores, None, None), ids)
+            self._whole.add(self._sums(whole[high], None if cells is None else cells[high]))
+            self._above += high.size
+            self._below += int(self._grid.spans[owners[below]].astype(np.int64).sum())
+        if low is not None and not low.size:
             return
-        held = np.zeros(low.size, dtype=np.int64) if cells is None else cells[low]
-        numbers = ids + low if isinstance(ids, int) else ids[low]
-        some = HeldRecords(scores[low], numbers, owners[low], whole[low], held)
-        self._whole.add(-self._sums(some.rows, held))
-        self._evict(self._kept.take(some))
+        held = self._kept.take(scores, ids, owners, whole, cells, low)
+        if self.window is None and low is not None:
+            self._whole.add(-self._sums(held.rows, held.cells))
+        self._kept.shrink(self._evict)
+
+    def _hold(self, records: HeldRecords) -> None:
+        """Take over records of the tail of another part."""
+        self._kept.take(records.scores, records.ids, records.owners, records.rows, records.cells)
+        self._kept.shrink(self._evict)
 
     def _sums(self, whole: np.ndarray, cells: np.ndarray | None) -> np.ndarray:
         """Return the sums of at most a block of whole numbers, cell by cell: float64 holds them exactly."""
@@ -419,24 +490,19 @@ class OrderedSum:
             sums = np.stack([np.bincount(cells, weights=c, minlength=self.cells) for c in whole.T], axis=1)
         return np.asarray(sums.ravel())
 
-    def _evict(self, records: HeldRecords | None) -> None:
-        """Add records to the full-weight sum for ever."""
-        if records is None:
-            return
-        for begin in range(0, len(records), BLOCK):
-            some = records.at(slice(begin, begin + BLOCK))
-            self._whole.add(self._sums(some.rows, some.cells))
+    def _evict(self, rows: np.ndarray, cells: np.ndarray) -> None:
+        """Add at most a block of records to the full-weight sum for ever."""
+        self._whole.add(self._sums(rows, cells))
 
     def _settled(self) -> HeldRecords | None:
         """Return the tail, from the least important record up; under the lock."""
         self._require_whole()
         self._half = True
         try:
-            gone = self._kept.settle()
+            self._kept.settle(self._evict)
         except ValueError:  # two records have one id, which was noticed before anything was changed
             self._half = False
             raise
-        self._evict(gone)
         self._half = False
         return self._kept.records
 
@@ -466,6 +532,28 @@ class OrderedSum:
         low = (thresholds - high.astype(np.int64)).astype(np.float64)
         unit, spans = self._grid.unit, np.diff(thresholds).astype(np.float64)
         return np.asarray(self.tail.pieces.means(high * unit, low * unit, spans * unit))
+
+
+class CountingPass:
+    """Counts records in a window of ranks where a sum would add them: the same records, by the same coins. NOT PRIVATE.
+
+    Args:
+        total: An empty sum of the batch.
+        window: The window.
+    """
+
+    def __init__(self, total: OrderedSum, window: RankWindow) -> None:
+        self._total, self.counts = total, RankCounts(window)
+
+    def update(
+        self, contributions: Array, scores: Array, owners: Array, ids: Array, *, cells: Array | None = None
+    ) -> None:
+        """Count records; arguments and errors are those of `OrderedSum.update`."""
+        _, values, places, numbers, _, _ = self._total._drawn(contributions, scores, owners, ids, cells)
+        self._total.count(self.counts, values, places, numbers)
+
+    def skip(self, counts: Array) -> None:
+        """Leave out records that take no part."""
 
 
 class Streaming(INOSGM):
@@ -519,6 +607,28 @@ class Streaming(INOSGM):
         """Return an empty sum for the next step: fill copies of it anywhere, merge them, and release the whole."""
         return self._empty(self.released)
 
+    def start(self, task: PassTask | None) -> OrderedSum | CountingPass:
+        """Return what a pass over the records of the next step fills: an empty sum, or empty counts.
+
+        Args:
+            task: What the pass does; None for a sum in one pass.
+        """
+        if task is None:
+            return self.partial()
+        if task.counting:
+            return CountingPass(self.partial(), task.window)
+        return self._empty(self.released, task.window)
+
+    def sum_in_passes(self, read: Callable[[PassTask | None], Any]) -> OrderedSum:
+        """Return the sum of the next step over records that can be read several times, with little memory. NOT PRIVATE.
+
+        All tails but long hard ones take one pass, and hold the records of the tail.
+
+        Args:
+            read: Fills what `start` returns for a task with all records, and returns it, or the counts in it.
+        """
+        return self.partial().in_passes(read)
+
     def part(self, batch: Any, owners: Array, ids: Array) -> OrderedSum:
         """Return a part of the next step's sum. NOT PRIVATE.
 
@@ -532,11 +642,11 @@ class Streaming(INOSGM):
         return found
 
     @np.errstate(all="ignore")  # a warning of numpy would tell everybody about a record
-    def fill(self, part: OrderedSum, batch: Any, owners: Array, ids: Array) -> None:
+    def fill(self, part: OrderedSum | CountingPass, batch: Any, owners: Array, ids: Array) -> None:
         """Add records to a part of the next step's sum: faster than to make a part of them and merge it.
 
         Args:
-            part: What `partial` returned, or a copy.
+            part: What `partial` or `start` returned, or a copy.
             batch: As for `part`, like the others.
             owners: The position of each record's owner in the plan.
             ids: The position of each record in the whole data, or that of the first if they are consecutive.
@@ -546,9 +656,10 @@ class Streaming(INOSGM):
         rows, cells = _rows_of(contributions)
         part.update(rows, scores, places, ids, cells=cells)
 
-    def _empty(self, step: int) -> OrderedSum:
+    def _empty(self, step: int, window: RankWindow | None = None) -> OrderedSum:
         secret, order = self._chance(step)
-        found = OrderedSum(self._plan, self._tail, self._order.at(step, order), cells=self._cells, secret=secret)
+        how: dict[str, Any] = {"cells": self._cells, "secret": secret, "window": window}
+        found = OrderedSum(self._plan, self._tail, self._order.at(step, order), **how)
         found._lent = True
         return found
 
@@ -574,7 +685,7 @@ class Streaming(INOSGM):
         require_floating(data.exact())
 
     def _require_own(self, data: OrderedSum) -> None:
-        if data.signature != self.partial().signature:
+        if data.signature != self._empty(self.released, data.window).signature:
             raise ValueError(
                 "data must be the sum of the next step: fill copies of partial(), or take part(), and merge"
             )
@@ -591,8 +702,18 @@ class Streaming(INOSGM):
         order = self._order.at(batch.step, batch.order_secret)
         count = contributions.count if isinstance(contributions, Cells) else 1
         found = OrderedSum(self._plan, self._tail, order, cells=count)
-        found.add(rows, np.asarray(values), batch.owners, batch.positions, cells)
-        return found.exact()
+
+        def read(task: PassTask | None) -> OrderedSum | RankCounts:
+            if task is not None and task.counting:
+                counts = RankCounts(task.window)
+                found.count(counts, np.asarray(values), batch.owners, batch.positions)
+                return counts
+            window = None if task is None else task.window
+            total = OrderedSum(self._plan, self._tail, order, cells=count, window=window)
+            total.add(rows, np.asarray(values), batch.owners, batch.positions, cells)
+            return total
+
+        return found.in_passes(read).exact()
 
 
 class _Adopted(Streaming):
@@ -652,9 +773,10 @@ def _counted(name: str, places: np.ndarray, size: int) -> np.ndarray:
     Raises:
         ValueError: for a place that does not exist.
     """
-    if places.size and places.min() < 0:
-        raise ValueError(f"{name} must lie in 0, ..., {size - 1}")
-    counts = np.bincount(places, minlength=size)
-    if counts.size > size:
+    try:
+        counts = np.bincount(places, minlength=size)
+    except ValueError:  # it looks for negative ones itself
+        counts = None
+    if counts is None or counts.size > size:
         raise ValueError(f"{name} must lie in 0, ..., {size - 1}")
     return counts

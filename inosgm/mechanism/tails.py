@@ -4,6 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 import array_api_compat
 import numpy as np
@@ -11,7 +12,10 @@ from scipy import special
 
 from inosgm._internal import validate as _validate
 from inosgm._internal.validate import Array
-from inosgm.mechanism.piecewise_cubic import Pieces
+from inosgm.mechanism.piecewise_cubic import Pieces, rounding_of_sums
+
+LONGEST_KEPT_TAIL = 2**16
+"""Most records in a tail whose weights are kept for the next batch: half a megabyte."""
 
 
 class Tail(ABC):
@@ -27,6 +31,30 @@ class Tail(ABC):
     def pieces(self) -> Pieces:
         """w as a checked piecewise cubic: what weights are computed from."""
         return self._pieces()
+
+    def equal_weights(self, sensitivity: float) -> np.ndarray | None:
+        """Return the weights of the least important records of a batch in which all have the same sensitivity.
+
+        They depend on the rank alone, so they are computed once and kept for the next batch: bit for bit those of
+        `tail_weights`, because a sum over the first ranks does not depend on how many follow.
+
+        Args:
+            sensitivity: C of every record.
+
+        Returns:
+            One weight for each rank in the tail, from the least important on, and None for a long tail.
+        """
+        known, weights = self._equal
+        if known != sensitivity:
+            fits = self.length < (LONGEST_KEPT_TAIL - 2) * sensitivity  # false for sensitivity 0
+            records = int(self.length / sensitivity) + 2 if fits else 0
+            weights = tail_weights(np, np.full(records, sensitivity), self) if fits else None
+            vars(self)["_equal"] = sensitivity, weights
+        return weights
+
+    @cached_property
+    def _equal(self) -> tuple[float, np.ndarray | None]:
+        return -1.0, None
 
     def W(self, x: Array) -> Array:
         """Integrate the importance over the last x units of sensitivity.
@@ -50,6 +78,22 @@ class Tail(ABC):
 
     @abstractmethod
     def _pieces(self) -> Pieces: ...
+
+
+def tail_weights(xp: Any, spans: Array, tail: Tail) -> Array:
+    """Return the weights of the least important records, given the sensitivities of all, the least important first.
+
+    Those that are left out, at the end, have weight 1. Axes before the last are batches apart, of which an empty place
+    at the important end has sensitivity 0.
+    """
+    sums = spans.cumsum(-1)
+    # every record that begins in the tail; plain sums are off by up to n roundings, and a record too many gets rho = 1
+    size = int((sums <= tail.length * (1 + sums.shape[-1] * 2.0**-52)).sum(-1).max()) + 1
+    spans = spans[..., :size]
+    sums = xp.concat([0 * sums[..., :1], sums[..., :size]], axis=-1)
+    lost = rounding_of_sums(xp, spans, sums)
+    high = sums + lost
+    return tail.pieces.means(high, lost - (high - sums), spans)
 
 
 class _Lines(Tail):

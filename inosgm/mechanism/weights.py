@@ -9,8 +9,7 @@ from inosgm._internal import validate as _validate
 from inosgm._internal.validate import Array
 from inosgm.mechanism.contributions import Contributions, as_contributions
 from inosgm.mechanism.orders import Descending, Order
-from inosgm.mechanism.piecewise_cubic import rounding_of_sums
-from inosgm.mechanism.tails import Tail
+from inosgm.mechanism.tails import Tail, tail_weights
 
 
 def importance_weights(
@@ -69,26 +68,18 @@ def weigh(
     rho = xp.ones_like(scores)
     if not tail.length or not scores.shape[0]:
         return rho
-    lowest_first = xp.flip(order.ranking(scores, ids, owners))
+    ranking = order.ranking(scores, ids, owners)
+    if xp is np:
+        lowest_first, equal = ranking[::-1], sensitivities[0]
+        shared = tail.equal_weights(equal) if (sensitivities == equal).all() else None
+        if shared is not None:
+            rho[lowest_first[: shared.size]] = shared[: scores.size]
+            return rho
+    else:
+        lowest_first = xp.flip(ranking)
     spent = tail_weights(xp, sensitivities[lowest_first], tail)
     rho[lowest_first[: spent.shape[0]]] = spent
     return rho
-
-
-def tail_weights(xp: Any, spans: Array, tail: Tail) -> Array:
-    """Return the weights of the least important records, given the sensitivities of all, the least important first.
-
-    Those that are left out, at the end, have weight 1. Axes before the last are batches apart, of which an empty place
-    at the important end has sensitivity 0.
-    """
-    sums = xp.cumulative_sum(spans, axis=-1)
-    # every record that begins in the tail; plain sums are off by up to n roundings, and a record too many gets rho = 1
-    size = int((sums <= tail.length * (1 + sums.shape[-1] * 2.0**-52)).sum(-1).max()) + 1
-    spans = spans[..., :size]
-    sums = xp.concat([0 * sums[..., :1], sums[..., :size]], axis=-1)
-    lost = rounding_of_sums(xp, spans, sums)
-    high = sums + lost
-    return tail.pieces.means(high, lost - (high - sums), spans)
 
 
 def ordered_sum(

@@ -1,4 +1,4 @@
-"""AdaPDP (PDP-SGD, App. B.2): one model for each round of `plan_thresholds`; the models answer together.
+"""AdaPDP (PDP-SGD, App. B.2): one model for each round of `plan_thresholds`; their outputs are averaged.
 
 This module needs torch. The plan and the registration of AdaPDP are in `inosgm.methods.pdp_sgd`.
 """
@@ -17,19 +17,19 @@ from inosgm.planning.plan import Plan
 
 
 class Averaged(nn.Module):
-    """Members that learn in turn; in evaluation mode the weighted mean of the outputs of those whose turn has come.
+    """Members that are trained one after another; in evaluation mode, the weighted mean of those trained so far.
 
-    In training mode it is the member whose turn it is, and only that one has parameters to train, so that gradients,
-    clipping and noise are about it alone. An optimizer may hold all parameters: it skips those that have no gradient.
-    What is averaged is what members return, as they return it: for networks that end in logits, these (the paper's end
-    in a softmax). Whose turn it is is part of the state, so that a model that was read from a file answers as it did.
+    In training mode, the model is the current member, and only that member has trainable parameters: gradients,
+    clipping and noise concern it alone. An optimizer may hold all parameters, because it skips those without a
+    gradient. The outputs of members are averaged unchanged: logits, for networks that end in logits (those of the paper
+    end in a softmax). The index of the current member is part of the state, so a loaded model predicts as before.
 
     Args:
-        members: Modules with parameters of their own, which take the same inputs.
-        weights: How much each of them counts, above 0; `member_weights` for AdaPDP. Public.
+        members: Modules that take the same inputs and share no parameters.
+        weights: The weight of each member, above 0; `member_weights` for AdaPDP. Public.
 
     Raises:
-        ValueError: for no members, for weights that do not fit, or parameters that members share.
+        ValueError: for no members, another number of weights, a weight that is not above 0, or shared parameters.
 
     >>> model = Averaged([nn.Linear(2, 1), nn.Linear(2, 1)], [0.25, 0.75])
     >>> model.turn_to(1)
@@ -43,23 +43,23 @@ class Averaged(nn.Module):
     def __init__(self, members: Sequence[nn.Module], weights: Sequence[float]) -> None:
         super().__init__()
         if not members:
-            raise ValueError("members must hold one module at least")
+            raise ValueError("members must hold at least one module")
         shares = _validate.vector("weights", weights)
         if shares.size != len(members):
             raise ValueError(f"weights must hold one for each of {len(members)} members, got {shares.size}")
         _validate.each("weights", shares, shares > 0, "be > 0")
         every = [id(parameter) for member in members for parameter in member.parameters()]
         if len(set(every)) < len(every):
-            raise ValueError("members must have parameters of their own: what one learns must not change another")
+            raise ValueError("members must not share parameters: training one must not change another")
         self.members = nn.ModuleList(members)
         self._frozen = {name for name, parameter in self.members.named_parameters() if not parameter.requires_grad}
         self.register_buffer("weights", torch.tensor(shares, dtype=torch.float64))
         self.register_buffer("turn", torch.tensor(0))
-        self.register_load_state_dict_post_hook(_take_up)  # type: ignore[no-untyped-call]
+        self.register_load_state_dict_post_hook(_restore_turn)  # type: ignore[no-untyped-call]
         self.turn_to(0)
 
     def turn_to(self, member: int) -> None:
-        """Let a member learn from now on; those after it do not answer yet, those before it learn no more."""
+        """Train a member from now on: earlier members are fixed, later ones are left out of predictions."""
         member = _validate.count("member", member)
         if member >= len(self.members):
             raise ValueError(f"member must be below {len(self.members)}, got {member}")
@@ -67,43 +67,43 @@ class Averaged(nn.Module):
         self.turn.fill_(member)
         for name, parameter in self.members.named_parameters():
             parameter.requires_grad_(name.startswith(f"{member}.") and name not in self._frozen)
-            parameter.grad = None  # what is left of an earlier turn would move a member that learns no more
+            parameter.grad = None  # a gradient of an earlier turn would change a member that is fixed
 
     def forward(self, *inputs: Any, **named: Any) -> Any:
-        """Return what the member says whose turn it is, or in evaluation mode what all say that had one."""
+        """Return the output of the current member, or in evaluation mode the mean over the members trained so far."""
         if self.training:
             return self.members[self._turn](*inputs, **named)
         begun = self._turn + 1
         shares = self.weights[:begun] / self.weights[:begun].sum()
-        answers = (member(*inputs, **named) for member in self.members[:begun])
-        return sum(share.to(answer.dtype) * answer for share, answer in zip(shares, answers, strict=True))
+        outputs = (member(*inputs, **named) for member in self.members[:begun])
+        return sum(share.to(output.dtype) * output for share, output in zip(shares, outputs, strict=True))
 
 
-def _take_up(model: nn.Module, _: Any) -> None:
-    """Go on where a state that was read has left off."""
+def _restore_turn(model: nn.Module, _: Any) -> None:
+    """Resume with the member of a state that was loaded."""
     if isinstance(model, Averaged):
         model.turn_to(int(model.turn))
 
 
 def member_weights(plans: Sequence[Plan], *, waste: Waste = "fixed", weight: float = 0.7) -> tuple[float, ...]:
-    """Return how much the model of each round counts in AdaPDP's answer: tau_R times the expected size of its subset.
+    """Return the weight of the model of each round in AdaPDP: tau_R times the expected size of its subset.
 
-    The paper weighs by the size that the subset happened to have, which nobody may see.
+    The paper weights by the realised size of the subset, which is private.
 
     Args:
-        plans: What `plan_thresholds` returned.
-        waste: As it was there.
-        weight: As it was there.
+        plans: The plans of `plan_thresholds`.
+        waste: As given to `plan_thresholds`.
+        weight: As given to `plan_thresholds`.
 
     Returns:
         One weight per round; they add up to 1.
     """
-    found = []
+    products = []
     for number, plan in enumerate(plans, start=1):
         granted, delta, accountant = plan.budgets()
         before = epsilon_of_rows(plans[0].past, delta, accountant)
         spent = epsilon_of_rows(plan.past, delta, accountant)
         left = np.maximum(before + (granted - before) * number / len(plans) - spent, 0.0)
         tau = threshold(left, plan.sizes, waste, weight)
-        found.append(tau * float(sampling_probabilities(left, tau) @ plan.sizes))
-    return tuple(value / sum(found) for value in found)
+        products.append(tau * float(sampling_probabilities(left, tau) @ plan.sizes))
+    return tuple(product / sum(products) for product in products)

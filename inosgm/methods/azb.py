@@ -38,29 +38,31 @@ def plan_chosen_group(
 ) -> Plan:
     """Plan for steps that each draw from one group, chosen by released losses: aZB, aZB-prop, aZB-weak.
 
-    Nobody knows beforehand which group is chosen, so everybody pays for every step as if it were the own one.
+    The groups are not known in advance, so every owner pays for every step as if its group were chosen.
 
-    **Guarantee.** After the last step every owner has spent at most what it grants, the releases of losses included;
-    but not if `weak`: then that holds for the largest group only, and smaller groups, whose records are drawn more
-    often, spend more than they grant. `spent()` is the truth either way.
+    **Guarantee.** After the last step every owner has spent at most what it grants, the releases of losses included.
+    With `weak` this holds for the largest group only: smaller groups, whose records are drawn more often, spend more
+    than they grant. `Plan.spent` returns the correct epsilons in both cases.
 
     Args:
         owners: The groups, and what each grants.
-        steps: How many steps.
-        expected_batch: The size of a batch of the group that is chosen; of all of it, if it is smaller.
-        clip_norm: The sensitivity of everyone.
+        steps: Number of steps.
+        expected_batch: The size of a batch of the chosen group; a smaller group is used as a whole.
+        clip_norm: The sensitivity of every owner.
         every: Steps between releases of losses.
-        proportional: Let the batch of a group be in proportion to its size instead: aZB-prop.
+        proportional: Make the batch of a group proportional to its size instead: aZB-prop.
         weak: Add only the noise that the largest group needs: aZB-weak.
-        loss_bound: What losses are cut to (zeta).
+        loss_bound: The largest loss; larger ones are clipped to it (zeta).
         noise_ratio: The noise multiplier of the losses, in multiples of that of a step.
         sampling: As for `plan_asc`.
         accountant: As for `plan_asc`.
-        past: What was done to the owners' records before.
+        past: Earlier releases of the owners' records.
 
     Raises:
         ValueError: naming the invalid argument, or the owner whose budget does not fit.
     """
+    if isinstance(owners, Owners):
+        owners.require_records("a plan that releases losses of groups")
     request = plan_request(owners, steps, expected_batch, clip_norm, of_unit(accountant, sampling), past)
     counts = np.minimum(request.expected_batch, request.sizes)
     if proportional:
@@ -68,19 +70,19 @@ def plan_chosen_group(
     if sampling == "without_replacement":
         counts = np.maximum(np.rint(counts), 1)
     rates = counts / request.sizes
-    heard = np.argmax(request.sizes, keepdims=True) if weak else np.arange(rates.size)
-    asked = request.some(heard)
-    least = own_multipliers(asked, rates[heard])
+    kept = np.argmax(request.sizes, keepdims=True) if weak else np.arange(rates.size)  # owners whose budget is kept
+    asked = request.some(kept)
+    least = own_multipliers(asked, rates[kept])
     _, side_releases = plan_losses(request, np.full(rates.size, least.max()), every, loss_bound, noise_ratio, sampling)
-    lossy = tuple(plan.segment().rows(heard) for plan in side_releases)
-    multiplier = float(own_multipliers(replace(asked, past=(*asked.past, *lossy)), rates[heard]).max())
+    losses = tuple(plan.segment().rows(kept) for plan in side_releases)
+    multiplier = float(own_multipliers(replace(asked, past=(*asked.past, *losses)), rates[kept]).max())
     calibration = Calibration(rates, np.full(rates.size, request.clip_norm), multiplier * request.clip_norm)
     variant = GroupSampling(side_releases=side_releases, sampling=sampling)
     return Plan.with_calibration(request, calibration, owners=owners, variant=variant)
 
 
 class ChosenGroup(FollowingLosses):
-    """Draws each batch from one group, chosen at random, those with higher losses more often: aZB (asc.txt Alg. 3).
+    """Draws each batch from one random group; groups with higher losses are more likely: aZB (asc.txt Alg. 3).
 
     Args:
         plan: A plan of `plan_chosen_group`.
@@ -93,21 +95,21 @@ class ChosenGroup(FollowingLosses):
         self._probabilities = np.full(plan.sizes.size, 1 / plan.sizes.size)
 
     def shares(self, plan: Plan, coins: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-        """Return the rate of one group, and 0 for all others."""
+        """Return the rate of one random group and 0 for all others, and the sensitivities of the plan."""
         group = coins.choice(self._probabilities.size, p=self._probabilities)
         return np.where(np.arange(self._probabilities.size) == group, plan.sample_rates, 0.0), plan.sensitivities
 
     def learn(self, losses: np.ndarray, coins: np.random.Generator) -> None:
-        """Let groups with higher losses be chosen more often."""
+        """Raise the probabilities of groups with higher losses."""
         weights = self._raised(self._probabilities, losses)
         self._probabilities = weights / weights.sum()
 
     def state(self) -> Any:
-        """Return the probabilities."""
+        """Return the probability of each group."""
         return self._probabilities.tolist()
 
     def restore(self, state: Any) -> None:
-        """Go on with these probabilities."""
+        """Resume with these probabilities."""
         self._probabilities = np.array(state)
 
 

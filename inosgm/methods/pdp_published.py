@@ -16,8 +16,8 @@ class PublishedAccounting:
 
     A record is charged the threshold, or the rest of its budget, for a round in which it was drawn, and nothing for
     other rounds. But a record with a budget below the threshold keeps that budget only because it may not be drawn.
-    Both together are false: see the page on the counterexample. In a run, it is private which records were drawn; here
-    it is simulated from the budgets alone.
+    The two statements contradict each other: see the page on the counterexample. In a run, the set of drawn records is
+    private; here it is simulated from the budgets alone.
 
     Attributes:
         owners: Who grants what.
@@ -48,10 +48,10 @@ class PublishedAccounting:
         from inosgm._internal.text import columns
 
         rows = []
-        for place, label in enumerate(self.owners.labels):
-            mine = self.claimed[self.owners.of_record == place]
-            cells = [f"{mine.mean():.4g}", f"{mine.max():.4g}"] if mine.size else ["-", "-"]
-            rows.append([str(label), f"{self.owners.epsilon[place]:.4g}", *cells])
+        for owner, label in enumerate(self.owners.labels):
+            epsilons = self.claimed[self.owners.of_record == owner]
+            cells = [f"{epsilons.mean():.4g}", f"{epsilons.max():.4g}"] if epsilons.size else ["-", "-"]
+            rows.append([str(label), f"{self.owners.epsilon[owner]:.4g}", *cells])
         named = ["owner", "epsilon granted", "claimed on average", "claimed at most"]
         return "\n".join(["as published by PDP-SGD, which is NOT a guarantee", *columns(named, rows)])
 
@@ -79,8 +79,8 @@ def published_accounting(
         seed: Decides which records are drawn.
 
     >>> owners = Owners(of_record=["strict"] * 500 + ["mild"] * 500, epsilon={"strict": 0.5, "mild": 2.0}, delta=1e-5)
-    >>> found = published_accounting(owners, rounds=2, delta=1e-5, thresholds=[1.0, 1.0])
-    >>> float(found.claimed[:500].max()), float(found.claimed[500:].min())
+    >>> claims = published_accounting(owners, rounds=2, delta=1e-5, thresholds=[1.0, 1.0])
+    >>> float(claims.claimed[:500].max()), float(claims.claimed[500:].min())
     (0.5, 2.0)
     """
     rounds = _validate.count("rounds", rounds, least=1)
@@ -88,7 +88,7 @@ def published_accounting(
         raise ValueError(f"thresholds must hold one for each of {rounds} rounds, got {len(thresholds)}")
     generator = np.random.default_rng(_validate.count("seed", seed))
     left = owners.epsilon[owners.of_record]
-    taken, drawn, charged = [], [], []
+    used, drawn, charged = [], [], []
     for number in range(rounds):
         if not left.any():
             raise ValueError(f"rounds must be at most {number} here, got {rounds}: no record has any budget after that")
@@ -96,12 +96,12 @@ def published_accounting(
         here = generator.random(left.size) < sampling_probabilities(left, tau)
         paid = np.where(here, np.minimum(left, tau), 0.0)
         left = left - paid
-        taken.append(tau)
+        used.append(tau)
         drawn.append(here)
         charged.append(paid)
     return PublishedAccounting(
         owners=owners,
-        thresholds=tuple(taken),
+        thresholds=tuple(used),
         drawn=np.array(drawn),
         charged=np.array(charged),
         delta=_validate.number("delta", delta, above=0, most=1),

@@ -1,4 +1,4 @@
-"""PDP-SGD and its baselines Sampling and AdaPDP, by thresholds on budgets, in a form that keeps what it promises.
+"""PDP-SGD and its baselines Sampling and AdaPDP, which sample by thresholds on budgets, with sound accounting.
 
 `threshold` chooses tau of a round (Eq. 4 to 7), and `plan_thresholds` plans the rounds. AdaPDP trains a model in each
 round: see `inosgm.methods.adapdp`. The published accounting is in `inosgm.methods.pdp_published`.
@@ -22,13 +22,13 @@ from inosgm.planning.plan import Plan
 from inosgm.planning.planners import plan_request
 
 Waste = Literal["fixed", "adaptive"]
-"""How the two wastes are weighed against each other: by Eq. 6, or as `adaptive_loss` says."""
+"""How the two wastes are weighted: by the fixed weights of Eq. 6, or by those of `adaptive_loss`."""
 
-_GRID = 4096  # thresholds at which `adaptive_loss` is computed: they are apart by less than budgets are written with
+_GRID_POINTS = 4096  # where `adaptive_loss` is evaluated: the spacing is finer than budgets are usually stated
 
-# Factor by which the noise grows at least in each round of the search for it. For very many owners epsilons are read
-# off a table, which may exceed a budget that the accountant itself keeps: the search would not end.
-_NUDGE = 1 + 1e-4
+# Least factor by which the noise grows in each round of the search. For very many owners, epsilons are interpolated in
+# a table and may exceed a budget that the accountant itself keeps: without this factor the search would not end.
+_LEAST_GROWTH = 1 + 1e-4
 
 
 def plan_thresholds(
@@ -45,29 +45,29 @@ def plan_thresholds(
 ) -> tuple[Plan, ...]:
     """Plan rounds of steps, each with rates by Eq. 4 at a threshold of its own: the sound form of PDP-SGD.
 
-    After round R of k an owner may have spent R/k of what it grants. What it has left until then decides the threshold
-    of the round (Eq. 6 or 7) and its rate, q * pi_i; the noise is the least with which nobody spends more. Batches are
-    drawn anew with these rates, as the paper's own sampler does (App. C.3), so that one round is its baseline Sampling
-    (App. B.1) but for the subset, which is drawn for every batch instead of once: that costs a record less. Rounds
-    that begin with a new model each are AdaPDP (App. B.2); see `inosgm.methods.adapdp`.
+    After round R of k an owner may have spent R/k of what it grants. The remaining part decides the threshold of the
+    round (Eq. 6 or 7) and the rate of the owner, q * pi_i. The noise is the least that keeps every budget. Every batch
+    is drawn with these rates, as by the paper's own sampler (App. C.3). One round is the paper's baseline Sampling
+    (App. B.1), except that the subset is drawn for every batch instead of once, which costs a record less. If every
+    round begins with a new model, the method is AdaPDP (App. B.2); see `inosgm.methods.adapdp`.
 
     **Guarantee.** After the last step every owner has spent at most what it grants, at its delta, for one of its
     records added or removed: a record pays the amplified cost of every step of every round, whether it was drawn or
-    not, and thresholds, rates and noise rest on public numbers only. The published accounting, by which records that
-    were not drawn in a round pay nothing for it, is false (docs: pdp_sgd_counterexample). The rates are those of the
-    paper, not the best ones: only the owners that bind spend all they grant. Early rounds are noisier than late ones,
-    since epsilon is shared out evenly and grows with the root of the steps.
+    not, and thresholds, rates and noise are functions of public numbers only. The published accounting, by which
+    records that were not drawn in a round pay nothing for it, is false (docs: pdp_sgd_counterexample). The rates are
+    those of the paper, not optimal ones: only some owners spend all they grant. Early rounds have more noise than late
+    ones, because every round gets the same part of epsilon and epsilon grows with the square root of the steps.
 
     Args:
         owners: Who grants what; see Owners.
-        rounds: How many rounds, k.
-        steps: How many releases there will be in all rounds together; a round has steps / rounds of them, rounded.
+        rounds: Number of rounds, k.
+        steps: Number of releases in all rounds together; a round has steps / rounds of them, rounded.
         expected_batch: Expected number of records in a batch, in every round.
         clip_norm: The sensitivity of every owner.
-        waste: "fixed" weighs the wastes of a threshold by Eq. 6, "adaptive" as Eq. 7 means it.
-        weight: w_1 of Eq. 6; the paper takes 0.7, and 0.2 for AdaPDP.
+        waste: "fixed" weights the wastes of a threshold by Eq. 6, "adaptive" by `adaptive_loss`.
+        weight: w_1 of Eq. 6; the paper uses 0.7, and 0.2 for AdaPDP.
         accountant: PLD() if not given.
-        past: What was done to the owners' records before, which counts: ledger.past(owners) knows.
+        past: Earlier releases of the owners' records, which count: ledger.past(owners) returns them.
 
     Returns:
         One plan for each round; each has the rounds before it in its past.
@@ -106,7 +106,7 @@ def plan_thresholds(
 
 
 def _calibrate(request: PlanRequest, waste: Waste, weight: float) -> Calibration:
-    """Return the rates of a round, and the least noise with which nobody spends more than the request says."""
+    """Return the rates of a round, and the least noise that keeps the budgets of the request."""
     left = np.maximum(request.epsilon - epsilon_of_rows(request.past, request.delta, request.accountant), 0.0)
     tau = threshold(left, request.sizes, waste, weight)
     drawn = sampling_probabilities(left, tau)
@@ -121,20 +121,20 @@ def _calibrate(request: PlanRequest, waste: Waste, weight: float) -> Calibration
 
 
 def _multiplier(request: PlanRequest, rates: np.ndarray) -> float:
-    """Return the least multiplier that keeps all budgets: solved for the owner that binds, checked for all."""
+    """Return the least multiplier that keeps all budgets: solved for one owner after the other, checked for all."""
     aim, steps = request.epsilon * BELOW_BUDGET, request._filled(request.steps)
     multiplier, worst = LEAST_MULTIPLIER, int(np.argmax(rates / aim))
     while True:
         row = np.array([worst])
         past = [segment.rows(row) for segment in request.past]
-        found = multipliers(aim[row], request.delta[row], rates[row], steps[row], past, request.accountant)[0]
-        if np.isnan(found):
+        needed = multipliers(aim[row], request.delta[row], rates[row], steps[row], past, request.accountant)[0]
+        if np.isnan(needed):
             raise ValueError(
                 f"{request.budget(worst)} is too little for this round: at a sample rate of {rates[worst]:g} no noise "
                 f"multiplier up to {MOST_MULTIPLIER:g} keeps it for {request.steps} steps. Lower steps, rounds or "
                 "expected_batch, or raise its epsilon"
             )
-        multiplier = max(multiplier * _NUDGE, float(found))
+        multiplier = max(multiplier * _LEAST_GROWTH, float(needed))
         ahead = Segment(rates, request._filled(multiplier), steps)
         over = epsilon_of_rows([*request.past, ahead], request.delta, request.accountant) / aim
         worst = int(np.argmax(over))
@@ -143,10 +143,10 @@ def _multiplier(request: PlanRequest, rates: np.ndarray) -> float:
 
 
 def sampling_probabilities(epsilons: ArrayLike, threshold: float) -> np.ndarray:
-    """Return min(1, (e^epsilon_i - 1) / (e^tau - 1)), how often a record is drawn at the threshold tau (Eq. 4).
+    """Return min(1, (e^epsilon_i - 1) / (e^tau - 1)), the probability to draw a record at the threshold tau (Eq. 4).
 
     Args:
-        epsilons: What is left of each budget, >= 0; who has nothing left is not drawn.
+        epsilons: The remaining part of each budget, >= 0; a record whose budget is 0 is not drawn.
         threshold: tau, above 0.
 
     >>> sampling_probabilities([0.0, 0.5, 2.0], 1.0).round(4)
@@ -154,20 +154,20 @@ def sampling_probabilities(epsilons: ArrayLike, threshold: float) -> np.ndarray:
     """
     left = _budgets(epsilons)
     tau = _validate.number("threshold", threshold, above=0)
-    below = np.minimum(left, tau)  # exp of differences only: budgets of 1000 must not overflow
+    below = np.minimum(left, tau)  # only differences are exponentiated: a budget of 1000 must not overflow
     return np.asarray(np.exp(below - tau) * (np.expm1(-below) / np.expm1(-tau)))
 
 
 def wastes(epsilons: ArrayLike, sizes: ArrayLike, thresholds: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
-    """Return what is lost at each threshold: budgets of records that are not drawn, and what is above the threshold.
+    """Return the wastes at each threshold: budgets of records that are not drawn, and budgets above the threshold.
 
-    They are waste_u and waste_s of Eq. 6, where every record counts. The first rises with the threshold, from 0 at the
-    least budget; the second falls, to 0 at the greatest.
+    They are waste_u and waste_s of Eq. 6, summed over records. The first increases with the threshold, from 0 at the
+    smallest budget; the second decreases, to 0 at the largest.
 
     Args:
-        epsilons: What is left of each owner's budget, >= 0.
-        sizes: How many records each owner has.
-        thresholds: Where to look, above 0.
+        epsilons: The remaining part of each owner's budget, >= 0.
+        sizes: Number of records of each owner.
+        thresholds: The thresholds, above 0.
 
     >>> unused, above = wastes([0.5, 1.0], [100, 100], [0.5, 1.0])
     >>> unused.round(2), above.round(2)
@@ -181,14 +181,14 @@ def wastes(epsilons: ArrayLike, sizes: ArrayLike, thresholds: ArrayLike) -> tupl
     _validate.each("thresholds", at, at > 0, "be > 0")
     order = np.argsort(left, kind="stable")
     left, counts = left[order], counts[order]
-    place = np.searchsorted(left, at, side="left")  # so many owners are below each threshold
-    with np.errstate(divide="ignore"):  # who has nothing left loses nothing
+    below_at = np.searchsorted(left, at, side="left")  # number of owners below each threshold
+    with np.errstate(divide="ignore"):  # log(0) for a budget of 0, which wastes nothing
         terms = np.log(counts * left) + left + np.log(-np.expm1(-left))
-    drawn = np.append(-np.inf, np.logaddexp.accumulate(terms))[place] - at - np.log(-np.expm1(-at))
+    drawn = np.append(-np.inf, np.logaddexp.accumulate(terms))[below_at] - at - np.log(-np.expm1(-at))
     below = np.append(0.0, np.cumsum(counts * left))
     records = np.append(0.0, np.cumsum(counts))
-    unused = np.maximum(below[place] - np.exp(drawn), 0.0)
-    above = np.maximum(below[-1] - below[place] - (records[-1] - records[place]) * at, 0.0)
+    unused = np.maximum(below[below_at] - np.exp(drawn), 0.0)
+    above = np.maximum(below[-1] - below[below_at] - (records[-1] - records[below_at]) * at, 0.0)
     return unused, above
 
 
@@ -201,8 +201,8 @@ def fixed_loss(unused: ArrayLike, above: ArrayLike, weight: float) -> np.ndarray
 def harmonic_loss(unused: ArrayLike, above: ArrayLike) -> np.ndarray:
     """Return 2 * waste_u * waste_s / (waste_u + waste_s), Eq. 7 as it is printed; 0 where both are 0.
 
-    No threshold comes of it: waste_u is 0 at the least budget and waste_s at the greatest, so that it is 0, and least,
-    at both ends, whatever the budgets are.
+    It chooses no threshold: waste_u is 0 at the smallest budget and waste_s at the largest, so its minimum, 0, is at
+    both ends for all budgets.
     """
     u, s = np.asarray(unused, dtype=np.float64), np.asarray(above, dtype=np.float64)
     return _per_total(2 * u * s, u + s)
@@ -211,24 +211,24 @@ def harmonic_loss(unused: ArrayLike, above: ArrayLike) -> np.ndarray:
 def adaptive_loss(unused: ArrayLike, above: ArrayLike) -> np.ndarray:
     """Return (waste_u^2 + waste_s^2) / (waste_u + waste_s): Eq. 6 with the weights that Eq. 7 names.
 
-    The formula and the weights of Eq. 7 are not the same: its formula needs the two weights exchanged, and has its
-    minima at both ends of the range (see `harmonic_loss`). With the weights as they are named, the larger waste weighs
-    more, and the minimum lies inside, near the point where both wastes are equal.
+    The formula and the weights of Eq. 7 contradict each other: the formula needs the two weights exchanged, and has
+    its minima at both ends of the range (see `harmonic_loss`). With the weights that the text names, the larger waste
+    has the larger weight, and the minimum is inside the range, near the point where both wastes are equal.
     """
     u, s = np.asarray(unused, dtype=np.float64), np.asarray(above, dtype=np.float64)
     return _per_total(u * u + s * s, u + s)
 
 
 def threshold(epsilons: ArrayLike, sizes: ArrayLike, waste: Waste = "fixed", weight: float = 0.7) -> float:
-    """Return the threshold in [min, max] of the budgets with the least loss, the lowest of several.
+    """Return the threshold in [min, max] of the budgets with the least loss, the smallest of several.
 
-    It rests on public numbers only. Between two budgets that follow one another Eq. 6 is concave, so that its minimum
-    is one of the budgets themselves; `adaptive_loss` is also looked at in between, on a grid.
+    It is a function of public numbers only. Eq. 6 is concave between two neighbouring budgets, so its minimum is at a
+    budget; `adaptive_loss` is evaluated on a grid between them as well.
 
     Args:
-        epsilons: What is left of each owner's budget, >= 0, of somebody above 0.
-        sizes: How many records each owner has.
-        waste: "fixed" weighs the two wastes by Eq. 6, "adaptive" by `adaptive_loss`.
+        epsilons: The remaining part of each owner's budget, >= 0; at least one must be above 0.
+        sizes: Number of records of each owner.
+        waste: "fixed" weights the two wastes by Eq. 6, "adaptive" by `adaptive_loss`.
         weight: w_1 of Eq. 6, for records that are not drawn; w_2 is the rest.
 
     >>> budgets = [0.5, 0.6, 0.7, 0.8, 0.9, 1.0]
@@ -240,9 +240,9 @@ def threshold(epsilons: ArrayLike, sizes: ArrayLike, waste: Waste = "fixed", wei
         raise ValueError(f"waste must be fixed or adaptive, got {waste!r}")
     candidates = np.unique(left[left > 0])
     if not candidates.size:
-        raise ValueError("epsilons must hold a budget above 0: nobody has anything left")
+        raise ValueError("epsilons must hold a budget above 0: no owner has anything left")
     if waste == "adaptive":
-        candidates = np.unique(np.append(candidates, np.linspace(candidates[0], candidates[-1], _GRID)))
+        candidates = np.unique(np.append(candidates, np.linspace(candidates[0], candidates[-1], _GRID_POINTS)))
         loss = adaptive_loss(*wastes(left, sizes, candidates))
     else:
         loss = fixed_loss(*wastes(left, sizes, candidates), weight)
@@ -265,7 +265,7 @@ def _plan(owners: Owners, options: Any, **request: Any) -> tuple[Plan, ...]:
 
 
 def _name_of(options: Any) -> str | None:
-    """Return which of these methods a configuration is one of, if any."""
+    """Return the name of the method that a configuration describes; None if it is not one of these."""
     if options.method != "thresholds":
         return None
     if options.rounds.restart:

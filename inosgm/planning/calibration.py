@@ -247,7 +247,7 @@ def _rates_between(request: PlanRequest, at: np.ndarray, guess: np.ndarray | Non
             np.log(rates(aim, many, np.exp(np.interp(points, x, y)), steps, (), request.accountant, near))
         )
 
-    knots = np.linspace(x[0], x[-1], 4 + int((x[-1] - x[0]) / 0.4))
+    knots = np.linspace(x[0], x[-1], 4 + int((x[-1] - x[0]) / 0.4))  # a start: more are added where they are needed
     values = solved(knots)
     trusted: set[float] = set()
     for _ in range(_ROUNDS):
@@ -303,6 +303,7 @@ def _refuse(request: PlanRequest, relative: np.ndarray, found: np.ndarray, middl
     # 0.2 % is more than the search leaves unspent by its tolerances: an owner that spends that much is not refused.
     if request.accountant.epsilon([*worst.past, ahead], worst.delta)[0][0] >= worst.epsilon[0] * (1 - 0.002):
         return
+    # The largest batch that fits, less 0.2 %: the suggestion must not fail by a rounding of the search.
     limit = float(worst.multipliers(1.0)[0]) / relative[bold]
     most = float(np.nansum(_rates(request, limit * relative) * request.sizes))
     raise ValueError(

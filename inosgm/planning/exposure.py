@@ -24,7 +24,7 @@ from inosgm.accounting.inverses import multipliers
 from inosgm.accounting.segments import undominated
 from inosgm.accounting.tradeoff import Power, Stretch, composed_power
 from inosgm.accounting.unique_rows import unique_rows
-from inosgm.accounting.units import REPLACE_ONE
+from inosgm.accounting.units import REPLACE_ONE, relation_of
 from inosgm.owners import Label
 
 FALSE_POSITIVE_RATES = (0.001, 0.01, 0.1)
@@ -90,7 +90,7 @@ def exposure_of(plan: PlanNumbers, labels: Sequence[Label] | None = None) -> Exp
     first, kinds = unique_rows([*grants, *(column for segment in segments for column in segment.columns())])
     if first.size > MAX_KINDS:
         raise ValueError(f"labels must name owners of at most {MAX_KINDS} kinds, got {first.size}: choose some of them")
-    change: Change = "replaced" if plan.unit == REPLACE_ONE else "removed"
+    change: Change = "replaced" if relation_of(plan.unit) == REPLACE_ONE else "removed"
     found = [composed_power(_stretches(segments, row), change) for row in first.tolist()]
     powers = np.array([power(LEVELS) for power in found])
     excess = np.full(first.size, np.nan)

@@ -14,6 +14,7 @@ from inosgm._internal.keys import Purpose
 from inosgm.accounting import ACCOUNTANTS, Accountant, Segment
 from inosgm.accounting.batched_epsilon import epsilon_of_rows
 from inosgm.accounting.unique_rows import unique_rows
+from inosgm.accounting.units import RECORD, is_unit, protected, relation_of, unit_of
 from inosgm.ledger.cost import Cost
 from inosgm.owners import Owners
 from inosgm.planning.calibration import Calibration, PlanRequest, calibrate_blend, calibrate_uniform
@@ -49,8 +50,9 @@ class Plan:
     """Per-owner sample rates and sensitivities, one noise scale, a number of steps. Everything in it is
     public.
 
-    **Guarantee.** A mechanism that follows the plan is, for one record of owner n (added or removed), `steps`
-    sampled Gaussian mechanisms with sample rate q_n and noise multiplier noise_scale / C_n. A `variant` changes that:
+    **Guarantee.** A mechanism that follows the plan is, for one record of owner n (added or removed), or for one unit
+    with all its records where `Owners` has units, `steps` sampled Gaussian
+    mechanisms with sample rate q_n and noise multiplier noise_scale / C_n. A `variant` changes that:
     with choices, each step is dominated by the dominating pair of the owner's choices; batches without replacement have
     a fixed size for each owner, and the guarantee is about one record that is replaced (another unit, see
     `accounting.units`); with individual accounting, all steps together are one Gaussian mechanism.
@@ -59,7 +61,7 @@ class Plan:
         sample_rates: q_n in [0, 1], the probability that a record of owner n enters a batch. An owner with a rate of 0
             takes no part and pays nothing.
         sensitivities: C_n > 0, the bound on the norm of a contribution of owner n.
-        sizes: Number of records of each owner. Public, and used for expectations only.
+        sizes: Number of records, or of units, of each owner. Public, and used for expectations only.
         noise_scale: Standard deviation of the Gaussian noise on every coordinate of a released sum.
         steps: How many releases the plan pays for.
         expected_batch: The public constant that turns a sum into a mean; the expected size of a batch if not
@@ -71,6 +73,7 @@ class Plan:
         method: How its numbers were found, for plans that can be revised.
         past: What was done to the owners' records before this plan.
         variant: What a single method adds: see `inosgm.planning.variants`.
+        unit_name: What a unit of privacy is, as `Owners` names it; "record" if every record is one.
 
     Raises:
         ValueError: naming the first number that cannot be.
@@ -95,6 +98,7 @@ class Plan:
     method: PlanMethod | None
     past: tuple[Segment, ...]
     variant: Variant
+    unit_name: str
 
     def __init__(
         self,
@@ -112,6 +116,7 @@ class Plan:
         method: PlanMethod | None = None,
         past: Sequence[Segment] = (),
         variant: Variant = PLAIN,
+        unit_name: str = RECORD,
     ) -> None:
         rates = _validate.vector("sample_rates", sample_rates)
         bounds = _validate.vector("sensitivities", sensitivities)
@@ -146,6 +151,8 @@ class Plan:
         if method not in (None, "sample", "scale", "blend", "uniform", "individual"):
             raise ValueError(f"method must be sample, scale, blend, uniform or individual, got {method!r}")
         _validate.instance("variant", variant, Variant, "take one of inosgm.planning.variants")
+        if not isinstance(unit_name, str) or not is_unit(unit_of(variant.relation, unit_name)):
+            raise ValueError(f"unit_name must be a word for one unit, such as 'patient', got {unit_name!r}")
         batch = float(rates @ counts) if expected_batch is None else expected_batch
         whole = counts.astype(np.int64)
         whole.setflags(write=False)
@@ -163,10 +170,11 @@ class Plan:
             "method": method,
             "past": tuple(segment.rows_of(rates.size) for segment in past),
             "variant": variant,
+            "unit_name": unit_name,
         }
         for name, value in entries.items():
             object.__setattr__(self, name, value)
-        if accountant is not None and ACCOUNTANTS[accountant].unit != self.unit:
+        if accountant is not None and ACCOUNTANTS[accountant].unit != relation_of(self.unit):
             raise ValueError(f"accountant must be of the unit of the plan, {self.unit}, got {accountant!r}")
         variant.require_fitting(self)
         if variant.choices is not None:
@@ -179,8 +187,8 @@ class Plan:
 
     @property
     def unit(self) -> str:
-        """The unit of privacy: one record that is added or removed, or one that is replaced."""
-        return self.variant.unit
+        """The unit of privacy, of `inosgm.accounting.units`: what is added or removed, or replaced."""
+        return unit_of(self.variant.relation, self.unit_name)
 
     @property
     def weight(self) -> float | None:
@@ -311,7 +319,7 @@ class Plan:
         """Return the epsilon of every owner after a number of steps of this plan, what came before it
         included.
 
-        **Guarantee.** Never below the true epsilon at the owner's delta, for one record added or removed.
+        **Guarantee.** Never below the true epsilon at the owner's delta, for one record (or unit) added or removed.
 
         Args:
             step: How many steps of this plan; all of them if not given.
@@ -342,10 +350,10 @@ class Plan:
         owner   records  sample rate  sensitivity  multiplier  epsilon granted   used  delta  advantage  Delta
         clinic      100          0.1            1           4                1  0.305  1e-05    0.03184      0
         """
-        owners, records = self.sizes.size, int(self.sizes.sum())
+        owners, units = self.sizes.size, int(self.sizes.sum())
         title = (
             f"{self.steps} steps, expected batch {self.expected_batch:g}, noise scale {self.noise_scale:.4g}, "
-            f"{owners} owner{'s' * (owners != 1)} with {records} records"
+            f"{owners} owner{'s' * (owners != 1)} with {units} {self.unit_name}s"
         )
         columns = {
             "sample rate": self.sample_rates,
@@ -361,7 +369,10 @@ class Plan:
             if unique_rows(list(columns.values()))[0].size <= MOST_ROWS:
                 exposure = self.exposure()
                 columns |= {"advantage": exposure.advantage, "Delta": exposure.excess}
-        return "\n".join([title, *owner_table(self.labels, self.sizes, columns)])
+        lines = [title, *owner_table(self.labels, self.sizes, columns, of=self.unit_name)]
+        if self.unit_name != RECORD:
+            lines.append(f"epsilons are about {protected(self.unit)}")
+        return "\n".join(lines)
 
     def exposure(self, labels: Sequence[str | int] | None = None) -> Exposure:
         """Return how exposed a record of each owner is, beyond its (epsilon, delta), and how much others add to that.
@@ -413,8 +424,8 @@ class Plan:
         if self.squared_norm_budget is not None:
             raise ValueError("a plan in which every record pays for itself cannot be revised: begin a new run")
         _validate.instance("owners", owners, Owners, "make them anew, with the budgets that hold now")
-        if owners.labels != self.labels:
-            raise ValueError("owners must be those of the plan, in the same order")
+        if owners.labels != self.labels or owners.unit_name != self.unit_name:
+            raise ValueError("owners must be those of the plan, in the same order, with the same unit")
         done = self.segments_until(step)
         epsilon, delta = owners.epsilon, owners.delta
         over = np.flatnonzero(epsilon_of_rows(done, delta, accountant) > epsilon)
@@ -467,6 +478,7 @@ class Plan:
             epsilon=owners.epsilon,
             delta=owners.delta,
             accountant=request.accountant.name,
+            unit_name=owners.unit_name,
             **{"past": request.past, **more},
         )
         object.__setattr__(plan, "_owners", owners)

@@ -7,6 +7,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from inosgm.accounting import Segment
+from inosgm.accounting.units import RECORD
 from inosgm.planning.choices import Choices
 from inosgm.planning.variants import PlanMethod, Sampling, variant_of
 
@@ -52,6 +53,7 @@ class PlanFile(BaseModel):
     beside: list["PlanFile"] = []
     sampling: Sampling = "poisson"
     allowance: list[float] | None = None
+    unit_name: str = RECORD
 
 
 VARIANT_KEYS = ("weight", "menu", "beside", "sampling", "allowance")

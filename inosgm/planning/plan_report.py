@@ -12,13 +12,14 @@ MOST_ROWS = 40
 """Largest number of rows of owners: about a page."""
 
 
-def owner_table(labels: Sequence[Label], sizes: np.ndarray, columns: Mapping[str, np.ndarray]) -> list[str]:
+def owner_table(labels: Sequence[Label], sizes: np.ndarray, columns: Mapping[str, np.ndarray], *, of: str) -> list[str]:
     """Return the lines of a table with one row per owner, or, for many owners, one row per kind of owners.
 
     Args:
         labels: The owners.
-        sizes: Their numbers of records.
+        sizes: Their numbers of records or units.
         columns: One number per owner, by the title of the column. Owners are of one kind if all these numbers agree.
+        of: What the sizes count, in the singular.
     """
     values = list(columns.values())
     first, kinds = unique_rows(values)
@@ -36,7 +37,7 @@ def owner_table(labels: Sequence[Label], sizes: np.ndarray, columns: Mapping[str
         size = int(sizes[kinds == kinds[row]].sum()) if alike > 1 else int(sizes[row])
         numbers = (format(column[row], ".3g" if name == "delta" else ".4g") for name, column in columns.items())
         rows.append([who, str(size), *numbers])
-    lines = text.columns(["owner", "records", *columns], rows)
+    lines = text.columns(["owner", f"{of}s", *columns], rows)
     if first.size > shown.size:
         lines.append(f"({shown.size} of {first.size} kinds of owners are shown)")
     return lines

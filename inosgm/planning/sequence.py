@@ -70,14 +70,15 @@ class PlanSequence:
             ]
             for number, plan in enumerate(self.plans, start=1)
         ]
-        lines = [f"{self.steps} steps in {len(self.plans)} stages, {int(self.first.sizes.sum())} records"]
+        units = f"{int(self.first.sizes.sum())} {self.first.unit_name}s"
+        lines = [f"{self.steps} steps in {len(self.plans)} stages, {units}"]
         lines += columns(["stage", "steps", "expected batch", "noise scale", "owners that take part"], rows)
         last = self.last
         if last.epsilon is None or last.delta is None:
             return "\n".join(lines)
         numbers = zip(last.labels, last.sizes.tolist(), last.epsilon, last.spent(), last.delta, strict=True)
         owners = [[str(label), str(size), *(f"{value:.4g}" for value in row)] for label, size, *row in numbers]
-        lines += ["", *columns(["owner", "records", "epsilon granted", "used", "delta"], owners[:MAX_ROWS])]
+        lines += ["", *columns(["owner", f"{last.unit_name}s", "epsilon granted", "used", "delta"], owners[:MAX_ROWS])]
         return "\n".join([*lines, *[f"({len(owners) - MAX_ROWS} more owners)"] * (len(owners) > MAX_ROWS)])
 
     def costs(self, *, job: str, note: str = "") -> tuple[Cost, ...]:

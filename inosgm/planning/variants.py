@@ -34,8 +34,8 @@ class Variant:
     """Whether every record pays for itself, so that all steps share one charge of which none can be undone."""
 
     @property
-    def unit(self) -> str:
-        """The unit of privacy."""
+    def relation(self) -> str:
+        """How neighbouring data sets differ."""
         return ADD_REMOVE if self.sampling == "poisson" else REPLACE_ONE
 
     @property
@@ -150,7 +150,7 @@ class GroupSampling(Variant):
         if self.choices is not None and self.choices.sample_rates.shape[1] != plan.sizes.size:
             columns = self.choices.sample_rates.shape[1]
             raise ValueError(f"choices must have one column per owner: got {columns} for {plan.sizes.size} owners")
-        if any(other.labels != plan.labels or other.unit != self.unit for other in self.side_releases):
+        if any(other.labels != plan.labels or other.unit != plan.unit for other in self.side_releases):
             raise ValueError("side_releases must be plans of the same owners and unit")
 
     def segment(self, plan: PlanNumbers, steps: int) -> Segment:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from inosgm._internal.text import MAX_ROWS
-from inosgm.accounting.units import ADD_REMOVE, UNITS
+from inosgm.accounting.units import ADD_REMOVE, described
 from inosgm.experiments.methods import title_of
 from inosgm.owners import Label
 from inosgm.reports.tables import TextTable, listed, measured, short, spread
@@ -236,8 +236,8 @@ def breaches(study: TrainedStudy) -> list[str]:
 def other_units(study: TrainedStudy) -> list[str]:
     """Return a sentence for each method in another unit than add/remove."""
     return [
-        f"{trained.name} is in the unit {trained.unit}: its epsilons are {UNITS[trained.unit]}, and not to be compared "
-        "with those of others"
+        f"{trained.name} is in the unit {trained.unit}: its epsilons are {described(trained.unit)}, and not to be "
+        "compared with those of others"
         for trained in study.methods.values()
         if trained.unit != ADD_REMOVE
     ]

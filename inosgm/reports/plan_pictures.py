@@ -57,6 +57,8 @@ def budgets(study: TrainedStudy, audits: Sequence[Audited], name: str) -> Pictur
         *(f"spent, {trained.title}" for trained in study.methods.values()),
     ]
     header += [f"audited, {method}" for method, _ in bounds] + [together.heads[1] for together in study.together]
+    header += ["advantage", "recognised", "Delta"]
+    exposure = plan.exposure([plan.labels[index] for index in shown])
     rows = [
         (
             str(plan.labels[index]),
@@ -66,11 +68,19 @@ def budgets(study: TrainedStudy, audits: Sequence[Audited], name: str) -> Pictur
             *(short(study.methods[method].spent[index]) for method in styles),
             *(number(values[index]) for _, values in bounds),
             *(short(together.together[index]) for together in study.together),
+            number(exposure.advantage[row]),
+            percent(exposure.true_positive_rate[row, 1]),
+            number(exposure.excess[row]),
         )
-        for index in shown
+        for row, index in enumerate(shown)
     ]
     left = len(plan.labels) - shown.size
-    notes = (f"{left} of {len(plan.labels)} owners are not shown, from the strictest to the largest",) * (left > 0)
+    hidden = (f"{left} of {len(plan.labels)} owners are not shown, from the strictest to the largest",) * (left > 0)
+    meanings = (
+        f"of one run of {study.focus.name}: advantage is the largest true-positive minus false-positive rate of any "
+        f"attack on a record; recognised: at most so many members at {percent(exposure.false_positive_rates[1])} false "
+        "alarms; Delta: how much easier attacks are because other owners have other budgets",
+    )
     return Picture(
         name=name,
         title="Granted and spent",
@@ -79,13 +89,15 @@ def budgets(study: TrainedStudy, audits: Sequence[Audited], name: str) -> Pictur
         + (", and lower bounds that an audit found." if bounds else "."),
         panels=(Panel(title="", draw=draw),),
         size=(4.7, 0.75 + 0.25 * shown.size),
-        table=TextTable(caption="Epsilon of every owner", header=tuple(header), rows=tuple(rows), notes=notes),
+        table=TextTable(
+            caption="Epsilon of every owner", header=tuple(header), rows=tuple(rows), notes=hidden + meanings
+        ),
         keys=(
             ("granted", GRANTED),
             *((f"spent, {study.methods[name].title}", replace(style, dashes=None)) for name, style in styles.items()),
             *((f"audited, at least ({method})", AUDITED) for method, _ in bounds),
         ),
-        note="".join(notes),
+        note="".join(hidden),
         secret=bool(bounds),
     )
 

@@ -75,6 +75,7 @@ def plans_for(
     Raises:
         ValueError: if a plan is given for several stages, or the share is outside (0, 1].
     """
+    owners.require_records("a statistic")
     rounds, each_once = query.rounds(**parameters), query.each_once(parameters)
     if plan is not None:
         if len(rounds) > 1:

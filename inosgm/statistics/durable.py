@@ -17,6 +17,7 @@ from inosgm.jobs.stored_study import StoredStudy, StoreLike
 from inosgm.ledger.affordable import require_affordable
 from inosgm.ledger.cost import Cost
 from inosgm.ledger.ledger import Ledger
+from inosgm.mechanism.rank_window import PassTask, RankCounts
 from inosgm.mechanism.streaming import OrderedSum
 from inosgm.owners import Owners
 from inosgm.planning.plan import Plan
@@ -29,7 +30,7 @@ from inosgm.statistics.registry import PROCEDURES
 from inosgm.statistics.statistic import Statistic
 from inosgm.statistics.summing import plan_positions, sum_table
 from inosgm.statistics.tables import BadTable, Table
-from inosgm.statistics.task import MERGED_SUMS, SCRIPTS, RoundTask, code_of, merged
+from inosgm.statistics.task import MERGED_SUMS, SCRIPTS, RoundTask, code_of
 from inosgm.statistics.views import View
 
 ESTIMATE = "estimate.json"  # the file of the final estimate in a store
@@ -182,10 +183,15 @@ class StatisticStudy(StoredStudy):
     def _release(self, number: int, spec: JobSpec, statistic: Statistic, view: View | None) -> Any:
         """Return the released sum of the next round: release it, unless another process has just done so."""
         name = f"released-{number}-{statistic.released}.json"
-        task = RoundTask(self.store, spec, statistic, self._table, self._owners, view)
+
+        def read(task: PassTask | None) -> OrderedSum | RankCounts:
+            return self._sum(RoundTask(self.store, spec, statistic, self._table, self._owners, view, task))
+
         try:
-            here = statistic.in_one_process or statistic.blind
-            total = sum_table(statistic, self._table, self._owners, view=view) if here else self._sum(task)
+            if statistic.in_one_process or statistic.blind:
+                total = sum_table(statistic, self._table, self._owners, view=view)
+            else:
+                total = statistic.sum_in_passes(read)
         except LookupError:  # the partial sums were deleted, so another process has released it
             known = self.store.claimed(name)
         else:
@@ -193,15 +199,15 @@ class StatisticStudy(StoredStudy):
             self._forget(spec.id, statistic.released)
         return _restored(known["value"])
 
-    def _sum(self, task: RoundTask) -> OrderedSum:
-        """Return the sum of a round from the partial sums of jobs. NOT PRIVATE."""
+    def _sum(self, task: RoundTask) -> OrderedSum | RankCounts:
+        """Return the sum of a round, or the counts of a pass, from the partial ones of jobs. NOT PRIVATE."""
         jobs = self._done(task, task.fragments())
         for job in jobs:
             if "problem" in (values := self.store.values(job)):
                 raise BadTable(values["problem"])
         while len(jobs) > MERGED_SUMS:
             jobs = self._done(task, task.merges(jobs))
-        return merged(self.store, jobs)
+        return task.merged(jobs)
 
     def _done(self, task: RoundTask, specs: Sequence[JobSpec]) -> list[str]:
         """Run jobs, and return their ids."""

@@ -126,6 +126,8 @@ class Statistic(Streaming):
         note: str = "",
     ) -> None:
         self.matching, self.matching_error = matching, matching_error
+        if isinstance(owners, Owners):
+            owners.require_records("a statistic")
         if assume_alike and by_owner:
             raise ValueError(
                 "assume_alike does not go with a value for each owner (stratified): every record counts once there"

@@ -7,7 +7,8 @@ import numpy as np
 from inosgm.jobs.task import Stopped
 from inosgm.ledger.cost import LedgerHook
 from inosgm.mechanism.mechanism import require_sizes
-from inosgm.mechanism.streaming import OrderedSum
+from inosgm.mechanism.rank_window import PassTask, RankCounts
+from inosgm.mechanism.streaming import CountingPass, OrderedSum
 from inosgm.mechanism.thresholding import ThresholdedSums
 from inosgm.owners import Owners
 from inosgm.planning.plan import Plan
@@ -19,23 +20,40 @@ from inosgm.statistics.tables import LABELS, NUMBERS, BadTable, Fragment, Table
 from inosgm.statistics.views import AS_READ, View
 
 
-def sum_table(
+def sum_table(statistic: Statistic, table: Table, owners: Owners, *, view: View | None = None) -> OrderedSum:
+    """Return the exact sum of the next round over a table, in as many passes as its tail needs. NOT PRIVATE.
+
+    Args:
+        statistic: The statistic.
+        table: The records.
+        owners: Their owners; the plan of the statistic may name them in another order.
+        view: What the statistic sees of the records; the values of those that take part if not given.
+
+    Raises:
+        BadTable: for invalid records.
+    """
+    return statistic.sum_in_passes(lambda task: read_table(statistic, table, owners, view=view, task=task))
+
+
+def read_table(
     statistic: Statistic,
     table: Table,
     owners: Owners,
     fragments: Iterable[Fragment] | None = None,
     *,
     view: View | None = None,
+    task: PassTask | None = None,
     stopping: Callable[[], bool] = lambda: False,
-) -> OrderedSum:
-    """Return the exact sum of the next round over fragments of a table. NOT PRIVATE.
+) -> OrderedSum | RankCounts:
+    """Return the sum or the counts of one pass over fragments of a table. NOT PRIVATE.
 
     Args:
-        statistic: The statistic.
+        statistic: As for `sum_table`, like table, owners and view.
         table: The records.
-        owners: Their owners; the plan of the statistic may name them in another order.
+        owners: Their owners.
         fragments: The fragments to read; all if not given.
-        view: What the statistic sees of the records; the values of those that take part if not given.
+        view: What the statistic sees.
+        task: What the pass does; None for a sum in one pass.
         stopping: Returns whether to stop; called after every batch.
 
     Raises:
@@ -47,24 +65,28 @@ def sum_table(
     form = view.form or (LABELS if statistic.of_labels else NUMBERS)
     if isinstance(statistic, ThresholdedSums):
         statistic.name_cells(_names_in(table, owners, form, view))
-    total = statistic.partial()
+    part = statistic.start(task)
     if statistic.blind:
-        statistic.fill(total, np.empty(0), np.empty(0, dtype=np.int64), 0)
-        total.skip(statistic.plan.sizes)
-        return total
+        statistic.fill(part, np.empty(0), np.empty(0, dtype=np.int64), 0)
+        part.skip(statistic.plan.sizes)
+        return _filled(part)
     for fragment in table.fragments if fragments is None else fragments:
         for batch in table.read(fragment, owners, form):
             values, kept = view.records(batch)
             _check(statistic, values, fragment, batch.first_id, "" if kept is None else " records that take part,")
             holders = order[batch.owners]
             if kept is None:
-                statistic.fill(total, values, holders, batch.first_id)
+                statistic.fill(part, values, holders, batch.first_id)
             else:
-                statistic.fill(total, values, holders[kept], batch.first_id + kept)
-                total.skip(np.bincount(np.delete(holders, kept), minlength=statistic.plan.sizes.size))
+                statistic.fill(part, values, holders[kept], batch.first_id + kept)
+                part.skip(np.bincount(np.delete(holders, kept), minlength=statistic.plan.sizes.size))
             if stopping():
                 raise Stopped
-    return total
+    return _filled(part)
+
+
+def _filled(part: OrderedSum | CountingPass) -> OrderedSum | RankCounts:
+    return part.counts if isinstance(part, CountingPass) else part
 
 
 def _names_in(table: Table, owners: Owners, form: Form, view: View) -> list[str]:

@@ -14,10 +14,11 @@ from inosgm.jobs.spec import JobSpec
 from inosgm.jobs.store import Store
 from inosgm.jobs.task import Attempt, Result
 from inosgm.ledger.cost import Cost
+from inosgm.mechanism.rank_window import PassTask, RankCounts
 from inosgm.mechanism.streaming import OrderedSum
 from inosgm.owners import Owners
 from inosgm.statistics.statistic import Statistic
-from inosgm.statistics.summing import sum_table
+from inosgm.statistics.summing import read_table
 from inosgm.statistics.tables import BadTable, Fragment, Table, Unreadable
 from inosgm.statistics.views import View
 
@@ -42,6 +43,8 @@ class RoundTask:
         table: The records.
         owners: Their owners.
         view: What the statistic sees of the records.
+        task: What the pass over the records does; None for a sum in one pass. The window of ranks in it is not public,
+            so it is sent to workers, and not written into the descriptions of jobs, which stay in the store.
     """
 
     def __init__(
@@ -52,7 +55,9 @@ class RoundTask:
         table: Table,
         owners: Owners,
         view: View | None = None,
+        task: PassTask | None = None,
     ) -> None:
+        self._task = task
         self._store, self._stage, self._table, self._owners, self._view = store, stage, table, owners, view
         self._statistic, self._plan, self._parameters = type(statistic), statistic.plan, statistic.parameters
         self._released = list(statistic.observed)
@@ -61,6 +66,7 @@ class RoundTask:
             "stage": stage.id,
             "round": len(self._released),
             "released": blake2b(values.encode(), digest_size=16).hexdigest(),
+            **({} if task is None else {"pass": task.number, "counting": task.counting}),
         }
 
     def fragments(self) -> list[JobSpec]:
@@ -90,17 +96,42 @@ class RoundTask:
         if any(spec.configuration[name] != value for name, value in self._about.items()):
             raise RuntimeError("this job belongs to another round than the worker was given")
         if spec.kind == MERGE:
-            return _result(merged(self._store, spec.configuration["jobs"]))
+            return _result(self.merged(spec.configuration["jobs"]))
         fragment = Fragment.from_dict(spec.configuration["fragment"])
         key = self._store.key(self._stage.id)
         statistic = self._statistic(self._plan, key=key, **self._parameters).after(self._released)
         try:
-            how: dict[str, Any] = {"view": self._view, "stopping": attempt.stopping}
-            return _result(sum_table(statistic, self._table, self._owners, [fragment], **how))
+            how: dict[str, Any] = {"view": self._view, "task": self._task, "stopping": attempt.stopping}
+            return _result(read_table(statistic, self._table, self._owners, [fragment], **how))
         except Unreadable:
             raise
         except BadTable as error:
             return Result(values={"problem": str(error)})
+
+    def merged(self, jobs: Sequence[str]) -> OrderedSum | RankCounts:
+        """Return the merged sum of jobs, or their counts. NOT PRIVATE.
+
+        Raises:
+            LookupError: if they were deleted because the round is released.
+        """
+        total: OrderedSum | RankCounts | None = None
+        for job in jobs:
+            addend = self._restored(self._store.result(job).arrays)
+            if total is None:
+                total = addend
+            else:
+                total.merge(addend)
+        if total is None:
+            raise ValueError("there must be at least one job to merge, got none")
+        return total
+
+    def _restored(self, arrays: Mapping[str, np.ndarray]) -> Any:
+        """Return the sum or the counts of a job."""
+        if self._task is None or not self._task.counting:
+            return OrderedSum.from_bytes(arrays["sum"].tobytes())
+        counts = RankCounts(self._task.window)
+        counts.load(arrays)
+        return counts
 
     def _spec(self, kind: str, index: int, about: Mapping[str, Any]) -> JobSpec:
         return JobSpec(
@@ -110,24 +141,6 @@ class RoundTask:
             code_version=self._stage.code_version,
             index=index,
         )
-
-
-def merged(store: Store, jobs: Sequence[str]) -> OrderedSum:
-    """Return the merged sum of jobs. NOT PRIVATE.
-
-    Raises:
-        LookupError: if a sum was deleted because the round is released.
-    """
-    total: OrderedSum | None = None
-    for job in jobs:
-        addend = OrderedSum.from_bytes(store.result(job).arrays["sum"].tobytes())
-        if total is None:
-            total = addend
-        else:
-            total.merge(addend)
-    if total is None:
-        raise ValueError("there must be at least one job to merge, got none")
-    return total
 
 
 @lru_cache
@@ -141,5 +154,7 @@ def code_of(statistic: type[Statistic]) -> str:
     return f"{inosgm.__version__}+{digest_of(('inosgm', *own), (np.__version__,))}"
 
 
-def _result(total: OrderedSum) -> Result:
+def _result(total: OrderedSum | RankCounts) -> Result:
+    if isinstance(total, RankCounts):
+        return Result(arrays=total.arrays())
     return Result(arrays={"sum": np.frombuffer(total.to_bytes(), dtype=np.uint8)})

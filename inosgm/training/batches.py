@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, IterableDataset, Subset, TensorDataset, default_collate
+from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset, TensorDataset, default_collate
 
 from inosgm._internal.records import gather
 from inosgm._internal.trees import tree_leaves, tree_map
@@ -32,6 +32,8 @@ def as_data(parts: tuple[Any, ...], *, collate_fn: Collate | None = None, whole:
     _refuse_loaders_and_lists(parts)
     if len(parts) == 1 and is_data_set(parts[0]):
         return _as_data_set(parts[0], collate_fn, whole)
+    if len(parts) > 1:
+        _refuse_data_sets(parts)
     if collate_fn is not None:
         raise TypeError(
             "collate_fn makes a batch of the records of a map-style Dataset, and the data is in columns, which need "
@@ -82,6 +84,19 @@ def _refuse_loaders_and_lists(parts: tuple[Any, ...]) -> None:
                 f"data must be tensors or arrays whose first axis is the record, got a list of them: {stack}(x) makes "
                 "one of records of one shape; for records of several lengths give a Dataset, and collate_fn= a "
                 "function that pads"
+            )
+
+
+def _refuse_data_sets(parts: tuple[Any, ...]) -> None:
+    """Raise for a data set among columns: its items hold their targets, or have to."""
+    for part in parts:
+        # an array of a file, such as one of HDF5, has a shape, and is a column
+        if isinstance(part, Dataset) or (part is parts[0] and is_data_set(part) and not hasattr(part, "shape")):
+            what = "a list of records" if isinstance(part, list) else f"a data set ({type(part).__name__})"
+            raise TypeError(
+                f"data must be inputs and targets in columns, fit(x, y), or one map-style Dataset, fit(dataset), got "
+                f"{what} and {len(parts) - 1} more: give it alone if its items are pairs of inputs and targets; if "
+                "they are inputs only, torch.utils.data.StackDataset(dataset, targets) makes pairs"
             )
 
 

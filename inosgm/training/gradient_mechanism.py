@@ -18,6 +18,7 @@ from inosgm.mechanism.mechanism import INOSGM, DrawnBatch, Measured
 from inosgm.mechanism.noise import choices, key_beside
 from inosgm.mechanism.streaming import OrderedSum
 from inosgm.mechanism.tails import NoTail, Tail
+from inosgm.mechanism.units import RecordsOfUnits, UnitMean
 from inosgm.owners import Owners
 from inosgm.planning.plan import Plan
 from inosgm.planning.sequence import side_release_note
@@ -56,6 +57,8 @@ class GradientMechanism(INOSGM):
         steering: What `steer` will be given; the plan must pay for the losses that it needs.
         released: How many steps of the plan were released before, with the same key.
         spent: What each record has spent in these steps, where records pay for themselves.
+        views: How often each record is run in a step, each time transformed at random; the mean of its gradients is
+            clipped.
         charge_steps: As for `INOSGM`; a twentieth of the plan if not given.
         options: As for `INOSGM`.
     """
@@ -70,6 +73,7 @@ class GradientMechanism(INOSGM):
         steering: Steering | None = None,
         released: int = 0,
         spent: np.ndarray | None = None,
+        views: int = 1,
         charge_steps: int | None = None,
         **options: Any,
     ) -> None:
@@ -77,6 +81,7 @@ class GradientMechanism(INOSGM):
         self.gradients = gradients
         self._losses: GroupLosses | None = None
         self._heard, self._retired = 0, False
+        self._views = _validate.count("views", views, least=1)
         self._tail_for = None if isinstance(tail, Tail) or not callable(tail) else tail
         super().__init__(
             plan,
@@ -85,6 +90,7 @@ class GradientMechanism(INOSGM):
             charge_steps=_twentieth(plan) if charge_steps is None else charge_steps,
             **options,
         )
+        self._require_fitting_parts()
         self._resume_at(released)
         if spent is not None and self._filter is not None:
             self._filter.restore(spent)
@@ -96,8 +102,13 @@ class GradientMechanism(INOSGM):
 
     @property
     def owners(self) -> np.ndarray:
-        """The position in the plan of each record's owner."""
+        """The position in the plan of the owner of each record, or of each unit if units have several records."""
         return self._owners.copy()
+
+    @property
+    def owner_of_record(self) -> np.ndarray:
+        """The position in the plan of each record's owner."""
+        return self._owners[... if self._units is None else self._units.of_record]
 
     @property
     def job(self) -> str:
@@ -115,10 +126,35 @@ class GradientMechanism(INOSGM):
 
     def measure(self, data: Any, positions: np.ndarray | None, owners: np.ndarray, step: int) -> Measured:
         """Return the gradients of a batch, run in micro-batches, and its losses or what `score` makes of them."""
-        batch = self.gradients.measure(
-            data, np.arange(len(owners)) if positions is None else positions, step, self._key
-        )
+        places = np.arange(len(owners)) if positions is None else positions
+        if self._views > 1:
+            alone = RecordsOfUnits(positions=places, groups=np.arange(places.size), rule=UnitMean())
+            return self.measure_units(data, alone, owners, step)
+        batch = self.gradients.measure(data, places, step, self._key)
         return batch, batch.scores
+
+    def measure_units(self, data: Any, units: RecordsOfUnits, owners: np.ndarray, step: int) -> Measured:
+        """Return the gradients of the units of a batch, none of which is made from one per record, and their scores."""
+        units = units if self._views == 1 else units.with_views(self._views)
+        batch = self.gradients.measure(data, units, step, self._key)
+        return batch, units.scores(batch.scores)
+
+    def _require_fitting_parts(self) -> None:
+        """Raise if a part of a batch could be too small for a unit, by public numbers."""
+        most, rule = self.gradients.max_physical_batch, None if self._units is None else self._units.rule
+        if most is None:
+            return
+        if rule is not None and rule.records_per_unit is None:
+            raise ValueError(
+                "unit_rule must limit the records of a unit with max_physical_batch, because no part of a batch splits "
+                f"a unit: UnitMean(records_per_unit={most // self._views}), say"
+            )
+        largest = self._views * ((rule.records_per_unit or 1) if rule is not None else 1)
+        if largest > most:
+            raise ValueError(
+                f"max_physical_batch must be at least {largest}, the records_per_unit times the views, got {most}: no "
+                "part of a batch splits a unit"
+            )
 
     def steer(self, data: Any, steering: Steering) -> None:
         """Let a steering choose the shares of the next step, after a release of losses if one is due."""
@@ -163,6 +199,8 @@ class GradientMechanism(INOSGM):
         super()._require_exact_sums()
         if type(self._clipping) is not ScaleClipped:
             raise TypeError(f"clipping must be ScaleClipped() for sums in fixed point, got {self._clipping!r}")
+        if self._units is not None or self._views > 1:
+            raise TypeError("noise must be GaussianNoise() for units of several records and for several views")
         if self._plan.side_releases:
             raise TypeError("noise must be GaussianNoise() for plans that release losses as well: these are float sums")
         Grid.of(self._plan.sensitivities, self._plan.sizes)  # raises for what fixed point cannot hold

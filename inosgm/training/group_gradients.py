@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -13,10 +14,12 @@ from torch import Tensor, nn
 from inosgm._internal.keys import Purpose
 from inosgm._internal.records import records_in
 from inosgm._internal.validate import Array
+from inosgm.mechanism.units import RecordsOfUnits
 from inosgm.planning.plan import Plan
 from inosgm.training.gradients import Engine
 from inosgm.training.microbatches import LogicalBatch, parts_of
 from inosgm.training.model_gradients import ModelGradients
+from inosgm.training.same_records import digest_of_records, fresh_salt, repeatable_digest
 from inosgm.training.workers import Workers, cut, fresh_key
 
 WHOLE_BITS = 61
@@ -25,10 +28,15 @@ WHOLE_BITS = 61
 
 @dataclass(frozen=True, kw_only=True)
 class Shard:
-    """A shard of a batch: the positions of its records, and the number of its first micro-batch in the whole batch."""
+    """A shard of a batch: the positions of its records, or its units, and the number of its first micro-batch."""
 
-    positions: np.ndarray
+    positions: np.ndarray | RecordsOfUnits
     first: int
+
+    @property
+    def size(self) -> int:
+        """The number of its records, or of its units."""
+        return self.positions.size if isinstance(self.positions, np.ndarray) else self.positions.counts.size
 
 
 class GroupGradients(ModelGradients):
@@ -81,7 +89,9 @@ class GroupGradients(ModelGradients):
         workers = self.workers
         if workers.size == 1:
             return
+        salt = fresh_salt()
         about = {"records": records_in(data), "tensors": described(self.model), "shards": self.shards, "stage": stage}
+        about |= {"salt": salt, "digest": repeatable_digest(data, self.like(), salt)}
         with workers.answering():
             workers.tell("begin", lambda rank: about)
             workers.collect(None)
@@ -99,7 +109,7 @@ class GroupGradients(ModelGradients):
             self.workers.broadcast(self._engine.parameters)
 
     def measure(  # type: ignore[override]
-        self, data: Any, positions: np.ndarray, step: int, key: int | None, *, first: int = 0
+        self, data: Any, positions: np.ndarray | RecordsOfUnits, step: int, key: int | None, *, first: int = 0
     ) -> "LogicalBatch | GroupBatch":
         """Return the gradients and scores of a batch, whose shards are computed by all ranks."""
         if self.shards == 1:
@@ -108,9 +118,10 @@ class GroupGradients(ModelGradients):
             key = 0 if self._comparing is not None else fresh_key()
         secret = Purpose.WORKERS_KEY.key(f"{key} {step}")  # coins and noise do not follow from it
         shards, begin = list[Shard](), 0
-        for some in cut(positions, self.shards):
+        for some in _shards(positions, self.shards):
             shards.append(Shard(positions=some, first=begin))
-            begin += len(parts_of(some, self.max_physical_batch))
+            most = self.max_physical_batch
+            begin += len(some.parts(most) if isinstance(some, RecordsOfUnits) else parts_of(some, most))
         workers = self.workers
         assigned = [[shards[i] for i in workers.shards_of(rank, self.shards)] for rank in range(workers.size)]
         with workers.answering():
@@ -138,7 +149,7 @@ class RankBatch:
     def __init__(self, gradients: GroupGradients, data: Any, secret: int, shards: Sequence[Shard]) -> None:
         self._gradients, self._engine = gradients, gradients.ready(data)
         self._batches = [gradients.of_shard(data, shard, secret) for shard in shards]
-        self._sizes = [shard.positions.size for shard in shards]
+        self._sizes = [shard.size for shard in shards]
 
     def measured(self) -> tuple[np.ndarray, np.ndarray]:
         """Return norms and scores of its records, in the order of the batch."""
@@ -247,10 +258,19 @@ class Follower:
                     f"data must hold the same {about['records']} records on every rank, and holds "
                     f"{records_in(self._data)} on rank {self._workers.rank}: ranks are told positions of records"
                 )
+            self._require_same_records(about["salt"], about["digest"])
             if described(self._gradients.model) != about["tensors"]:
                 raise ValueError(f"model must be the same on every rank, and rank {self._workers.rank} has another one")
 
         self._answer(compare)
+
+    def _require_same_records(self, salt: bytes, expected: str | None) -> None:
+        """Raise if some of the records of this rank are not those of rank 0."""
+        if expected is not None and digest_of_records(self._data, self._gradients.like(), salt) != expected:
+            raise ValueError(
+                f"data must hold the same records in the same order on every rank, and rank {self._workers.rank} holds "
+                "others than rank 0: give every rank all of the data, not a part of it, and shuffle it on none"
+            )
 
     def _state(self, _: None) -> None:
         self._workers.broadcast(tensors_of(self._gradients.model))
@@ -287,6 +307,15 @@ class Follower:
         engine = self._gradients.engine
         assert engine is not None
         self._workers.broadcast(engine.parameters)
+
+
+def _shards(positions: np.ndarray | RecordsOfUnits, shards: int) -> Sequence[np.ndarray | RecordsOfUnits]:
+    """Cut a batch into shards of neighbouring records, or of whole units; ranks are not told how units are scored."""
+    if isinstance(positions, np.ndarray):
+        return cut(positions, shards)
+    told = positions.unscored()
+    ends = [0, *np.cumsum([some.size for some in cut(np.arange(told.counts.size), shards)]).tolist()]
+    return [told.of_units(*ends_of) for ends_of in pairwise(ends)]
 
 
 def reduced(workers: Workers, engine: Engine, wholes: list[Tensor] | None) -> list[Tensor]:

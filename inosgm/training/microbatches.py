@@ -11,8 +11,9 @@ from torch import Tensor
 
 from inosgm._internal.validate import Array
 from inosgm.training.gradients.base import Engine, Gradients
+from inosgm.training.gradients.groups import Groups
 from inosgm.training.gradients.precision import product_unit
-from inosgm.training.gradients.randomness import random_state, same_state
+from inosgm.training.gradients.randomness import random_state, same_state, set_random_state
 from inosgm.training.gradients.snapshot import Snapshot
 from inosgm.training.gradients.tally import Tally
 from inosgm.training.scores import Score, scored
@@ -27,11 +28,13 @@ class Microbatch:
         seed: The seed of random numbers of its own: those of the data set, and of the model.
         shared: If given, the seed of the model, which all parts of a logical batch have in common. The data set keeps
             the seed of the part: with one seed, the first records of all parts would share an augmentation.
+        groups: The units of the part, if gradients are those of units.
     """
 
     fetch: Callable[[], tuple[Any, Any]]
     seed: int
     shared: int | None = None
+    groups: Groups | None = None
 
 
 HEADROOM = 128
@@ -48,7 +51,7 @@ def stretch(parameter: Tensor) -> float:
 
 
 class LogicalBatch:
-    """The gradients of a logical batch as `Contributions`, and its scores.
+    """The gradients of a logical batch of records or units as `Contributions`, and the scores of its records.
 
     A batch of one part keeps its book-keeping for the weighted sum. Of several parts only norms and scores are kept,
     and each part is fetched and run a second time for the sum: memory is that of one part, whatever their number.
@@ -87,20 +90,20 @@ class LogicalBatch:
         self._device = engine.parameters[0].device
         self._whole: Gradients | None = None
         self.drew = False
-        # an empty batch has no parts, and no model runs
-        none = torch.zeros(0, dtype=torch.float64, device=self._device)
         with snapshot:
-            norms, scores = zip((none, none), *(self._measure(part) for part in parts), strict=True)
-        self._sizes = [int(some.shape[0]) for some in norms[1:]]
-        kinds = {parameter.dtype: parameter for parameter in engine.parameters}
-        self._stretch = max(map(stretch, kinds.values()))
+            measured = [self._measure(part) for part in parts]
+        self._sizes = [int(some.shape[0]) for some, _ in measured]
+        if not measured:  # an empty batch has no parts, and no model runs
+            measured = [(torch.zeros(0, dtype=torch.float64, device=self._device),) * 2]
+        norms, scores = measured[0] if len(measured) == 1 else map(torch.cat, zip(*measured, strict=True))
+        self._stretch = max(map(stretch, engine.kinds))
         # a weight that is no normal number is rounded to a multiple of the least one there is: it may be twice as large
-        self._least = max(torch.finfo(dtype).tiny for dtype in kinds)
-        self._norms = torch.cat(norms) * self._stretch
-        self.scores = _plain(torch.cat([some.to(torch.float64) for some in scores]))
+        self._least = max(torch.finfo(kind.dtype).tiny for kind in engine.kinds)
+        self._norms = norms * self._stretch
+        self.scores = _plain(scores)
 
     def norms(self) -> Array:
-        """Return the norm of each record's gradient."""
+        """Return the norm of each record's, or unit's, gradient."""
         return _plain(self._norms)
 
     def weighted_sum(self, weights: Array) -> list[Tensor]:
@@ -132,7 +135,7 @@ class LogicalBatch:
         total = [torch.zeros_like(parameter) for parameter in self._engine.parameters]
         norms = torch.split(self._norms, self._sizes)
         for part, share, claimed in zip(self._parts, torch.split(shares, self._sizes), norms, strict=True):
-            gradients, _ = self._run(part, self._engine.gradients)
+            gradients, _ = self._run(part, self._plain)
             # weights are for gradients of the norms that were claimed: what has become longer since is cut to them
             now = gradients.norms() * self._stretch
             share = torch.where(claimed.isfinite(), share * (claimed / now).clamp(max=1), 0)
@@ -142,41 +145,46 @@ class LogicalBatch:
             self._snapshot.require_unwritten()
         return total
 
-    def _run(self, part: Microbatch, gradients: Callable[[Any, Any], Gradients]) -> tuple[Gradients, Any]:
+    def _run(self, part: Microbatch, gradients: Callable[..., Gradients]) -> tuple[Gradients, Any]:
         """Return the gradients of one part, with the same random numbers every time, and its targets."""
+        units = {} if part.groups is None else {"groups": part.groups}
         with seeded(part.seed, self._device):
             inputs, targets = part.fetch()
             if part.shared is None:
-                return gradients(inputs, targets), targets
+                return gradients(inputs, targets, **units), targets
         with seeded(part.shared, self._device):
-            return gradients(inputs, targets), targets
+            return gradients(inputs, targets, **units), targets
 
     def _measure(self, part: Microbatch) -> tuple[Tensor, Tensor]:
         """Return norms and scores of one part, and keep its book-keeping if it is the only one."""
         counted = self._tally is not None and part is self._parts[0]
         gradients, targets = self._run(
-            part, self._counted if counted else self._watched if self._silent else self._engine.gradients
+            part, self._counted if counted else self._watched if self._silent else self._plain
         )
         if len(self._parts) == 1:
             self._whole = gradients
         scores = gradients.losses
         if self._score is not None:
             scores = scored(self._score, gradients.outputs, targets, gradients.losses)
-        measured = gradients.norms(), scores
+        measured = gradients.norms(), scores.to(torch.float64)
         self._snapshot.require_unwritten()
         return measured
 
-    def _watched(self, inputs: Any, targets: Any) -> Gradients:
-        """Return the gradients of some records, and note whether the model has drawn."""
+    def _plain(self, inputs: Any, targets: Any, **units: Any) -> Gradients:
+        """Return the gradients of some records or units."""
+        return self._engine.gradients(inputs, targets, **units)
+
+    def _watched(self, inputs: Any, targets: Any, **units: Any) -> Gradients:
+        """Return the gradients of some records or units, and note whether the model has drawn."""
         before = random_state(self._device)
-        gradients = self._engine.gradients(inputs, targets)
+        gradients = self._engine.gradients(inputs, targets, **units)
         self.drew |= not same_state(before, random_state(self._device))
         return gradients
 
-    def _counted(self, inputs: Any, targets: Any) -> Gradients:
-        """Return the gradients of some records, and note whether the model has drawn as it was seen to."""
+    def _counted(self, inputs: Any, targets: Any, **units: Any) -> Gradients:
+        """Return the gradients of some records or units, and note whether the model has drawn as it was seen to."""
         assert self._tally is not None
-        gradients, self.drew = self._tally.gradients(inputs, targets)
+        gradients, self.drew = self._tally.gradients(inputs, targets, **units)
         return gradients
 
 
@@ -194,9 +202,11 @@ def parts_of(positions: np.ndarray, most: int | None) -> list[np.ndarray]:
 @contextmanager
 def seeded(seed: int, device: torch.device) -> Iterator[None]:
     """Let torch's global generators start from a seed, and put them back as they were: they are the user's own."""
-    devices = [device] if device.type == "cuda" else []
-    with torch.random.fork_rng(devices):
-        torch.default_generator.manual_seed(seed)
-        if devices:
-            torch.cuda.manual_seed(seed)
+    before = random_state(device)
+    torch.default_generator.manual_seed(seed)
+    if device.type == "cuda":
+        torch.cuda.manual_seed(seed)
+    try:
         yield
+    finally:
+        set_random_state(before, device)

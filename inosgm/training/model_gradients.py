@@ -15,7 +15,9 @@ from torch.nn.modules.dropout import _DropoutNd
 from inosgm._internal import keys
 from inosgm._internal import validate as _validate
 from inosgm._internal.records import form_of
+from inosgm.mechanism.units import RecordsOfUnits
 from inosgm.training.ahead import AheadLoader
+from inosgm.training.augmenting import Augment, augmented
 from inosgm.training.batches import PickedApart, batch_of, converted, loaded
 from inosgm.training.comparable import explained
 from inosgm.training.gradients import (
@@ -30,6 +32,7 @@ from inosgm.training.gradients.base import apply
 from inosgm.training.gradients.batches import form
 from inosgm.training.gradients.chance import Chance, chance_in_evaluation, chance_of, refuse_chance
 from inosgm.training.gradients.choice import chosen_engine
+from inosgm.training.gradients.groups import Groups
 from inosgm.training.gradients.randomness import keep_foreign_state
 from inosgm.training.gradients.report import EngineReport, report_of
 from inosgm.training.gradients.sandbox import sandbox
@@ -65,6 +68,7 @@ class ModelGradients:
         losses_released: Whether losses of the model in evaluation mode are released as well.
         require_fitting: Raises for a model that cannot be trained; called when the model is looked at.
         num_workers: How many processes load micro-batches ahead.
+        augment: A random transform of the input of one record.
 
     Attributes:
         trained_on: The data that a mechanism was last given and has not refused: results on it are private.
@@ -83,6 +87,7 @@ class ModelGradients:
         losses_released: bool = False,
         require_fitting: Callable[[], None] = lambda: None,
         num_workers: int = 0,
+        augment: Augment | None = None,
     ) -> None:
         self.model, self.loss = model, per_record(loss)
         most = max_physical_batch
@@ -93,7 +98,9 @@ class ModelGradients:
                 f"num_workers={num_workers} needs max_physical_batch: a batch that is run at once has no part that "
                 "could be loaded while the model runs on another"
             )
-        self._score, self._asked_engine, self._autocast = score, engine, autocast
+        if augment is not None and not callable(augment):
+            raise TypeError(f"augment must be a function of the input of one record, got {augment!r}")
+        self._score, self._asked_engine, self._autocast, self._augment = score, engine, autocast, augment
         self._scoring: Score | None = score
         self._losses_released, self._require_fitting = losses_released, require_fitting
         self._asked_loss, self._targets, self._example, self._form = loss, None, None, None
@@ -145,12 +152,20 @@ class ModelGradients:
             self.require_classes(data[1])
             self._targets = data[1]
 
-    def measure(self, data: Any, positions: np.ndarray, step: int, key: int | None, *, first: int = 0) -> LogicalBatch:
+    def measure(
+        self,
+        data: Any,
+        positions: np.ndarray | RecordsOfUnits,
+        step: int,
+        key: int | None,
+        *,
+        first: int = 0,
+    ) -> LogicalBatch:
         """Return the gradients and scores of a batch; with a key, the model's random numbers follow key and step.
 
         Args:
             data: All records.
-            positions: Those of the batch.
+            positions: Those of the batch, or its units: norms and weights are those of units then, scores of records.
             step: The step.
             key: The key.
             first: The number of the first micro-batch, if the batch is a part of a larger one.
@@ -172,31 +187,34 @@ class ModelGradients:
                 found.append(as_numpy(self.loss(apply(self.model, inputs), targets)).astype(np.float64))
         return np.concatenate(found)
 
-    def _logical(self, data: Any, positions: np.ndarray, step: int, key: int | None, first: int) -> LogicalBatch:
+    def _logical(
+        self, data: Any, positions: np.ndarray | RecordsOfUnits, step: int, key: int | None, first: int
+    ) -> LogicalBatch:
         """Return the batch of a step, run in parts."""
         engine = self.ready(data)
         like = engine.parameters[0]
         if self._comparing is not None and self._chance is not Chance.SHARED:
             self._leave_out_dropout(self._comparing)
-        if key is None:  # a fresh one, but one key for all sums that are compared
-            key = 0 if self._comparing is not None else int(np.random.SeedSequence().generate_state(1)[0])
+        if key is None and self._comparing is not None:
+            key = 0  # without a key seeds are fresh, but all sums that are compared have one key
         # Without parts, all records share what a forward pass draws once, whoever else was drawn: it stays as it is.
         shared = keys.batch_seed(key, step) if self._chance is Chance.SHARED else None
         pick = self._pick if self.in_parts else self._pick_whole
-        cut = [
-            (keys.microbatch_seed(key, step, number), some)
-            for number, some in enumerate(parts_of(positions, self.max_physical_batch), first)
-        ]
+        groups: list[Groups | None]
+        if isinstance(positions, RecordsOfUnits):
+            units = positions.parts(self.max_physical_batch)
+            records = [some.positions for some in units]
+            groups = [Groups.of(some.groups, some.shares, like.device) for some in units]
+        else:
+            records = parts_of(positions, self.max_physical_batch)
+            groups = [None] * len(records)
+        cut = [(keys.microbatch_seed(key, step, number), some) for number, some in enumerate(records, first)]
         parts = [
-            Microbatch(partial(self._converted, data, fetch, like), seed, shared)
-            for (seed, _), fetch in zip(cut, self.ahead.fetches(data, cut, pick), strict=True)
+            Microbatch(partial(self._fetched, data, fetch, like), seed, shared, some)
+            for (seed, _), fetch, some in zip(cut, self.ahead.fetches(data, cut, pick), groups, strict=True)
         ]
         # Parts of less than a full one are alone in their batch, or have the same model as the full one before.
-        full = (
-            self.max_physical_batch is not None
-            and positions.size >= self.max_physical_batch
-            and self._comparing is None
-        )
+        full = bool(records) and records[0].size == self.max_physical_batch and self._comparing is None
         silent, tally = self._chance is Chance.NONE, self._tally if full else None
         return LogicalBatch(engine, parts, self._scoring, self._snapshot, silent=silent, tally=tally)
 
@@ -224,6 +242,11 @@ class ModelGradients:
         """Raise for a target that is no class, before the loss does, which would show it."""
         require_classes(self._asked_loss, self.loss, targets, self._example)
 
+    def _fetched(self, data: Any, fetch: Callable[[], Any], like: Tensor) -> tuple[Any, Any]:
+        """Return inputs and targets of some records to learn from: inputs are augmented."""
+        inputs, targets = self._converted(data, fetch, like)
+        return (inputs if self._augment is None else augmented(inputs, self._augment)), targets
+
     def _converted(self, data: Any, fetch: Callable[[], Any], like: Tensor) -> tuple[Any, Any]:
         """Return inputs and targets of some records; targets of columns were looked at before, all of them."""
         inputs, targets = converted(data, fetch(), like)
@@ -237,6 +260,8 @@ class ModelGradients:
             self._require_fitting()
             with torch.random.fork_rng(devices=[]), keep_foreign_state():  # a data set may augment
                 inputs, targets = batch_of(data, np.zeros(1, dtype=np.int64), self.like())
+                if self._augment is not None:
+                    augmented(inputs, self._augment)
             try:
                 engine = self._engine_for(inputs, targets)
                 try_batches(self.model, self.loss, self._score, data, self.like())

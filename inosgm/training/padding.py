@@ -32,6 +32,12 @@ SEEDS = range(3)
 """Seeds of the synthetic values with which the loss is tried on padded records."""
 
 
+def looked_at(records: int) -> list[int]:
+    """Return the positions of records that are looked at before anything is charged."""
+    positions = np.linspace(0, records - 1, min(records, MOST_LOOKED_AT)).astype(np.int64)
+    return list(map(int, np.unique(positions)))
+
+
 def try_batches(model: nn.Module, loss: PerRecordLoss, score: Score | None, data: Any, like: Tensor) -> None:
     """Raise for a data set whose records cannot be put together, or for a loss that depends on padding.
 
@@ -51,9 +57,8 @@ def try_batches(model: nn.Module, loss: PerRecordLoss, score: Score | None, data
     if is_in_columns(data) or not len(data):
         return
     source = data if isinstance(data, CollatedRecords) else CollatedRecords(data)
-    spread = np.unique(np.linspace(0, len(data) - 1, MOST_LOOKED_AT).astype(np.int64)).tolist()
     with torch.random.fork_rng(devices=[]), keep_foreign_state():
-        items = [item for index in spread for item in picked(source.records, [index])]
+        items = [item for index in looked_at(len(data)) for item in picked(source.records, [index])]
         together = source.collated(items)
         if source.collate is default_collate:  # which only stacks records of one shape
             return

@@ -226,10 +226,11 @@ class PlanFollower(Uncopied):
         return Ledger(path, owners=owners, accountant=ACCOUNTANTS[plan.accountant])
 
     def _owners_granting(self, plan: Plan) -> Owners:
-        """Return the owners of the records with the budgets of a plan."""
+        """Return the owners of the units with the budgets of a plan."""
         budgets = {name: np.asarray(getattr(plan, name)).tolist() for name in ("epsilon", "delta")}
-        by_label = {name: dict(zip(plan.labels, values, strict=True)) for name, values in budgets.items()}
-        return Owners(of_record=labels_at(plan.labels, self._mechanism.owners), **by_label)
+        epsilon, delta = (dict(zip(plan.labels, values, strict=True)) for values in budgets.values())
+        units = labels_at(plan.labels, self._mechanism.owners)
+        return Owners.of_units(units, epsilon=epsilon, delta=delta, unit_name=plan.unit_name)
 
     def _revision_for(self, place: Run, owners: Owners, data: tuple[Any, ...]) -> Revision:
         """Stand where a run resumes with new budgets, and return how; nothing of the run is changed.

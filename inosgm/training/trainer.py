@@ -23,17 +23,19 @@ from inosgm.mechanism.mechanism import Release
 from inosgm.mechanism.noise import GaussianNoise, Noise
 from inosgm.mechanism.orders import Descending, Order
 from inosgm.mechanism.tails import NoTail, Tail
+from inosgm.mechanism.units import UnitRule
 from inosgm.owners import Owners, labels_at
 from inosgm.planning.plan import Plan
 from inosgm.planning.sequence import PlanSequence
 from inosgm.planning.steering import Steering
+from inosgm.training.augmenting import Augment
 from inosgm.training.averaging import WeightAverage
 from inosgm.training.batches import as_data
 from inosgm.training.callbacks import Callbacks, CheckpointEvent, EvaluationEvent, StepEvent
 from inosgm.training.checkpoints import settings_of
 from inosgm.training.curve import LearningCurve
 from inosgm.training.diagnostics import Diagnostics, diagnose
-from inosgm.training.fitting import require_fitting
+from inosgm.training.fitting import clear_gradients, put_into_training, require_fitting
 from inosgm.training.gradients import Engine, EngineReport, Functional, OneByOne, fix_in_place
 from inosgm.training.group_gradients import Follower, GroupGradients
 from inosgm.training.held_out import require_apart, with_owners
@@ -83,6 +85,12 @@ class Trainer(PlanFollower):
         clipping: How a weighted gradient is bounded; `AutomaticClipping` and `PerSampleAdaptive` adapt to each record.
         noise: GaussianNoise(), or DiscreteNoise(): gradients are then rounded towards zero to a public grid and summed
             exactly, for which every record is run by itself unless `engine` says otherwise.
+        unit_rule: How the records of a unit make one gradient and one score, if owners have units: `UnitMean()`, of all
+            its records, if not given.
+        views: How often each record is run in a step, each time transformed at random by `augment`, or by the Dataset:
+            the mean of its gradients is clipped, and its score is the mean (De et al. 2022). It costs no budget.
+        augment: A random transform of the input of one record, with torch's generator: a tensor without an axis for
+            records is turned into one of the same shape. What it does must be public.
         score: What the order goes by, a function of outputs, targets and losses; the loss if not given.
         steering: What chooses the next step among the plan's choices, by released values.
         schedule: A learning-rate schedule of the optimizer, which makes a step after each step.
@@ -132,6 +140,9 @@ class Trainer(PlanFollower):
         order: Order = Descending(),
         clipping: Clipping = ScaleClipped(),
         noise: Noise = GaussianNoise(),
+        unit_rule: UnitRule | None = None,
+        views: int = 1,
+        augment: Augment | None = None,
         score: Score | None = None,
         steering: Steering | None = None,
         schedule: LRScheduler | None = None,
@@ -184,6 +195,7 @@ class Trainer(PlanFollower):
             num_workers=num_workers,
             autocast=autocast,
             losses_released=steering is not None,
+            augment=augment,
             require_fitting=partial(require_fitting, model, optimizer, schedule),
         )
         self._watch = ParameterWatch(model)
@@ -194,6 +206,8 @@ class Trainer(PlanFollower):
             "order": order,
             "clipping": clipping,
             "noise": noise,
+            "unit_rule": unit_rule,
+            "views": views,
             "note": note,
             "charge_steps": charge_steps,
         }
@@ -209,10 +223,16 @@ class Trainer(PlanFollower):
             clipping=clipping,
             steering=steering,
         )
-        if noise != GaussianNoise():  # only then, as below
-            self._settings["noise"] = repr(noise)
-        if ema is not None:  # only then, so that runs of earlier versions are resumed
-            self._settings["ema"] = repr(ema)
+        # only if they are given, so that runs of earlier versions are resumed
+        given = {
+            "ema": ema,
+            "unit_rule": unit_rule,
+            "views": None if views == 1 else views,
+            "noise": None if noise == GaussianNoise() else noise,
+        }
+        self._settings |= {name: repr(value) for name, value in given.items() if value is not None}
+        if augment is not None:
+            self._settings["augment"] = getattr(augment, "__qualname__", type(augment).__name__)
 
     @property
     def leads(self) -> bool:
@@ -255,16 +275,17 @@ class Trainer(PlanFollower):
         """
         self._mechanism.require_here()  # before the lock, which is never let go of in a process that has forked off
         with self._passes, self._updating():
-            self.model.train()
+            put_into_training(self.model)
             records, mechanism = self._as_data(data), self._mechanism
             if self._steering is not None:
                 mechanism.steer(records, self._steering)
             release = mechanism.release(records)
-            self.optimizer.zero_grad(set_to_none=True)  # a backward pass of the user's, on parameters frozen since
-            for parameter, total in zip(self._gradients.ready(records).parameters, release.value, strict=True):
-                parameter.grad = (total / mechanism.expected_batch).to(parameter.dtype)
+            clear_gradients(self.optimizer)  # a backward pass of the user's, on parameters frozen since
+            means = torch._foreach_div(release.value, mechanism.expected_batch)
+            for parameter, mean in zip(self._gradients.ready(records).parameters, means, strict=True):
+                parameter.grad = mean.to(parameter.dtype)
             self.optimizer.step()
-            self.optimizer.zero_grad(set_to_none=True)
+            clear_gradients(self.optimizer)
             self._gradients.share_parameters()
             if self.schedule is not None:
                 self.schedule.step()
@@ -533,7 +554,7 @@ class Trainer(PlanFollower):
             owners: The owner of each record, for held-out records.
         """
         records = self._as_data(data)
-        labels = labels_at(self.plan.labels, self._mechanism.owners) if owners is None else owners
+        labels = labels_at(self.plan.labels, self._mechanism.owner_of_record) if owners is None else owners
         with self._passes, self._watch.own():
             engine = self._gradients.ready(records)
             with evaluating(self.model):

@@ -20,10 +20,12 @@ from inosgm.experiments.input_files import Source
 from inosgm.mechanism.noise import streams
 from inosgm.mechanism.orders import Ascending, Descending, OwnerFirst, RandomOrder
 from inosgm.mechanism.sampling import PoissonSampler, PoissonSamplers
-from inosgm.mechanism.weights import tail_weights
+from inosgm.mechanism.tails import tail_weights
+from inosgm.training.logit_adjustment import AdjustedModel
 
 DOUBLE = "ensemble_parts:in_double"
 CLASSES = ("a", "b", "c")
+SHARES = {"class_shares": {0: [0.8, 0.1, 0.1], 1: [0.1, 0.8, 0.1], 2: [0.0, 0.1, 0.9]}}
 LINEAR = {"kind": "linear", "fraction": 0.5}
 
 
@@ -67,8 +69,9 @@ def assert_same(design, shadows=(0, 1), rtol=1e-9):
         learner = design.learner(shadow)
         design.trainer(shadow, learner).fit(*design.records(shadow), progress=False)
         found = stack._stack.state_of(place)
-        assert list(found) == list(learner.model.state_dict())
-        for name, expected in learner.model.state_dict().items():
+        plain = learner.model.model if isinstance(learner.model, AdjustedModel) else learner.model
+        assert list(found) == list(plain.state_dict())
+        for name, expected in plain.state_dict().items():
             scale = max(float(expected.abs().max()), 1e-3)
             torch.testing.assert_close(found[name], expected, rtol=0, atol=rtol * scale)
         np.testing.assert_allclose(scores[place], design.scores(learner), rtol=1e4 * rtol, atol=1e4 * rtol)
@@ -113,6 +116,8 @@ CASES = {
     "empty batches": {"plan": {"expected_batch": 0.3}, "tail": LINEAR, "model": RELU},
     "everybody": {"owners": {"epsilon": [5, 5, 5]}, "plan": {"expected_batch": 46}, "tail": LINEAR},
     "in parts": {"training": {"max_physical_batch": 4}, "tail": LINEAR, "model": MLP},
+    "adjusted in the loss": {"adjustment": {"loss": 1.5, "after": 0.0, **SHARES}, "tail": LINEAR, "model": MLP},
+    "adjusted": {"adjustment": {"loss": 0.5, "after": 1.0, **SHARES}, "tail": LINEAR},
     "smooth labels": {"loss": {"options": {"label_smoothing": 0.2, "reduction": "sum"}}, "tail": LINEAR},
 }
 
@@ -120,6 +125,15 @@ CASES = {
 @pytest.mark.parametrize("changes", CASES.values(), ids=list(CASES))
 def test_a_stack_is_what_trainers_make_one_by_one(changes):
     assert_same(designed(**changes))
+
+
+def test_the_score_of_an_adjusted_model_is_its_own_confidence():
+    """Not that of the loss it is trained with, which shifts its logits again."""
+    design = designed(adjustment={"loss": 0.5, "after": 1.0, **SHARES})
+    learner = design.learner(0)
+    outputs = learner.model(torch.from_numpy(design.pool.dataset.x).double()).detach()
+    share = outputs.softmax(1).gather(1, torch.from_numpy(design.pool.dataset.y)[:, None])[:, 0]
+    np.testing.assert_allclose(design.scores(learner), torch.logit(share), rtol=1e-5, atol=1e-5)
 
 
 def test_in_single_precision_and_with_images():

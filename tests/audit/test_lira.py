@@ -12,15 +12,21 @@ from sklearn.metrics import roc_auc_score, roc_curve
 
 from inosgm.audit import curve as curves
 from inosgm.audit import fits
-from inosgm.audit.attacks import ATTACKS, LossThreshold, Offline, Online
+from inosgm.audit.attack import LossThreshold
+from inosgm.audit.attack_names import ATTACK_NAMES
+from inosgm.audit.attacks import ATTACKS
+from inosgm.audit.bavaria import Bavaria
 from inosgm.audit.clusters import Clusters
 from inosgm.audit.curve import Curve
 from inosgm.audit.differences import differences
+from inosgm.audit.gaussian_attacks import Offline, Online
 from inosgm.audit.pool import Shadows
+from inosgm.audit.quantile_attack import Quantile
+from inosgm.audit.rmia import Rmia
 from inosgm.audit.roc import GRID, success, successes
 
 FITTED = [Online(), Online("global"), *(Offline(f, v) for f in ("density", "tail") for v in ("record", "global"))]
-EVERY = [*FITTED, LossThreshold()]
+EVERY = [*FITTED, Rmia(), Rmia(offline=True), Bavaria(), Quantile(), LossThreshold()]
 
 
 def named(attack):
@@ -206,7 +212,8 @@ def test_constant_scores_say_nothing_and_a_saturated_record_is_no_error():
 
 
 def test_names_and_refusals():
-    assert list(ATTACKS) == ["online", "online-global", "offline-density", "offline-tail", "loss"]
+    assert list(ATTACKS) == list(ATTACK_NAMES)
+    assert next(iter(ATTACKS)) == "online"  # the reference, which tables show in full
     assert all(name == attack.name for name, attack in ATTACKS.items())
     shadows = gaussian(8, 3, 4)
     for targets in ([], [3], [-1], [0, 0], [0.5]):
@@ -254,7 +261,7 @@ def test_curve_of_very_many_points_is_exact(monkeypatch):
     shadows = gaussian(9, 8, 500)
     whole = success(shadows.scores, shadows.members)
     monkeypatch.setattr(curves, "BLOCK", 37)
-    monkeypatch.setattr(curves, "RECORDS", 11)
+    monkeypatch.setattr(curves, "CLUSTERS", 11)
     cut = success(shadows.scores, shadows.members)
     assert (
         cut.auc == whole.auc == pytest.approx(roc_auc_score(shadows.members.ravel(), shadows.scores.ravel()), abs=1e-12)

@@ -2,6 +2,7 @@
 
 import pytest
 
+from inosgm.audit.attacks import ATTACKS
 from inosgm.audit.auditing import lira
 from inosgm.experiments.config import TrainingConfig
 
@@ -33,7 +34,7 @@ def without_privacy():
     return audited([1.0, 1.0], private=False)
 
 
-@pytest.mark.parametrize("attack", ["online", "online-global", "offline-density", "offline-tail", "loss"])
+@pytest.mark.parametrize("attack", list(ATTACKS))
 def test_an_overfitted_model_without_privacy_is_attacked_well(attack, without_privacy):
     *_, (_, everyone) = without_privacy.successes(attack)
     assert everyone.auc > 0.6

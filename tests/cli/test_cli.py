@@ -15,6 +15,7 @@ from inosgm._internal.imports import imported
 from inosgm.cli import doctor
 from inosgm.cli import options as _cli_options
 from inosgm.cli.doctor import State, examine
+from inosgm.cli.help_panels import PANELS
 from inosgm.cli.output import Output
 from inosgm.cli.program import CONTENTS, DEBUG, app, main
 from inosgm.experiments.sweep_results import Metric
@@ -52,6 +53,17 @@ def test_the_help_is_a_table_of_contents():
     assert re.findall(rf"│ ({'|'.join(names)}) ", told) == names
     assert re.findall(r"─ (\w+) ─+╮", told)[1:] == list(CONTENTS)
     assert re.findall(r"^ +(\d+)  \w", told, re.MULTILINE) == ["0", "1", "2", "3", "4", "130"]
+
+
+@pytest.mark.parametrize("words", [[], ["train"], ["stats", "mean"], ["ledger", "grant"]])
+def test_help_has_panels_by_purpose_and_no_type_behind_a_flag(words):
+    told = invoke(*words, "-h").stdout
+    assert "<bool>" not in told
+    if words:
+        panels = re.findall(r"─ (\w+) ─+╮", told)
+        assert panels[:2] == ["Arguments", "Options"]
+        assert panels[2:] == [name for name in PANELS if name in panels]
+        assert "Output" in panels
 
 
 def test_the_same_option_has_the_same_words_everywhere():

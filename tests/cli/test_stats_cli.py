@@ -334,7 +334,7 @@ def test_nor_is_a_lack_of_memory_or_space(here, program, monkeypatch, error):
 def test_a_question_with_a_store_goes_on_after_an_interruption(here, monkeypatch):
     asked = [*MEAN, "--ledger", "ledger", "--store", "store", "--key", 5, "--share", 0.5]
     with monkeypatch.context() as patched:
-        patched.setattr("inosgm.statistics.task.sum_table", _interrupted)
+        patched.setattr("inosgm.statistics.task.read_table", _interrupted)
         result = invoke(*asked, code=130)
     assert "interrupted: finished work is kept in store, and the same command resumes" in result.stderr
     assert not Ledger("ledger").history()

@@ -3,10 +3,12 @@
 import io
 import pickle
 from itertools import islice
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from pyarrow import parquet
+from ray.tune.schedulers import TrialScheduler
 from sweep_parts import Halving
 from typer.testing import CliRunner
 
@@ -16,7 +18,7 @@ from inosgm.cli.program import app
 from inosgm.experiments.config import TrainingConfig
 from inosgm.experiments.domains import Choice, Integers, LogUniform, Uniform, domain_from, samples_of
 from inosgm.experiments.grid import grid_of, points_of, values_from
-from inosgm.experiments.sweep_results import TABLE, Metric, standings
+from inosgm.experiments.sweep_results import TABLE, Metric, standings, stopped_early
 from inosgm.experiments.sweeps import SweepStudy
 from inosgm.jobs import Store
 from ray_jobs.searchers import Given, Searched
@@ -334,6 +336,21 @@ def test_tune_gets_no_copy_of_the_data(tmp_path):
     assert len(pickle.dumps(given)) < 100
     asha = Asha(keep=2).scheduler(6, Metric.accuracy, Store(tmp_path / "store"))
     assert len(pickle.dumps(asha)) < 100
+
+
+def test_asha_notes_the_runs_that_it_stops(tmp_path):
+    """Asked as Tune asks it; tests/ray_jobs/test_ray_entry_points.py runs it with Tune."""
+    store = Store(tmp_path / "store")
+    scheduler = Asha(first=2, keep=2).scheduler(6, Metric.accuracy, store)
+
+    def action(job, accuracy):
+        trial = SimpleNamespace(trial_id=job, config={"job": job})
+        scheduler.on_trial_add(None, trial)
+        return scheduler.on_trial_result(None, trial, {"step": 2, **{metric.value: accuracy for metric in Metric}})
+
+    assert [action("good", 0.9), action("bad", 0.1)] == [TrialScheduler.CONTINUE, TrialScheduler.STOP]
+    assert stopped_early(store, "good") is None
+    assert stopped_early(store, "bad")[-1] == {"step": 2, **{metric.value: 0.1 for metric in Metric}}
 
 
 def test_points_that_a_searcher_has_chosen_stay(tmp_path):

@@ -62,7 +62,20 @@ def is_run(block):
     return block.language == "python" or block.mark == "run"
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if any(map(is_run, blocks_of(page)))], ids=name_of)
+LONG = {
+    f"docs/guides/{name}.md" for name in ("audit", "changing_budgets", "compare", "methods", "own_mechanism", "report")
+}
+"""Pages whose blocks train several models, or audit one."""
+
+
+def pages_with_code():
+    assert {name_of(page) for page in PAGES} >= LONG
+    for page in PAGES:
+        if any(map(is_run, blocks_of(page))):
+            yield pytest.param(page, id=name_of(page), marks=pytest.mark.long if name_of(page) in LONG else ())
+
+
+@pytest.mark.parametrize("page", pages_with_code())
 def test_code_blocks_run(page, desk, monkeypatch):
     names, missing = {}, set()
     for block in blocks_of(page):

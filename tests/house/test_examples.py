@@ -13,6 +13,10 @@ NEEDS = {"hugging_face_lora": "transformers"}
 EXAMPLES = Path(__file__).parents[2] / "examples"
 SMALL = {
     "audit_model": ({"shadows": 32, "steps": 40}, ["kept       online-global", "forgotten  loss"]),
+    "audit_opacus": (
+        {"runs": 300},  # the fixed batches need more: tests/audit/test_black_box.py
+        ["Opacus, as it is: not refuted", "noise for the mean: REFUTED", "Opacus, fixed batches"],
+    ),
     "federated_average": ({}, ["largest losses first", "epsilon spent by the first and the last client: 2.00 7.99"]),
     "fixed_features": ({"steps": 2, "data": "digits"}, ["pixels", "scattering", "worst owner"]),
     "hugging_face_lora": ({"steps": 2}, ["parameters", "epsilon spent: numpy 2.00", "under the model's own names"]),
@@ -35,7 +39,10 @@ def test_every_example_is_run_here():
     assert [name for name in listed if f"]({name})" not in table] == []
 
 
-@pytest.mark.parametrize("name", SMALL)
+LONG = {"hugging_face_lora"}  # imports transformers and peft
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.long if name in LONG else ()) for name in SMALL])
 def test_example_runs(name, capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     if name in NEEDS:

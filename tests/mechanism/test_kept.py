@@ -24,6 +24,8 @@ def test_what_is_let_go_on_the_way_changes_nothing(few, order, monkeypatch):
         whole.update(*columns)
         monkeypatch.setattr(_kept, "_LEAST_WAITING", few)
         monkeypatch.setattr(_kept, "_NEAR", 3)
+        monkeypatch.setattr(_kept, "_SAMPLE", 5)
+        monkeypatch.setattr(_kept, "BLOCK", 16)
         part, other = OrderedSum(sensitivities, tail, order), OrderedSum(sensitivities, tail, order)
         for place, chunk in enumerate(np.array_split(np.arange(n), 20)):
             (other if place % 3 == 0 else part).update(*(column[chunk] for column in columns))
@@ -50,6 +52,27 @@ def test_a_cut_leaves_enough_and_not_much_more(monkeypatch):
         generator = np.random.default_rng(seed)
         key, spans = generator.normal(size=500), generator.choice([1, 5, 50], 500)
         begins = int(generator.integers(1, spans.sum() + 1))
-        cut = _kept._cut_of(key, spans, begins)
+        cut = _kept._exact_cut(key, spans, begins)
         assert spans[key >= cut].sum() >= begins
         assert spans[key >= cut].sum() <= begins + 8 * 50
+
+
+@pytest.mark.parametrize("sample", [4, 64, 1 << 15])
+def test_a_guessed_cut_leaves_enough_however_the_records_are_arranged(sample, monkeypatch):
+    """A sample of every k-th record may be wrong about all others: then the exact cut is taken."""
+    monkeypatch.setattr(_kept, "_SAMPLE", sample)
+    monkeypatch.setattr(_kept, "_NEAR", 8)
+    spans = np.array([1, 5, 50])
+    for seed in range(60):
+        generator = np.random.default_rng(seed)
+        key, owners = generator.normal(size=2000), generator.integers(0, 3, 2000)
+        if seed % 2:  # the sampled ones are far from the others
+            key[:: max(1, key.size // sample)] += generator.choice([-100.0, 100.0])
+        key[generator.random(2000) < 0.02] = np.nan
+        begins = int(generator.integers(1, 1.2 * spans[owners].sum()))
+        held = _kept.HeldRecords(key, np.arange(2000), owners, np.ones(2000), np.zeros(2000, dtype=np.int64))
+        found = _kept.Kept(Ascending(), spans, spans, begins)._cut_in(held)
+        if spans[owners].sum() < begins:
+            assert found is None
+            continue
+        assert found[1] == spans[owners][~(key < found[0])].sum() >= begins

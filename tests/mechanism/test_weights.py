@@ -11,17 +11,20 @@ from hypothesis import strategies as st
 from inosgm import (
     Ascending,
     BetaTail,
+    ClipToShare,
     Descending,
     HardTail,
     LinearTail,
     NoTail,
     OwnerFirst,
     RandomOrder,
+    ScaleClipped,
     StepTail,
     TableTail,
     importance_weights,
     ordered_sum,
 )
+from inosgm.mechanism.tails import tail_weights
 
 orders = st.sampled_from([Descending(), Ascending(), OwnerFirst(), RandomOrder(3)])
 
@@ -153,6 +156,31 @@ def test_long_sums_do_not_lose_the_end_of_the_tail(of):
     share = of(sensitivities) * importance_weights(of(scores), of(sensitivities), tail)
     without = of(sensitivities[:-1]) * importance_weights(of(scores[:-1]), of(sensitivities[:-1]), tail)
     assert float(abs(share[:-1] - without).sum() + share[-1]) <= small * (1 + 1e-6)
+
+
+@pytest.mark.parametrize("sensitivity", [1.0, 0.3, 7e-5])
+@pytest.mark.parametrize("tail", [LinearTail(40.3), HardTail(7.1), BetaTail(2, 3, 25.0), StepTail([0.7, 0.2], 3.3)])
+def test_weights_that_are_kept_for_one_sensitivity_are_those_of_the_sums(tail, sensitivity):
+    for records in (1, 2, 41, 300, 90):
+        scores = np.random.default_rng(records).normal(size=records)
+        bounds = np.full(records, sensitivity)
+        lowest = np.argsort(-scores, stable=True)[::-1]
+        expected = np.ones(records)
+        spent = tail_weights(np, bounds, tail)
+        expected[lowest[: spent.size]] = spent
+        assert importance_weights(scores, bounds, tail).tobytes() == expected.tobytes()
+    long = LinearTail(1e9)
+    assert long.equal_weights(1.0) is None
+    assert importance_weights([2.0, 1.0], 1.0, long)[::-1].tolist() == tail_weights(np, np.ones(2), long).tolist()
+
+
+@pytest.mark.parametrize("clipping", [ScaleClipped(), ClipToShare()])
+def test_factors_of_numpy_arrays_are_those_of_tensors(clipping):
+    norms = np.array([0.0, 0.5, 1.0, 2.0, np.nan, np.inf, 1e200, 1e150, 0.0])
+    bounds = np.array([1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 0.0])
+    rho = np.linspace(0.1, 1, norms.size)
+    expected = clipping.factors(*map(torch.from_numpy, (norms, bounds, rho)))
+    assert clipping.factors(norms, bounds, rho).tobytes() == expected.numpy().tobytes()
 
 
 def test_the_bound_is_tight():

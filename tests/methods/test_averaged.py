@@ -79,5 +79,5 @@ def test_what_is_frozen_stays_frozen_and_what_does_not_fit_is_refused():
         model.turn_to(2)
     with pytest.raises(ValueError, match="one for each of 2 members, got 1"):
         Averaged(members(2), [1])
-    with pytest.raises(ValueError, match="parameters of their own"):
+    with pytest.raises(ValueError, match="must not share parameters"):
         Averaged([every[0], every[0]], [1, 1])

@@ -91,7 +91,7 @@ class TestThresholds:
 
     def test_one_budget_is_its_own_threshold_and_nobody_has_none(self):
         assert threshold([2.0, 2.0], [3, 4], "adaptive") == threshold([2.0, 0.0], [3, 4]) == 2.0
-        with pytest.raises(ValueError, match="nobody has anything left"):
+        with pytest.raises(ValueError, match="no owner has anything left"):
             threshold([0.0], [3])
 
 

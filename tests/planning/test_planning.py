@@ -65,6 +65,7 @@ def test_budgets_from_a_twentieth_to_fifty_fit_in_one_plan(accountant):
     assert (spent >= 0.995 * owners.epsilon).all()
 
 
+@pytest.mark.long  # 3,000 steps at an epsilon of 50 have a long distribution of losses
 def test_budgets_from_a_twentieth_to_fifty_fit_in_one_plan_of_rates():
     owners = grants([0.05, 1.0, 50.0])
     plan = plan_sample(owners, steps=3000, expected_batch=512, clip_norm=1.0)
@@ -278,6 +279,7 @@ def test_ten_thousand_owners_with_budgets_of_their_own():
         assert (plan.spent() <= owners.epsilon).all()
 
 
+@pytest.mark.long  # works out rates for 70 kinds of owners
 def test_very_many_owners_with_several_deltas_can_be_charged():
     """More than 64 kinds are read off a table when they are charged, a little above what planning works out."""
     owners = grants(np.geomspace(0.5, 5, 70), records=1400, delta=np.where(np.arange(70) == 0, 1e-6, 1e-5))

@@ -156,10 +156,9 @@ def part_of_ray(process, part):
     return found[-1] if part == "raylet" else next(one for one in found if "raylet/raylet" not in there[one][0])
 
 
+@pytest.mark.long  # starts a Ray for each; tests/cli/test_supervised.py has the same sentences without one
 @pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc")
-@pytest.mark.parametrize(
-    "name", ["stats", *(pytest.param(name, marks=pytest.mark.long) for name in COMMANDS if name != "stats")]
-)
+@pytest.mark.parametrize("name", COMMANDS)
 def test_what_died_is_said_and_the_same_command_resumes(here, begin, name):
     """Fails on 76c85f1: exit code 1 after pages of Ray's, and nothing said."""
     part, words = COMMANDS[name]

@@ -63,6 +63,15 @@ def require_equal(one, other):
         assert all((one[key].arrays[name] == array).all() for name, array in other[key].arrays.items())
 
 
+@pytest.mark.usefixtures("embedded_ray")
+def test_seeds_on_a_ray_are_those_of_one_process(here):
+    told = invoke(training, "--seeds", 1, "--store", "seed", "--max-concurrent", 1)
+    assert "all 1 runs" in told
+    train_seeds(TrainingConfig.from_yaml("run.yaml"), 1, store="seed-alone", progress=False)
+    require_equal(results("seed"), results("seed-alone"))
+
+
+@pytest.mark.long  # starts a command, which imports torch and Ray, and workers of its own
 def test_train_on_a_ray_that_runs_already(here, embedded_ray):
     words = ["-m", "ray_jobs.train", "run.yaml", "--seeds", "2", "--store", "seeds", "--set", "seed=3"]
     environment = {**os.environ, "RAY_ADDRESS": embedded_ray["gcs_address"]}
@@ -88,6 +97,7 @@ def swept(here, embedded_ray):
         return grid, invoke(sweeping, *asha, code=1)
 
 
+@pytest.mark.long  # starts five workers, each of which imports torch
 def test_asha_stops_runs_that_stay_charged(swept):
     _, told = swept
     store, found = Store("swept"), standings(Store("swept")).standings
@@ -102,12 +112,15 @@ def test_asha_stops_runs_that_stay_charged(swept):
     assert told.endswith("written to swept: sweep.parquet, results.parquet\n")
 
 
+@pytest.mark.long
 def test_tune_leaves_nothing_behind(swept, here, embedded_ray):
     assert not (here.parent / "home").exists()
     assert not [path for path in Path(embedded_ray["session_dir"], "artifacts").rglob("*") if path.is_file()]
-    assert {path.name for path in Path().iterdir()} <= {"run.yaml", "marker", "swept", "seeds", "seeds-alone"}
+    stores = {"swept", "seed", "seed-alone", "seeds", "seeds-alone"}
+    assert {path.name for path in Path().iterdir()} <= {"run.yaml", "marker", *stores}
 
 
+@pytest.mark.long
 def test_a_trial_whose_worker_dies_goes_on_and_one_that_fails_is_given_up(swept):
     store = Store("swept")
     states = {spec.configuration["optimizer"]["name"]: store.states()[job] for job, spec in store.specs().items()}

@@ -19,6 +19,7 @@ from ray.util.state import list_actors, list_tasks
 from ray_worker import Meeting, Spoil, Tells, mapping_of
 
 from inosgm.jobs import ProcessExecutor, SerialExecutor, Store
+from inosgm.jobs.executors import InlinePool
 from ray_jobs import RayExecutor, connection
 
 pytestmark = pytest.mark.usefixtures("embedded_ray")
@@ -52,20 +53,37 @@ def trainings():
 
 
 @pytest.mark.parametrize("work", [walks, pytest.param(trainings, marks=pytest.mark.long)])
-def test_serial_processes_and_ray_agree_bit_for_bit(tmp_path, work):
+def test_serial_processes_and_ray_agree_bit_for_bit_and_the_ray_is_left_as_it_was(tmp_path, work):
     task, jobs = work()
     found = []
-    for executor in (SerialExecutor(), ProcessExecutor(2), RayExecutor(max_concurrent=2)):
+    handlers = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+    here = RayExecutor("elsewhere:1", max_concurrent=2)  # the Ray that this process uses already comes first
+    for executor in (SerialExecutor(), ProcessExecutor(2), here):
         store = Store(tmp_path / type(executor).__name__)
         outcome = run(store, added(store, jobs), executor, task)
         assert len(outcome.done) == len(store.charges()) == len(jobs)
         assert all(state.attempts == {1: ""} for state in store.states().values())
         found.append(outcome_of(store))
     assert found[0] == found[1] == found[2]
+    assert handlers == [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+    wait_until(lambda: ray.available_resources().get("CPU") == 4)  # all workers have gone
 
 
 def test_between_runs_it_stays_connected_where_asked(tmp_path, monkeypatch):
     left = []
+
+    class Here(InlinePool):
+        """Works in this process, without workers."""
+
+        def __init__(self, request, most, task, store, *, leave):
+            super().__init__(task, store, stopping=lambda: False)
+            self._leave = leave
+
+        def close(self, *, kill):
+            super().close(kill=kill)
+            self._leave()
+
+    monkeypatch.setattr("ray_jobs.executor.RayWorkerPool", Here)
     monkeypatch.setattr("ray_jobs.executor.connect", lambda address: lambda: left.append(address))
     executor = RayExecutor("here", max_concurrent=1)
     with executor:
@@ -76,13 +94,6 @@ def test_between_runs_it_stays_connected_where_asked(tmp_path, monkeypatch):
     assert left == ["here", "here"]
     run(Store(tmp_path / "third"), specs(1), executor)
     assert left == ["here"] * 3
-
-
-def test_a_ray_that_runs_is_used_and_left_as_it_was(store):
-    handlers = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
-    run(store, specs(2), RayExecutor("elsewhere:1"))  # this process uses one already
-    assert handlers == [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
-    wait_until(lambda: ray.available_resources().get("CPU") == 4)  # all workers have gone
 
 
 def test_a_poisoned_job_does_not_keep_others(store):
@@ -108,9 +119,10 @@ def test_what_can_never_be_placed_is_refused_before_anything_is_written(store, a
     ("executor", "together", "per_device"),
     [
         pytest.param(RayExecutor(num_cpus=0.5, num_gpus=0.5), 4, {"0": 2, "1": 2}, marks=pytest.mark.long),
-        (RayExecutor(num_cpus=0.5, num_gpus=0.6), 2, {"0": 1, "1": 1}),  # 3 x 0.6 would be 1.8 of 2, but not of one
+        # 3 x 0.6 would be 1.8 of 2 devices, but not of one
+        pytest.param(RayExecutor(num_cpus=0.5, num_gpus=0.6), 2, {"0": 1, "1": 1}, marks=pytest.mark.long),
         (RayExecutor(num_gpus=2), 1, {"0,1": 1}),
-        (RayExecutor(num_cpus=2, max_concurrent=2), 2, {"": 2}),
+        pytest.param(RayExecutor(num_cpus=2, max_concurrent=2), 2, {"": 2}, marks=pytest.mark.long),
     ],
 )
 def test_workers_are_packed_onto_devices(store, tmp_path, executor, together, per_device):
@@ -124,9 +136,10 @@ def test_workers_are_packed_onto_devices(store, tmp_path, executor, together, pe
     assert {(*values["threads"], values["torch"]) for values in found} == {(threads, threads, threads, False)}
 
 
-def test_no_worker_can_write_to_the_data_that_all_share(store):
+@pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.long)])  # each imports torch
+def test_no_worker_can_write_to_the_data_that_all_share(store, workers):
     data = np.random.default_rng(0).normal(size=(5000, 10))
-    found = values_of(store, specs(4), RayExecutor(max_concurrent=2), Spoil(data))
+    found = values_of(store, specs(4), RayExecutor(max_concurrent=workers), Spoil(data))
     assert mapping_of(data) == "00:00 0"
     assert len({values["mapping"] for values in found} - {"00:00 0"}) == 1  # all see the same pages of one file
     digest = hashlib.sha256(data.tobytes()).hexdigest()

@@ -126,6 +126,7 @@ class TestDatasets:
             found.append(outcome_of(store))
         assert found[0] == found[1]
 
+    @pytest.mark.long  # workers die and are started again
     def test_a_poisoned_job_does_not_keep_others(self, tmp_path):
         jobs, store = specs(5, bad={"1": "raise", "2": "once", "3": "die"}), Store(tmp_path / "s")
         outcome = RayDataExecutor(max_concurrent=2).run(Walk(), jobs, store, attempts=2, progress=False)

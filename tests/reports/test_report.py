@@ -34,6 +34,7 @@ from inosgm.reports.intervals import interval, regression
 from inosgm.reports.narrative import headline, introductions, sentences
 from inosgm.reports.page import Page
 from inosgm.reports.pictures import Picture
+from inosgm.reports.statement import statement
 from inosgm.reports.trained import RunSource, Trained, TrainedStudy
 from inosgm.training.curve import LearningCurve
 from inosgm.training.metrics import evaluation
@@ -302,6 +303,42 @@ def test_the_command(demo, tmp_path):
     assert row["epsilon spent"] == "1"  # the strictest budget suffices for the unbiased estimate
     assert CliRunner().invoke(command, [*wish, "--quiet"]).stdout == f"{wish[2]}\n"
     assert f"{json.loads(answer.read_bytes())['value']:.6g}" in (tmp_path / "page.html").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("ending", ["html", "md"])
+def test_a_statement_tells_an_owner_what_was_spent_and_nothing_private(demo, tmp_path, ending):
+    command = typer.Typer()
+    command.command()(_cli_report.report)
+    runs = [str(demo / "demo" / "comparison"), str(demo / "demo" / "audit"), str(demo / "run")]
+    path = tmp_path / f"statement.{ending}"
+    wish = [*runs, "--statement", "--owner", EVIL[0], "--output", str(path)]
+    found = CliRunner().invoke(command, wish)
+    assert found.exit_code == 0, (found.output, found.exception)
+    text = path.read_text(encoding="utf-8")
+    contents = read(*runs)
+    (study,) = contents.studies
+    index = study.plan.labels.index(EVIL[0])
+    assert all(f"{trained.spent[index]:.4g}" in text for trained in study.methods.values())
+    (together,) = study.together
+    assert f"{together.runs} runs" in text
+    assert f"{together.together[index]:.4g}" in text
+    exposure = study.focus.plan.exposure([EVIL[0]])
+    assert f"{100 * exposure.advantage[0]:.3g} percentage points" in text
+    assert "<script>" not in text
+    audited = contents.audits[0].bounds[EVIL[0]]  # as secret as the records
+    assert str(audited) not in text
+    assert "recall" not in text
+    assert "udit" not in text
+    assert statement(read(runs[0], runs[2]), EVIL[0]).html() == statement(contents, EVIL[0]).html()
+
+
+def test_a_statement_about_nobody_is_refused(demo):
+    answer = str(demo / "demo" / "statistics" / "mean.json")
+    with pytest.raises(ValueError, match="owner 'c' was charged for nothing that was named; owners are a, b"):
+        statement(read(answer), "c")
+    assert "Mean of" in statement(read(answer), "a").markdown()
+    with pytest.raises(ValueError, match="--statement and --owner go together"):
+        _cli_report.report([answer], statement=True)
 
 
 def made(owners, gain, *, seeds=4, records=40, noise=0.02, way=None):

@@ -119,5 +119,7 @@ def test_what_has_no_sums_in_fixed_point_is_refused_before_anything_is_spent():
         trainer(clipping=AutomaticClipping())
     with pytest.raises(TypeError, match="noise must be"):
         trainer(noise="discrete")
+    with pytest.raises(TypeError, match="several views"):
+        trainer(views=2)
     with pytest.raises(ValueError, match="sensitivities must"):
         trainer(sensitivities=(1.0, 1e-15))

@@ -8,7 +8,7 @@ from gradient_models import ENTROPY, MODELS, LastStep, Named, case, codes, image
 from torch import nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from inosgm.training.gradients import BookKeeping, Functional, OneByOne, choice, engine_for, fixed
+from inosgm.training.gradients import BookKeeping, Functional, OneByOne, choice, engine_for
 from inosgm.training.losses import per_record
 
 
@@ -32,7 +32,7 @@ def test_one_by_one_for_what_nothing_else_can_do():
             return pad_packed_sequence(super().forward(every)[0], batch_first=True)
 
     assert kind_of(LastStep(Packed(4, 6, batch_first=True)), ENTROPY, *codes(7)) is OneByOne
-    assert kind_of(fixed(LastStep(nn.GRU(4, 6, batch_first=True))), ENTROPY, *codes(7)) is BookKeeping
+    assert kind_of(LastStep(nn.GRU(4, 6, batch_first=True)), ENTROPY, *codes(7)) is BookKeeping
 
 
 def test_parameters_used_outside_of_their_layer():

@@ -7,10 +7,11 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
-from torch.utils.data import DataLoader, Dataset, TensorDataset
+from torch.utils.data import DataLoader, Dataset, StackDataset, Subset, TensorDataset
 
 from inosgm import Plan
 from inosgm.training import BookKeeping, Functional, OneByOne, Trainer
+from inosgm.training.batches import as_data
 
 N = 30
 X = torch.randn(N, 4, generator=torch.Generator().manual_seed(0))
@@ -100,6 +101,32 @@ def test_images_of_bytes(kind):
     )
     assert "uint8 (1, 4, 4)" in error.value.__notes__[-1]
     trainer(nn.CrossEntropyLoss(), model).fit(images.astype(np.float32) / 255, Y, progress=False)
+
+
+def test_a_data_set_beside_targets():
+    x, y = torch.rand(8, 4), torch.arange(8) % 2
+    pairs = TensorDataset(x, y)
+    for data in ((pairs, y), (Subset(pairs, range(8)), y), (list(zip(x, y, strict=True)), y), (x, pairs)):
+        with pytest.raises(TypeError, match="give it alone"):
+            as_data(data)
+        with pytest.raises(TypeError, match="StackDataset"):
+            as_data(data, whole=True)
+    inputs, targets = as_data((ArrayOfAFile(), y))
+    assert isinstance(inputs, ArrayOfAFile)
+    assert targets is y
+    assert isinstance(as_data((StackDataset(Subset(x, range(8)), y),)), StackDataset)
+
+
+class ArrayOfAFile:
+    """An array that is no numpy array, as h5py has them."""
+
+    shape = (8, 4)
+
+    def __len__(self):
+        return 8
+
+    def __getitem__(self, positions):
+        return np.zeros((8, 4), dtype=np.float32)[positions]
 
 
 def test_a_data_loader():

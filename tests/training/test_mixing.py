@@ -345,27 +345,10 @@ def test_batch_norm_that_keeps_to_evaluation_mode_is_left():
     assert isinstance(fixed(model)[0], Eval)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize(
-    "layer",
-    [
-        nn.LSTM(4, 6, num_layers=2, batch_first=True),
-        nn.GRU(4, 3, batch_first=True, bidirectional=True),
-    ],
-)
-def test_fixed_recurrent_layers_compute_the_same(layer, dtype):
-    model = LastStep(layer).to(dtype)
-    copied = fixed(model)
-    assert type(copied.layer).__module__.startswith("opacus")
-    x, _ = codes(7)
-    torch.testing.assert_close(copied(x), model(x))
-
-
 def test_layers_that_need_no_fixing():
-    for layer in (nn.LSTM(4, 6, proj_size=2), nn.LSTM(4, 6).requires_grad_(False)):
-        assert isinstance(fixed(nn.Sequential(layer))[0], nn.LSTM)
-    # Opacus' attention computes something else when the record comes first; torch's own can be mapped over records
-    assert isinstance(fixed(nn.Sequential(nn.MultiheadAttention(8, 2)))[0], nn.MultiheadAttention)
+    # book-keeping serves them; Opacus' layers in their place would not be faster
+    for layer in (nn.LSTM(4, 6), nn.GRU(4, 6), nn.MultiheadAttention(8, 2)):
+        assert type(fixed(nn.Sequential(layer))[0]) is type(layer)
 
 
 def test_fixing_a_layer_that_is_the_model():

@@ -406,7 +406,7 @@ def test_noise_of_a_revision_is_its_own(tmp_path):
 @pytest.mark.parametrize(
     ("every", "epsilon", "given"),
     [
-        (4, "1.2", "data"),
+        (10, "1.2", "data"),
         pytest.param(1, "1.2", "data", marks=pytest.mark.long),
         pytest.param(1, "1.2", "nothing", marks=pytest.mark.long),
         pytest.param(1, "4.0", "data", marks=pytest.mark.long),

@@ -722,7 +722,15 @@ def test_losses_that_steer_may_not_share_random_numbers():
 # what certify and the audit see
 
 
-@pytest.mark.parametrize(("mask", "key"), [(encoding, None), (encoding, 5), (depth, 5), (layer_drop, 5)])
+@pytest.mark.parametrize(
+    ("mask", "key"),
+    [
+        (depth, 5),
+        pytest.param(encoding, None, marks=pytest.mark.long),
+        pytest.param(encoding, 5, marks=pytest.mark.long),
+        pytest.param(layer_drop, 5, marks=pytest.mark.long),
+    ],
+)
 def test_certify_sees_masks_that_parts_do_not_share(monkeypatch, mask, key):
     data = records_of(SIGNS[:40])
 

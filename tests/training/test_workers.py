@@ -3,13 +3,23 @@
 import numpy as np
 import pytest
 import torch
-from group_parts import OWNERS, PLAN, Adapted, Killed, X, Y, exact_plan, fit, network, parameters_of, trainer
+from group_parts import LABELS, OWNERS, PLAN, Adapted, Killed, X, Y, exact_plan, fit, network, parameters_of, trainer
 from torch import nn
 from worker_group import run_group
 
-from inosgm import BudgetExceeded, HardTail, Ledger, RandomOrder, certify
+from inosgm import (
+    AdaptiveShares,
+    BudgetExceeded,
+    HardTail,
+    Ledger,
+    PlanSequence,
+    RandomOrder,
+    certify,
+    plan_asc,
+    plan_thresholds,
+)
 from inosgm._internal.keys import Purpose
-from inosgm.training import Workers
+from inosgm.training import Trainer, Workers
 from inosgm.training.group_gradients import GroupGradients, RankBatch
 from inosgm.training.padding import MOST_LOOKED_AT
 
@@ -26,7 +36,8 @@ def together(ranks, function):
     return results
 
 
-def test_ranks_train_the_model_that_one_process_trains():
+@pytest.mark.parametrize("ranks", [pytest.param(1, marks=pytest.mark.long), pytest.param(2, marks=pytest.mark.long), 3])
+def test_ranks_train_the_model_that_one_process_trains(ranks):
     cases = {
         "a tail": ({}, network),
         "micro-batches": ({"max_physical_batch": 7}, network),
@@ -41,14 +52,102 @@ def test_ranks_train_the_model_that_one_process_trains():
         return [fit(trainer(model=model(rank), workers=workers, **more)) for more, model in cases.values()]
 
     alone = [fit(trainer(model=model(0), **more)) for more, model in cases.values()]
-    for ranks in (1, 2, 3):
-        for trained in together(ranks, member):  # models of other ranks begin with other parameters, and take rank 0's
-            for name, mine, expected in zip(cases, trained, alone, strict=True):
-                assert np.abs(mine - expected).max() < ROUNDING, (ranks, name)
-                assert np.abs(mine).max() > 0.1
+    for trained in together(ranks, member):  # models of other ranks begin with other parameters, and take rank 0's
+        for name, mine, expected in zip(cases, trained, alone, strict=True):
+            assert np.abs(mine - expected).max() < ROUNDING, name
+            assert np.abs(mine).max() > 0.1
 
 
-def test_a_run_has_the_same_bits_on_any_number_of_ranks_and_random_numbers_do_not_follow_the_rank():
+class Staged(nn.Module):
+    """A network that gives other logits in each stage."""
+
+    def __init__(self):
+        super().__init__()
+        self.network, self.stage = network(), 0
+
+    def turn_to(self, stage):
+        self.stage = stage
+
+    def forward(self, x):
+        return self.network(x) * (1 + self.stage)
+
+
+class Pairs(torch.utils.data.Dataset):
+    """The records one by one, with a random shift if asked for."""
+
+    def __init__(self, order=None, shift=0.0, generator=None):
+        self.order, self.shift, self.generator = np.arange(80) if order is None else order, shift, generator
+
+    def __len__(self):
+        return len(self.order)
+
+    def __getitem__(self, position):
+        shift = self.shift * torch.randn(6, generator=self.generator).numpy()
+        return X[self.order[position]] + shift.astype(np.float32), Y[self.order[position]]
+
+
+def per_record(model, batch):
+    """The losses of a whole batch."""
+    x, y = batch
+    return nn.functional.cross_entropy(model(x), y, reduction="none")
+
+
+def steered(**more):
+    plan = plan_asc(OWNERS, steps=5, expected_batch=30, clip_norm=0.5, every=2)
+    steering = AdaptiveShares(plan, every=2, temperature=0.7)
+    return trainer(plan, steering=steering, **more), steering
+
+
+def test_steering_stages_loading_ahead_and_losses_of_ones_own_are_those_of_one_process():
+    stages = PlanSequence(plan_thresholds(OWNERS, rounds=2, steps=4, expected_batch=30, clip_norm=0.5))
+
+    def trained(workers):
+        asc, steering = steered(workers=workers)
+        staged = trainer(stages, Staged(), workers)
+        ahead = trainer(workers=workers, max_physical_batch=5, num_workers=1)
+        model = network()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+        whole = Trainer(PLAN, model, None, optimizer, losses=per_record, owners=LABELS, key=3, workers=workers)
+        for made in (asc, staged, whole):
+            fit(made)
+        ahead.fit(Pairs(shift=0.1), progress=False)  # drawn for each record, by torch
+        return [parameters_of(made.model) for made in (asc, staged, ahead, whole)], steering.state()
+
+    alone, state = trained(Workers(shards=2))
+    results = together(2, lambda rank: trained(Workers()))
+    for models, _ in results:
+        assert [model.tobytes() for model in models] == [model.tobytes() for model in alone]
+    assert repr(results[0][1]) == repr(state)
+
+
+def test_a_rank_that_holds_other_records_is_refused_before_anything_is_charged():
+    turned = np.arange(80)[::-1]
+
+    def member(rank):
+        told = []
+        own = torch.Generator().manual_seed(rank)
+        for data in (Pairs(turned if rank else None), Pairs(shift=0.1), Pairs(shift=0.1, generator=own)):
+            made = trainer(exact_plan(), workers=Workers())
+            try:
+                made.fit(data, progress=False)
+            except (ValueError, RuntimeError) as refusal:
+                told.append((str(refusal), made.released))
+            else:
+                told.append(("", made.released))
+        return told
+
+    leader, follower = together(2, member)
+    assert "rank 1" in leader[0][0]
+    assert "same records in the same order" in follower[0][0]
+    assert leader[0][1] == 0
+    # a data set that draws is compared with the same random numbers, and not at all if they are its own
+    assert leader[1:] == [("", 3), ("", 3)]
+
+
+@pytest.mark.parametrize("ranks", [2, pytest.param(4, marks=pytest.mark.long)])
+def test_a_run_has_the_same_bits_on_any_number_of_ranks_and_random_numbers_do_not_follow_the_rank(ranks):
+    """Of four ranks, the last one has no shard, and takes part in every step."""
+
     def trained(seed=0):
         made = [
             trainer(model=network(seed, dropout=0.4), workers=Workers(shards=3), max_physical_batch=most)
@@ -57,9 +156,8 @@ def test_a_run_has_the_same_bits_on_any_number_of_ranks_and_random_numbers_do_no
         return np.concatenate([fit(some) for some in made])
 
     alone = trained()
-    for ranks in (2, 4):  # the fourth rank has no shard, and takes part in every step
-        for result in together(ranks, trained):
-            assert result.tobytes() == alone.tobytes()
+    for result in together(ranks, trained):
+        assert result.tobytes() == alone.tobytes()
 
 
 class SharedMask(nn.Module):
@@ -233,7 +331,7 @@ def test_a_group_of_which_a_rank_was_killed_resumes_with_more_or_fewer_and_is_ch
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("inosgm.training.run.secrets.randbits", lambda bits: 5)
-        results = killed_and_resumed(run, [(2, 1), (3, 0), 2], [2 * MOST_LOOKED_AT + 15, 2 * MOST_LOOKED_AT])
+        results = killed_and_resumed(run, [(2, 1), (3, 0), 2], [3 * MOST_LOOKED_AT + 15, 4 * MOST_LOOKED_AT])
     expected = undisturbed(5)
     for result in results:
         assert result.tobytes() == expected.tobytes()
@@ -250,7 +348,7 @@ def test_after_a_kill_the_same_noise_on_another_sum_is_refused_before_any_rank_s
 
     def begin(rank):
         made = trainer(workers=Workers(), key=None)
-        made.fit(Killed(2 * MOST_LOOKED_AT + 10 if rank == 1 else 0), run=run, checkpoint_every=6, progress=False)
+        made.fit(Killed(3 * MOST_LOOKED_AT + 10 if rank == 1 else 0), run=run, checkpoint_every=6, progress=False)
 
     run_group(2, begin)
 

@@ -14,8 +14,9 @@ from inosgm.audit.ensemble.seeding import Streams
 from inosgm.audit.ensemble.stack import Stack
 from inosgm.datasets.settings import Prepared
 from inosgm.experiments import components
+from inosgm.experiments.adjusting import Adjusting
 from inosgm.experiments.config import TrainingConfig
-from inosgm.mechanism.weights import tail_weights
+from inosgm.mechanism.tails import tail_weights
 from inosgm.planning.plan import Plan
 from inosgm.training.batches import batch_of
 from inosgm.training.gradients.precision import without_autocast
@@ -56,7 +57,8 @@ class Ensemble:
         seeds: Sequence[int],
     ) -> None:
         configs = [config.model_copy(update={"seed": seed}) for seed in seeds]
-        self._stack = Stack([components.model_of(each, pool.dataset) for each in configs], components.loss_of(config))
+        models = [components.model_of(each, pool.dataset) for each in configs]
+        self._stack = Stack(models, components.loss_of(config), Adjusting(config, pool.dataset, plan).shifts)
         self._parameters = list(self._stack.parameters())
         self.optimizer = components.optimizer_of(config, self._stack)
         self.schedule = components.schedule_of(config, self.optimizer)

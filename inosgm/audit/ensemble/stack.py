@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -21,13 +22,19 @@ class Stack(nn.Module):
     Args:
         models: Networks for which `unstackable` returns None.
         loss: A cross-entropy.
+        shifts: What the loss and what a prediction adds to the logits, one number per class or 0 (`Adjusting.shifts`).
 
     Attributes:
         loss: The loss, of each record by itself.
         width: The number of activations in all layers of a network, for one record.
     """
 
-    def __init__(self, models: Sequence[nn.Module], loss: nn.Module) -> None:
+    def __init__(
+        self,
+        models: Sequence[nn.Module],
+        loss: nn.Module,
+        shifts: tuple[np.ndarray | float, np.ndarray | float] = (0.0, 0.0),
+    ) -> None:
         super().__init__()
         every = [list(model.parameters()) for model in models]
         self.stacked = nn.ParameterList(torch.stack([p.detach() for p in same]) for same in zip(*every, strict=True))
@@ -42,6 +49,7 @@ class Stack(nn.Module):
                 index += 1 + (module.bias is not None)
             elif not isinstance(module, nn.Flatten):
                 self._layers.append(module)
+        self._in_loss, self._predicted = (torch.as_tensor(s, dtype=self.stacked[0].dtype).view(-1, 1) for s in shifts)
         self.loss = copy.copy(loss)
         self.loss.reduction = "none"  # type: ignore[assignment]
 
@@ -50,14 +58,14 @@ class Stack(nn.Module):
         return {name: value[index].detach().clone() for name, value in zip(self._names, self.stacked, strict=True)}
 
     def outputs(self, some: slice, inputs: Tensor) -> Tensor:
-        """Return the outputs of some networks: (network, class, record).
+        """Return the outputs of some networks, as they predict: (network, class, record).
 
         Args:
             some: The networks.
             inputs: (network, number of the record, record).
         """
         with torch.no_grad():
-            return self._run(some, inputs)[0]
+            return self._run(some, inputs)[0] + self._predicted
 
     def gradients(self, some: slice, inputs: Tensor, squares: Tensor, targets: Tensor) -> "StackedGradients":
         """Return the gradients of the losses of some networks.
@@ -70,7 +78,7 @@ class Stack(nn.Module):
         """
         with torch.enable_grad():
             outputs, given, returned = self._run(some, inputs)
-            losses = self.loss(outputs, targets)
+            losses = self.loss(outputs + self._in_loss, targets)
             output_grads = torch.autograd.grad(losses, returned, torch.ones_like(losses))
         uses = [layer for layer in self._layers if isinstance(layer, tuple)]
         return StackedGradients(losses.detach(), squares, [value.detach() for value in given], list(output_grads), uses)

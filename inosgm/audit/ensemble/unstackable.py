@@ -48,9 +48,7 @@ def unstackable(config: TrainingConfig, dataset: Dataset) -> str | None:
         return f"models are stacked on a CPU only, and training.device is {fit.device}"
     if fit.autocast is not None:
         return f"the forward pass is in {fit.autocast}"
-    if config.adjustment is not None:
-        return "the logits are adjusted"
-    learner = learner_of(config, dataset)
+    learner = learner_of(config.model_copy(update={"adjustment": None}), dataset)
     return _about_model(learner.model, dataset.input_shape) or _about_learning(learner)
 
 

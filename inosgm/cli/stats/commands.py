@@ -38,7 +38,7 @@ class Missing(StrEnum):
     count = "count"  # type: ignore[assignment]  # text has a method of this name
 
 
-class Method(StrEnum):
+class PlannerName(StrEnum):
     """Whether sensitivities differ between owners."""
 
     scale = "scale"
@@ -88,7 +88,9 @@ COMMON: dict[str, Any] = {
     "delta": DeltaOption,
     "ledger": Annotated[Path | None, typer.Option(help="The ledger that is charged; it is created if there is none.")],
     "share": Annotated[float, typer.Option(help="The fraction of every owner's epsilon that this may cost.")],
-    "method": Annotated[Method, typer.Option(help="A sensitivity for each owner (scale), or the strictest for all.")],
+    "method": Annotated[
+        PlannerName, typer.Option(help="A sensitivity for each owner (scale), or the strictest for all.")
+    ],
     "confidence": Annotated[
         float,
         typer.Option(help="The probability with which the printed interval covers the answer, over the noise."),
@@ -112,7 +114,7 @@ COMMON: dict[str, Any] = {
 FLAGS = ("as_json", "quiet", "dry_run", "stratified", "assume_alike", "rows_in_order")
 DEFAULTS = {
     "share": 1.0,
-    "method": Method.scale,
+    "method": PlannerName.scale,
     "missing": Missing.refuse,
     "confidence": 0.95,
     **dict.fromkeys(FLAGS, False),

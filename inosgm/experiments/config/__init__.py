@@ -1,4 +1,4 @@
-"""Training runs as YAML files, checked as a whole before anything is loaded or computed."""
+"""Configurations of training runs as YAML files, validated before anything is loaded or computed."""
 
 from inosgm.experiments.config.records import ClassOwners, FileOwners, SettingOwners, SplitOwners
 from inosgm.experiments.config.training import TrainingConfig, differences

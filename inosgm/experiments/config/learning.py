@@ -1,4 +1,4 @@
-"""Model, loss, optimizer, schedule, and how often a model is evaluated."""
+"""Sections of a configuration about the plan, the model, the loss, the optimizer and the steps."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
@@ -11,7 +11,7 @@ from inosgm.methods.registry import plan_methods
 
 
 class ModelConfig(Section):
-    """Which model.
+    """The model.
 
     Attributes:
         name: A name of `inosgm.training.models`, or "package.module:function" of your own.
@@ -156,7 +156,7 @@ class PlanConfig(Section):
 
 
 class LossConfig(Section):
-    """Which loss.
+    """The loss.
 
     Attributes:
         name: A class of `torch.nn`, or "package.module:Class" of your own, which returns one number per record.
@@ -183,7 +183,7 @@ class AdjustmentConfig(Section):
 
 
 class OptimizerConfig(Section):
-    """Which optimizer.
+    """The optimizer.
 
     Attributes:
         name: A class of `torch.optim`, or "package.module:Class" of your own.
@@ -197,7 +197,7 @@ class OptimizerConfig(Section):
 
 
 class ScheduleConfig(Section):
-    """Which learning-rate schedule, counted in steps.
+    """The schedule of the learning rate, counted in steps.
 
     Attributes:
         name: A class of `torch.optim.lr_scheduler`, or "package.module:function" of your own, given the optimizer.

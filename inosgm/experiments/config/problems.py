@@ -1,4 +1,4 @@
-"""Problems of a configuration in plain words: the path of the key, the rule, the value."""
+"""Messages about invalid configurations: the path of the key, the rule, the value."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -25,7 +25,7 @@ LIMITS = {"greater_than": ("gt", ">"), "greater_than_equal": ("ge", ">="), "less
 
 @contextmanager
 def about(key: str) -> Iterator[None]:
-    """Put the path of a key before the message of what goes wrong."""
+    """Put the path of a key before the message of an error."""
     try:
         yield
     except (ValueError, TypeError) as error:
@@ -33,31 +33,31 @@ def about(key: str) -> Iterator[None]:
 
 
 def problems(refusal: ValidationError, model: type[BaseModel], unions: Sequence[str]) -> list[str]:
-    """Return every problem as one line; `unions` are the keys at the top whose content has several forms."""
-    found: list[tuple[list[str], str]] = []
+    """Return one line for every problem; `unions` are the top-level keys whose section has several forms."""
+    messages: list[tuple[list[str], str]] = []
     meant: set[tuple[str, ...]] = set()
     for error in refusal.errors():
-        place = [str(part) for part in error["loc"]]
-        form = place.pop(1) if len(place) > 1 and place[0] in unions else None
+        path = [str(key) for key in error["loc"]]
+        form = path.pop(1) if len(path) > 1 and path[0] in unions else None
         if error["type"] in ("extra_forbidden", "invalid_key"):
-            known = _keys(model, place[:-1], form)
-            close = get_close_matches(place[-1], known, n=1)
-            meant |= {(*place[:-1], name) for name in close}
-            close = close or _elsewhere(model, place)[:3]
+            known = _keys(model, path[:-1], form)
+            close = get_close_matches(path[-1], known, n=1)
+            meant |= {(*path[:-1], name) for name in close}
+            close = close or _elsewhere(model, path)[:3]  # more suggestions than that do not help
             hint = f"did you mean {' or '.join(close)}?" if close else f"there are {', '.join(known)}"
-            found.append((place, f"unknown key; {hint}"))
+            messages.append((path, f"unknown key; {hint}"))
         elif error["type"] == "union_tag_invalid" or (
             error["type"] == "union_tag_not_found" and isinstance(error["input"], dict)
         ):
-            found.append(([*place, "kind"], _rule(error)))
+            messages.append(([*path, "kind"], _rule(error)))
         else:
-            found.append((place, _rule(error)))
-    lines = [f"{'.'.join(place)}: {text}" for place, text in found if text != "missing" or tuple(place) not in meant]
+            messages.append((path, _rule(error)))
+    lines = [f"{'.'.join(path)}: {text}" for path, text in messages if text != "missing" or tuple(path) not in meant]
     return list(dict.fromkeys(lines))
 
 
 def _rule(error: Any) -> str:
-    """Return what must be, and what is."""
+    """Return the rule that a value violates, and the value."""
     kind, value, context = error["type"], error["input"], error.get("ctx", {})
     if kind == "missing":
         return "missing"
@@ -79,42 +79,42 @@ def _rule(error: Any) -> str:
     return f"{error['msg'][0].lower()}{error['msg'][1:]}, got {value!r}"
 
 
-def _keys(model: type[BaseModel], place: Sequence[str], form: str | None) -> list[str]:
-    """Return the keys that there are at a place."""
+def _keys(model: type[BaseModel], path: Sequence[str], form: str | None) -> list[str]:
+    """Return the keys of the section with a path."""
     models = [model]
-    for part in place:
-        models = [inner for one in models if part in one.model_fields for inner in sections(one.model_fields[part])]
+    for key in path:
+        models = [inner for outer in models if key in outer.model_fields for inner in sections(outer.model_fields[key])]
     if form is not None:
-        models = [one for one in models if form in _forms(one)] or models
-    return list(dict.fromkeys(key for one in models for key in one.model_fields))
+        models = [section for section in models if form in _forms(section)] or models
+    return list(dict.fromkeys(key for section in models for key in section.model_fields))
 
 
-def _elsewhere(model: type[BaseModel], place: Sequence[str]) -> list[str]:
-    """Return the paths of keys of this name in other sections."""
-    found = (path.split(".") for path in paths(model))
-    return [".".join(parts) for parts in found if parts[-1] == place[-1] and parts[0] != place[0]]
+def _elsewhere(model: type[BaseModel], path: Sequence[str]) -> list[str]:
+    """Return the paths of keys of the same name in other sections."""
+    others = (other.split(".") for other in paths(model))
+    return [".".join(other) for other in others if other[-1] == path[-1] and other[0] != path[0]]
 
 
 def sections(field: Any) -> Iterator[type[BaseModel]]:
     """Yield the sections that a key may hold."""
     waiting = [field.annotation if hasattr(field, "annotation") else field]
     while waiting:
-        one = waiting.pop(0)
-        if isinstance(one, type) and issubclass(one, BaseModel):
-            yield one
+        annotation = waiting.pop(0)
+        if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+            yield annotation
         else:
-            waiting += [part for part in getattr(one, "__args__", ()) if part is not None]
+            waiting += [inner for inner in getattr(annotation, "__args__", ()) if inner is not None]
 
 
 def paths(model: type[BaseModel], before: str = "") -> Iterator[str]:
-    """Yield the paths of all keys, those of every form that a section may have, each once."""
+    """Yield the path of every key once, with those of every form of a section."""
     for name, field in model.model_fields.items():
         yield f"{before}{name}"
-        found = (path for inner in sections(field) for path in paths(inner, f"{before}{name}."))
-        yield from dict.fromkeys(found)
+        inside = (path for inner in sections(field) for path in paths(inner, f"{before}{name}."))
+        yield from dict.fromkeys(inside)
 
 
 def _forms(model: type[BaseModel]) -> tuple[str, ...]:
-    """Return what tells this form from others: the value of `kind`, or the name of its first key."""
+    """Return what distinguishes this form from others: the value of `kind`, or the name of its first key."""
     kind = model.model_fields.get("kind")
     return kind.annotation.__args__ if kind is not None else (next(iter(model.model_fields)),)  # type: ignore[union-attr]

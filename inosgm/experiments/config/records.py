@@ -1,4 +1,4 @@
-"""The records, and their owners."""
+"""Sections of a configuration about the records and their owners."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
@@ -12,15 +12,15 @@ from inosgm.experiments.config.section import Count, Delta, Epsilon, Options, Po
 
 
 class DataConfig(Section):
-    """Which records.
+    """The data set.
 
     Attributes:
         name: A data set of `inosgm.datasets.load`, or "package.module:function" of your own, which is given `root`
             and returns an `inosgm.datasets.Dataset`.
-        root: The data directory; what INOSGM_DATA says if not given.
-        subset: Train on so many of its training records, drawn at random; all if not given.
-        public: Take so many of its held-out records away, the same ones for every seed: their inputs are public and
-            nobody looks at their classes. IPATE labels them; other methods are then evaluated on the same records.
+        root: The data directory; that of INOSGM_DATA if not given.
+        subset: Number of training records to use, drawn at random; all if not given.
+        public: Number of held-out records to set aside, the same for every seed. Their inputs are public and their
+            classes are not used. IPATE labels them; all methods are evaluated on the remaining held-out records.
     """
 
     name: str
@@ -38,17 +38,17 @@ class DataConfig(Section):
 
 
 SUFFIX = ".npz"
-"""The end of the name of a file of embeddings."""
+"""The suffix of files of embeddings."""
 
 
 class FeaturesConfig(Section):
-    """What a model is trained on instead of the records: a fixed function of each, or embeddings from a file.
+    """The inputs of the model instead of the records: a fixed function of each record, or embeddings from a file.
 
     Attributes:
         name: "scattering"; "package.module:function" of your own, which is given `input_shape` and the options and
             returns a torch module, which is run frozen; or an .npz file with the arrays `x` and `x_test`, a row for
             each training and each held-out record of the data set in their order.
-        options: What else that module takes, such as `groups` of scattering.
+        options: Other arguments of that module, such as `groups` of scattering.
     """
 
     name: str
@@ -64,7 +64,7 @@ class FeaturesConfig(Section):
 
     @property
     def from_file(self) -> bool:
-        """Whether the features are embeddings of a file."""
+        """Whether the features are embeddings from a file."""
         return self.name.endswith(SUFFIX)
 
 
@@ -77,10 +77,10 @@ Features = Annotated[FeaturesConfig, BeforeValidator(_by_name)]
 
 
 class SettingOwners(Section):
-    """Owners as a setting of the papers has them.
+    """The owners of a setting of the papers.
 
     Attributes:
-        setting: Its name in `inosgm.datasets.settings`.
+        setting: The name of the setting in `inosgm.datasets.settings`.
     """
 
     setting: str
@@ -94,12 +94,12 @@ class SettingOwners(Section):
 
 
 class ClassOwners(Section):
-    """One owner for each class, who is called like the class.
+    """One owner for each class, named after it.
 
     Attributes:
         by: "class".
-        epsilon: What they grant: a mapping from class to number, a list in the order of the classes, one number.
-        delta: One for all.
+        epsilon: The epsilons: a mapping from class to number, a list in the order of the classes, or one number.
+        delta: One number for all owners.
     """
 
     by: Literal["class"]
@@ -112,9 +112,9 @@ class FileOwners(Section):
 
     Attributes:
         csv: The file.
-        held_out: A file with the owner of each held-out record; they are looked at by class if not given.
-        epsilon: What owners grant: a mapping, one number, or the column `epsilon` of the file if not given.
-        delta: One for all, or the column `delta` of the file if not given.
+        held_out: A file with the owner of each held-out record; these are evaluated by class if not given.
+        epsilon: The epsilons of the owners: a mapping or one number; the column `epsilon` of the file if not given.
+        delta: One number for all owners; the column `delta` of the file if not given.
     """
 
     csv: str
@@ -124,12 +124,12 @@ class FileOwners(Section):
 
 
 class SplitOwners(Section):
-    """Owners 0, 1, ... who hold fractions of the training records, drawn at random.
+    """Owners 0, 1, ... that hold random fractions of the training records.
 
     Attributes:
-        fractions: They sum to 1.
-        epsilon: What each owner grants, in the same order.
-        delta: One for all.
+        fractions: The fraction of each owner; they sum to 1.
+        epsilon: The epsilon of each owner, in the same order.
+        delta: One number for all owners.
     """
 
     fractions: Annotated[tuple[Positive, ...], Field(strict=False)]

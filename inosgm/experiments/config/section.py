@@ -1,4 +1,4 @@
-"""The base of all sections of a configuration."""
+"""The base class of all sections of a configuration, and the types of their values."""
 
 import math
 from collections.abc import Mapping
@@ -8,7 +8,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 
 class Section(BaseModel):
-    """A part of a configuration: frozen, without keys that nobody knows, and "3" is not a number."""
+    """A part of a configuration: frozen; unknown keys are refused, and text such as "3" is not a number."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 

@@ -1,4 +1,4 @@
-"""A training run as a YAML file: what may be in it, checked before anything is loaded or computed."""
+"""The configuration of a training run, validated before anything is loaded or computed."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -24,39 +24,40 @@ from inosgm.experiments.config.weighing import ClippingConfig, NoTailConfig, Sca
 from inosgm.mechanism.orders import Ascending, Descending, Order, OwnerFirst, RandomOrder
 
 CONSTANTS = ("True", "False", "None", "inf", "nan")
-"""What Python writes for things that are no text."""
+"""Names that Python prints for values that are not text: a key that is one of these is quoted."""
 
 LATER = ("features", "adjustment")
-"""Sections that configurations of earlier versions do not have: without them a file and a job are what they were."""
+"""Sections that earlier versions did not have. They are left out where they are not set, so that files and job ids
+remain the same."""
 
 
 class TrainingConfig(Section):
     """A training run. Paths in it are relative to the current directory, as in a shell.
 
-    A data set, features, a model, a loss, an optimizer or a schedule given as an import path is your code, and is run:
-    read a file that you did not write before you train from it. Nothing else in a file can run code.
+    A data set, features, a model, a loss, an optimizer or a schedule that is an import path is executed: read a file of
+    somebody else before you train from it. Nothing else in a file can execute code.
 
     Attributes:
-        data: Which records.
-        owners: Who holds which of them, and grants what.
-        features: What the model is given instead of the records, if not the records themselves.
-        model: What is trained.
-        loss: What is made small; cross-entropy if not given.
-        adjustment: How logits are corrected by the class prior of the plan; not at all if not given.
-        plan: What the budgets buy.
+        data: The data set.
+        owners: The owner of each record, and what each owner grants.
+        features: The inputs of the model; the records themselves if not given.
+        model: The model.
+        loss: The loss; cross-entropy if not given.
+        adjustment: The correction of logits by the class prior of the plan; none if not given.
+        plan: The plan.
         tail: The part of an ordered batch that is down-weighted.
-        order: What counts as important.
-        clipping: How a weighted gradient is bounded.
-        optimizer: What makes a step of a released sum.
-        schedule: How the learning rate changes.
-        training: How training goes.
-        seed: Public: decides the first parameters of the model and what is random in a setting, a split, a subset or a
-            random order.
-        key: None lets a run take coins and noise from a secret of its own, which is deleted when it is finished. A
-            whole number makes both a function of it and of the rest of the configuration: reproducible, NOT PRIVATE
-            against whoever knows it. For tests and studies.
+        order: Which records of a batch count as important.
+        clipping: How the norm of a weighted gradient is bounded.
+        optimizer: The optimizer.
+        schedule: The schedule of the learning rate.
+        training: How steps are computed.
+        seed: Public. It determines the initial parameters of the model and the randomness of a setting, a split, a
+            subset or a random order.
+        key: If not given, a run draws samples and noise from a secret of its own, which is deleted when the run ends.
+            A whole number makes both a function of it and of the rest of the configuration: reproducible, NOT PRIVATE
+            against anyone who knows it. For tests and studies.
         run: The directory of the run.
-        ledger: A ledger that several runs share; a run keeps its own if not given.
+        ledger: A ledger that several runs share; every run has its own if not given.
 
     >>> config = TrainingConfig.from_dict({
     ...     "data": {"name": "digits"},
@@ -102,7 +103,7 @@ class TrainingConfig(Section):
         return self
 
     def _require_votes(self) -> None:
-        """Raise for a configuration of IPATE that lacks something, or has what would do nothing."""
+        """Raise if a configuration of IPATE lacks a section, or has one that would have no effect."""
         teachers, public = self.plan.teachers, self.data.public
         if teachers is None:
             raise ValueError(f"plan.teachers must be given for {self.plan.method}, such as {{count: 50, queries: 200}}")
@@ -122,10 +123,10 @@ class TrainingConfig(Section):
 
         Args:
             path: The file.
-            changes: Keys to set before anything is checked, such as "plan.steps=100": a path of keys and YAML.
+            changes: Keys to set before validation, such as "plan.steps=100": a path of keys and YAML.
 
         Raises:
-            ValueError: listing all that is wrong, each with the path of its key.
+            ValueError: listing every problem with the path of its key.
             OSError: for a file that cannot be read.
         """
         try:
@@ -143,14 +144,14 @@ class TrainingConfig(Section):
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any], *, source: str = "configuration") -> Self:
-        """Make a configuration from what a YAML file would hold.
+        """Make a configuration from the content of a YAML file.
 
         Args:
             values: Sections by key.
-            source: What messages call it.
+            source: The name of the configuration in messages.
 
         Raises:
-            ValueError: listing all that is wrong, each with the path of its key.
+            ValueError: listing every problem with the path of its key.
         """
         try:
             return cls.model_validate(values)
@@ -167,7 +168,7 @@ class TrainingConfig(Section):
             values: Values by path of key.
 
         Raises:
-            ValueError: listing all that is wrong, each with the path of its key.
+            ValueError: listing every problem with the path of its key.
         """
         whole = self.model_dump()
         for path, value in values.items():
@@ -184,21 +185,21 @@ class TrainingConfig(Section):
         return RandomOrder(self.seed) if self.order == "random" else orders[self.order]
 
     def identity(self) -> dict[str, Any]:
-        """Return what makes a run the run that it is, by path of key: all but where things lie, and the secret key.
+        """Return the values that identify a run, by path of key: all except its key and the locations of run and data.
 
-        Files that are part of it are named by their whole path.
+        Files that are part of the identity have absolute paths.
         """
         flat = _flat(self.model_dump(exclude={"key": True, "run": True, "data": {"root"}}))
         embeddings = self.features is not None and self.features.from_file
         files = ("owners.csv", "owners.held_out", "ledger", *["features.name"] * embeddings)
-        known = {path: value for path, value in flat.items() if value is not None or ".options." in path}
-        return {path: os.path.abspath(value) if path in files else value for path, value in known.items()}
+        given = {path: value for path, value in flat.items() if value is not None or ".options." in path}
+        return {path: os.path.abspath(value) if path in files else value for path, value in given.items()}
 
     def noise_key(self) -> int | None:
-        """Return the key of coins and noise: another for every configuration, so that no two share their noise.
+        """Return the key of sampling and noise, which differs for every configuration.
 
-        Two runs with the same noise and other sums would give the noise away: their difference does not hold it. What
-        is inside data files it does not know: never use one key with files that have changed.
+        Two runs with equal noise and different sums would reveal the sums: the noise cancels in their difference. The
+        content of data files is not part of the key: never use one key with files that have changed.
         """
         if self.key is None:
             return None
@@ -206,7 +207,7 @@ class TrainingConfig(Section):
 
 
 def differences(one: TrainingConfig, other: TrainingConfig, names: tuple[str, str], within: Sequence[str] = ()) -> str:
-    """Say in which keys two configurations differ, or nothing if they do not; `within` looks at some sections only."""
+    """Return the keys in which two configurations differ as text, empty if none; `within` limits the sections."""
     first, second = one.identity(), other.identity()
     paths = [path for path in {**first, **second} if repr(first.get(path)) != repr(second.get(path))]
     paths = [path for path in paths if not within or path.split(".")[0] in within]
@@ -215,7 +216,7 @@ def differences(one: TrainingConfig, other: TrainingConfig, names: tuple[str, st
 
 
 def _flat(values: Mapping[Any, Any], before: str = "") -> dict[str, Any]:
-    """Return values by the path of their key: another one for every key, so what might be two things is quoted."""
+    """Return values by the path of their key; keys are quoted where two could have the same path otherwise."""
     flat = {}
     for key, value in values.items():
         plain = isinstance(key, str) and key.isidentifier() and key not in CONSTANTS
@@ -225,7 +226,7 @@ def _flat(values: Mapping[Any, Any], before: str = "") -> dict[str, Any]:
 
 
 def _set(values: dict[Any, Any], change: str) -> None:
-    """Set a key before anything is checked."""
+    """Set one key=value before validation."""
     path, sign, text = change.partition("=")
     if not sign or not path.split(".")[-1]:
         raise ValueError(f"--set takes key=value, such as plan.steps=100, got {change!r}")
@@ -236,7 +237,7 @@ def _set(values: dict[Any, Any], change: str) -> None:
 
 
 def _put(values: dict[Any, Any], path: str, value: Any) -> None:
-    """Set the key with a path."""
+    """Set the value at a path of keys."""
     *sections, key = path.split(".")
     for section in sections:
         if values.get(section) is None:

@@ -1,4 +1,4 @@
-"""The tail that is down-weighted, and the bounds on gradients."""
+"""Sections of a configuration about the tail and the clipping."""
 
 from typing import Annotated, Literal
 
@@ -18,7 +18,7 @@ from inosgm.planning.plan import Plan
 
 
 class NoTailConfig(Section):
-    """Nothing is down-weighted: IDP-SGD, or DP-SGD if the plan is uniform."""
+    """No record is down-weighted: IDP-SGD, or DP-SGD if the plan is uniform."""
 
     kind: Literal["none"] = "none"
 

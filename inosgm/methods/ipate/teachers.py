@@ -154,6 +154,8 @@ def _request(
 ) -> PlanRequest:
     """Check the arguments, and return the request for one release in which every record takes part."""
     _validate.count("queries", queries, least=1)
+    if isinstance(owners, Owners):
+        owners.require_records("IPATE, whose teachers are given records one by one,")
     return plan_request(owners, 1, _validate.count("count", count, least=1), 1.0, accountant, past)
 
 

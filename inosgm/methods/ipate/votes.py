@@ -1,4 +1,4 @@
-"""The votes of teachers: one noisy release, from which every query takes its label."""
+"""The votes of teachers: one noisy release that labels every query."""
 
 import numpy as np
 
@@ -12,22 +12,22 @@ from inosgm.owners import labels_at
 class NoisyVotes(INOSGM):
     """Releases the weighted votes of teachers on all queries at once: a matrix with a row per query, flattened.
 
-    **Guarantee.** The release is, for any record of owner n added to or removed from what the teachers learn from, one
-    Gaussian mechanism with noise multiplier noise_scale / C_n of the plan of the teachers, which says why. It assumes
-    that teachers were trained on the records that `partition_records` gives them, each on its own, and that nothing
-    else comes from them.
+    **Guarantee.** For one record of owner n added to or removed from the training data of the teachers, the release is
+    one Gaussian mechanism with noise multiplier noise_scale / C_n of `teachers.plan`; `Teachers` has the proof. The
+    guarantee assumes that every teacher was trained separately, on the records that `partition_records` returns for
+    it, and that nothing else about the teachers is released.
 
-    Rows of its data are teachers, not records, and there are as many with a record as without: a record replaces votes
-    of its teachers, so that the sensitivity is proven for the sum (`Teachers`) and not row by row. A row counts for an
-    owner whose records may be among its records. Its norm, w sqrt(queries), is below that owner's sensitivity,
-    copies w sqrt(2 queries), so clipping never changes a vote, which would void the proof. There is no tail.
+    The rows of its data are teachers, not records. Their number is public: a record changes votes of its teachers, so
+    that the sensitivity is proven for the sum (`Teachers`) and not for each row. A row is attributed to an owner whose
+    records its teacher may learn from. The norm of a row, w sqrt(queries), is below the sensitivity of that owner,
+    copies w sqrt(2 queries). Clipping therefore never changes a vote, which would void the proof. There is no tail.
 
     Args:
         teachers: The teachers.
-        classes: How many classes there are.
-        key: As for `INOSGM`, like the others. No tail and no other clipping: the proof is for votes as they are.
-        ledger: Likewise.
-        note: Likewise.
+        classes: Number of classes.
+        key: As in `INOSGM`. A tail or another clipping cannot be set: the proof is for unchanged votes.
+        ledger: As in `INOSGM`.
+        note: As in `INOSGM`.
 
     >>> from inosgm import Owners
     >>> from inosgm.methods.ipate import weighted_teachers
@@ -55,21 +55,24 @@ class NoisyVotes(INOSGM):
         super().__init__(teachers.plan, owners, key=key, ledger=ledger, note=note)
 
     def contributions(self, batch: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
-        """Return the weighted votes of some teachers: a 1 for the class of each query, flattened."""
+        """Return the weighted votes of some teachers: one-hot over the classes for each query, flattened."""
         numbers, votes = batch
         ones = votes[:, :, None] == np.arange(self._classes)
         weighted = self._teachers.weights[numbers, None, None] * ones
         return np.asarray(weighted.reshape(len(numbers), self._teachers.queries * self._classes))
 
     def scores(self, batch: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
-        """Return nothing that tells teachers apart: no votes are given up."""
+        """Return equal scores: no vote is down-weighted."""
         return np.zeros(len(batch[0]))
 
     def labels(self, votes: np.ndarray) -> np.ndarray:
-        """Release the votes, and return the class of each query that has the most of them, noise included.
+        """Release the votes, and return the class with the largest noisy count for each query.
 
         Args:
-            votes: The class that each teacher (a row) gives each query (a column). Private.
+            votes: The class that each teacher (a row) assigns to each query (a column). Private.
+
+        Raises:
+            ValueError: for votes of another shape; nothing is charged or released.
         """
         expected = (self._teachers.count, self._teachers.queries)
         if votes.shape != expected:

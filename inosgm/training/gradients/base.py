@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from inosgm.training.gradients.compiled import is_compiled, uncompiled
+from inosgm.training.gradients.groups import Groups
 from inosgm.training.gradients.precision import WIDE
 
 PerRecordLoss = Callable[[Any, Any], Tensor]
@@ -48,6 +49,11 @@ class Engine(ABC):
         model: Any module that processes each record independently.
         loss: Takes outputs and targets, gives one loss per record.
         autocast: The precision of the forward pass, such as torch.bfloat16; that of the parameters if not given.
+
+    Attributes:
+        parameters: The trainable parameters.
+        kinds: One of them of each type of numbers.
+        device: Where they are.
     """
 
     def __init__(self, model: nn.Module, loss: PerRecordLoss, *, autocast: torch.dtype | None = None) -> None:
@@ -61,6 +67,7 @@ class Engine(ABC):
                 f"model must have trainable parameters in float32 or float64, got {coarse[0]}: use autocast"
             )
         self.device = self.parameters[0].device
+        self.kinds = tuple({parameter.dtype: parameter for parameter in self.parameters}.values())
         self._compiled = is_compiled(model)
 
     @property
@@ -69,8 +76,14 @@ class Engine(ABC):
         return self._model
 
     @abstractmethod
-    def gradients(self, inputs: Any, targets: Any) -> Gradients:
-        """Return the gradients of a batch, which may hold no record at all."""
+    def gradients(self, inputs: Any, targets: Any, groups: Groups | None = None) -> Gradients:
+        """Return the gradients of a batch, which may hold no record at all.
+
+        Args:
+            inputs: What the model is given.
+            targets: What the loss is given besides the outputs.
+            groups: The units of the batch: norms and weights are those of units then, losses and outputs of records.
+        """
 
     def losses(self, inputs: Any, targets: Any) -> Tensor:
         """Return the losses of a batch, with the random numbers that `gradients` would draw."""

@@ -15,6 +15,7 @@ from inosgm._internal.trees import tree_map
 from inosgm.training.gradients.base import Engine, Gradients, PerRecordLoss, apply
 from inosgm.training.gradients.batches import detached, size
 from inosgm.training.gradients.function_rules import FUNCTION_RULES
+from inosgm.training.gradients.groups import Groups, grouped
 from inosgm.training.gradients.instantiated import no_gradients
 from inosgm.training.gradients.layers import Rule, refused_option, rules_for
 from inosgm.training.gradients.parameter_flow import NotPerRecord, ParameterFlow
@@ -78,8 +79,8 @@ class BookKeeping(Engine):
                 return f"book-keeping cannot serve {name or 'the model'} ({type(module).__name__}): {reason}"
         return None
 
-    def gradients(self, inputs: Any, targets: Any) -> Gradients:
-        """Return the gradients of a batch, which may hold no record at all.
+    def gradients(self, inputs: Any, targets: Any, groups: Groups | None = None) -> Gradients:
+        """Return the gradients of a batch, which may hold no record at all; those of units if there are groups.
 
         Raises:
             NotPerRecord: when a layer was used in a way that hides its records.
@@ -88,7 +89,7 @@ class BookKeeping(Engine):
         n = size(inputs)
         if not n:
             return no_gradients(self, inputs, targets)
-        tape = _Tape(n)
+        tape = _Tape(n, groups)
         try:
             outputs, losses, tape = self._forward(tape, detached(inputs), targets)
             if losses.shape != (n,):
@@ -130,7 +131,7 @@ class BookKeeping(Engine):
             assert state is not None
             self._follow(strays)
             tape.ends.clear()
-            tape = _Tape(tape.records)
+            tape = _Tape(tape.records, tape.groups)
             set_random_state(state, self.device)
 
     def _follow(self, strays: set[int]) -> None:
@@ -198,6 +199,7 @@ class _Tape:
     """Records the calls of layers in one forward pass, and computes gradients from them in the backward pass."""
 
     records: int
+    groups: Groups | None = None
     parts: dict[int, PerRecord] = field(default_factory=dict)
     calls: dict[int, int] = field(default_factory=dict)
     ends: list[tuple[GradientEdge, _Call | None]] = field(default_factory=list)
@@ -248,14 +250,16 @@ class _Tape:
         """Run the backward pass without computing weight gradients, and return the norms in float64."""
         if losses.requires_grad and self.ends:
             edges, calls = zip(*self.ends, strict=True)
-            gradients = torch.autograd.grad(losses, edges, torch.ones_like(losses), allow_unused=True)
+            seeds = torch.ones_like(losses) if self.groups is None else self.groups.seeds(losses)
+            gradients = torch.autograd.grad(losses, edges, seeds, allow_unused=True)
             for call, output_grads in zip(calls, gradients, strict=True):
                 if call is not None and output_grads is not None:
                     self._receive(call, output_grads)
         for parameter in list(self._waiting):  # an output of its layers did not reach the loss
             self._settle(parameter)
         if not self._factors:
-            return losses.new_zeros(self.records, dtype=torch.float64)
+            count = self.records if self.groups is None else self.groups.count
+            return losses.new_zeros(count, dtype=torch.float64)
         return norms_of(self._factors)
 
     def _receive(self, call: _Call, output_grads: Tensor) -> None:
@@ -270,7 +274,8 @@ class _Tape:
 
     def _settle(self, parameter: int) -> None:
         """Add up the gradients of a parameter from all calls, and keep them in their cheapest form."""
-        part = self.parts[parameter] = total(self._waiting.pop(parameter)).cheapest()
+        part = total(self._waiting.pop(parameter))
+        part = self.parts[parameter] = (part if self.groups is None else grouped(part, self.groups)).cheapest()
         self._factors.append(part.factors())
 
     def _check(self, call: _Call, output_grads: Tensor) -> None:

@@ -116,3 +116,75 @@ class Windows(PerRecord):
             windows[:records] = view
             output_grads = self.output_grads[part].reshape(records * groups, -1, positions).transpose(1, 2)
             yield part, windows[:records].view(records * groups, positions, self._width), output_grads
+
+
+@dataclass(frozen=True, eq=False)
+class WindowsOfUnits(PerRecord):
+    """Gradients of the weight of a convolution for units, whose positions are those of all their records.
+
+    Args:
+        windows: The gradients of the records, unit by unit; a unit with fewer records than others has zeros.
+        members: The number of records of each unit, those without values included.
+    """
+
+    windows: Windows
+    members: int
+
+    def factors(self) -> tuple[Tensor, ...]:
+        """Return norms from Gram matrices over the positions of all records of a unit."""
+        grads, groups = self.windows.output_grads, self.windows.groups
+        squares = grads.new_empty(self._count, dtype=torch.float64)
+        scratch = groups * self._positions * (self.windows._width + 2 * self._positions) * 4
+        exactness = product_unit(grads), convolution_unit(grads)
+        for part, windows, output_grads in self._parts(scratch):
+            squares[part] = gram_squares(windows, output_grads, *exactness).view(-1, groups).sum(1)
+        return (squares.sqrt_()[:, None],)
+
+    def weighted_sum(self, weights: Tensor) -> Tensor:
+        """Return the ordinary gradient of a convolution, in which the records of a unit have its weight."""
+        return self.windows.weighted_sum(weights.repeat_interleave(self.members))
+
+    def rows(self) -> Tensor:
+        """Return the product of windows and output gradients of each unit."""
+        (height, depth, *kernel), groups, width = self.windows.weight.shape, self.windows.groups, self.windows._width
+        rows = self.windows.output_grads.new_empty(self._count * groups, height // groups, width)
+        for part, windows, output_grads in self._parts(groups * self._positions * width * 4):
+            out = rows[part.start * groups : part.start * groups + windows.shape[0]]
+            torch.bmm(output_grads.transpose(1, 2), windows, out=out)
+        return rows.view(self._count, height, *kernel, depth).movedim(-1, 2)
+
+    def take(self, kept: Tensor) -> "WindowsOfUnits":
+        """Return the gradients of some units."""
+        members = torch.arange(self.members, device=kept.device)
+        return replace(self, windows=self.windows.take((kept[:, None] * self.members + members).flatten()))
+
+    def cheapest(self) -> PerRecord:
+        """Return rows unless Gram matrices take fewer operations."""
+        height, groups = self.windows.weight.shape[0], self.windows.groups
+        if prefer_gram(self._count * groups, self._positions, self.windows._width, height // groups):
+            return self
+        return Rows(self.rows())
+
+    @property
+    def _count(self) -> int:
+        return int(self.windows.output_grads.shape[0]) // self.members
+
+    @property
+    def _positions(self) -> int:
+        return self.members * self.windows._positions
+
+    def _parts(self, scratch: int) -> Iterator[tuple[slice, Tensor, Tensor]]:
+        """Yield windows (units * groups, T, width) and output_grads (units * groups, T, height) of a few units."""
+        for part in chunks(self._count, scratch):
+            records = slice(part.start * self.members, part.stop * self.members)
+            some = replace(
+                self.windows, inputs=self.windows.inputs[records], output_grads=self.windows.output_grads[records]
+            )
+            ((_, windows, output_grads),) = some._parts(0)
+            yield part, self._joined(windows), self._joined(output_grads)
+
+    def _joined(self, values: Tensor) -> Tensor:
+        """Return (records * groups, T, d) as (units * groups, members * T, d)."""
+        groups, (_, positions, width) = self.windows.groups, values.shape
+        apart = values.reshape(-1, self.members, groups, positions, width).transpose(1, 2)
+        return apart.reshape(-1, self.members * positions, width)

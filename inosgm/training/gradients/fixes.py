@@ -1,4 +1,4 @@
-"""Replacement of layers that training with privacy cannot handle."""
+"""Replacement of layers that mix records."""
 
 import copy
 from collections import Counter
@@ -9,16 +9,14 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.instancenorm import _InstanceNorm
 from torch.optim import Optimizer
 
-from inosgm._internal.extras import require_extra
 from inosgm.training.gradients.mixing import groups, mixing_layers, replaceable
 
 
 def fixed(model: nn.Module) -> nn.Module:
-    """Return a copy of a model in which layers that mix records, or that are slow record by record, are replaced.
+    """Return a copy of a model in which layers that mix records are replaced.
 
     BatchNorm becomes GroupNorm, which keeps its scale and shift but needs training; InstanceNorm forgets its running
-    statistics; LSTM and GRU become the layers of Opacus that compute the same from parts with fast gradients. Make
-    the optimizer for the copy. The rest of the copy equals the model.
+    statistics. Make the optimizer for the copy. The rest of the copy equals the model.
 
     >>> fixed(nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8)))[1]
     GroupNorm(8, 8, ...)
@@ -55,8 +53,6 @@ def _replacements(model: nn.Module) -> dict[nn.Module, nn.Module]:
         for module in model.modules():
             if module in mixing and replaceable(module):
                 replaced[module] = _like(module, _norm(module))
-            elif _is_slow(module):
-                replaced[module] = _like(module, _of_opacus(module))
     uses = Counter(id(parameter) for module in model.modules() for parameter in module.parameters(recurse=False))
     for module in replaced:
         for name, parameter in module.named_parameters():
@@ -64,20 +60,6 @@ def _replacements(model: nn.Module) -> dict[nn.Module, nn.Module]:
                 kind = type(module).__name__
                 raise ValueError(f"model shares the parameter {name!r} of a {kind} to replace: untie it first")
     return replaced
-
-
-def _is_slow(module: nn.Module) -> bool:
-    """Return whether Opacus has a faster layer with the same result (its DPLSTM has no projection)."""
-    trained = any(parameter.requires_grad for parameter in module.parameters())
-    return trained and type(module) in (nn.LSTM, nn.GRU) and not module.proj_size
-
-
-def _of_opacus(module: nn.Module) -> nn.Module:
-    require_extra("opacus")
-    from opacus.validators import ModuleValidator  # takes seconds to import
-
-    replacement: nn.Module = ModuleValidator.FIXERS[type(module)](module)
-    return replacement
 
 
 def _norm(module: nn.Module) -> nn.Module:

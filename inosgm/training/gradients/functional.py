@@ -11,6 +11,7 @@ from torch.func import functional_call, grad, vmap
 from inosgm._internal.trees import tree_map
 from inosgm.training.gradients.base import Engine, Gradients, apply
 from inosgm.training.gradients.batches import detached, size
+from inosgm.training.gradients.groups import Groups
 from inosgm.training.gradients.instantiated import Instantiated, no_gradients
 
 SLOW = "There is a performance drop"
@@ -29,8 +30,8 @@ class Functional(Engine):
 
     looped = False
 
-    def gradients(self, inputs: Any, targets: Any) -> Gradients:
-        """Return the gradients of a batch, which may hold no record at all."""
+    def gradients(self, inputs: Any, targets: Any, groups: Groups | None = None) -> Gradients:
+        """Return the gradients of a batch, which may hold no record at all; those of units if there are groups."""
         if not size(inputs):
             return no_gradients(self, inputs, targets)
         as_batch, as_record = (partial(function, dim=0) for function in (torch.unsqueeze, torch.squeeze))
@@ -54,4 +55,4 @@ class Functional(Engine):
                 self.looped = True
             else:
                 warnings.warn_explicit(each.message, each.category, each.filename, each.lineno)
-        return Instantiated(list(gradients.values()), losses.detach(), detached(outputs))
+        return Instantiated(list(gradients.values()), losses.detach(), detached(outputs)).grouped(groups)

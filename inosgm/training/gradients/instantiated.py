@@ -11,6 +11,7 @@ from torch import Tensor
 from inosgm._internal.trees import tree_map
 from inosgm.training.gradients.base import Engine, Gradients
 from inosgm.training.gradients.batches import detached, rows
+from inosgm.training.gradients.groups import Groups
 from inosgm.training.gradients.precision import require_wide, without_autocast
 
 
@@ -27,9 +28,20 @@ class Instantiated(Gradients):
             require_wide(gradients)
         self._per_parameter, self.losses, self.outputs = per_parameter, losses, outputs
 
+    def grouped(self, groups: Groups | None) -> "Instantiated":
+        """Return the gradients of units, if there are groups."""
+        if groups is None:
+            return self
+        shares = groups.shares
+        per_unit = [groups.summed(gradients) for gradients in self._per_parameter]
+        for gradients in per_unit:
+            gradients *= shares.to(gradients.dtype).view(-1, *[1] * (gradients.ndim - 1))
+        return Instantiated(per_unit, self.losses, self.outputs)
+
     @cached_property
     def _norms(self) -> Tensor:
-        squares = torch.zeros(self.losses.shape, dtype=torch.float64, device=self.losses.device)
+        count, device = self._per_parameter[0].shape[0], self.losses.device
+        squares = torch.zeros(count, dtype=torch.float64, device=device)
         for flat in map(_flat, self._per_parameter):
             squares += torch.linalg.vector_norm(flat, dim=1, dtype=torch.float64).square()
         broken = ~squares.isfinite()
@@ -44,6 +56,7 @@ class Instantiated(Gradients):
 
     def weighted_sum(self, weights: Tensor) -> list[Tensor]:
         """Return the sum of weights_k g_k, one tensor per trainable parameter; weight 0 leaves a record out."""
+        weights = torch.as_tensor(weights, device=self._norms.device)
         if weights.shape != self._norms.shape:
             raise ValueError("weights must be one number per record of the batch")  # whose size is private
         with without_autocast(weights.device):

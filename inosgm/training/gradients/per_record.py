@@ -331,16 +331,15 @@ def norms_of(parts: Sequence[tuple[Tensor, ...]]) -> Tensor:
     """
     matrices = {id(rows): rows for factors in parts for rows in factors}
     lengths = [_norms(rows) for rows in matrices.values()]
-    numbers: Any
-    if lengths[0].device.type == "cpu":  # numpy is faster for small arrays
-        numbers = np.array([each.numpy() for each in lengths], dtype=np.float64)
-    else:
-        numbers = torch.stack(lengths).double()
+    numbers: Any = torch.stack(lengths).double()
+    on_cpu = numbers.device.type == "cpu"
+    numbers = numbers.numpy() if on_cpu else numbers  # numpy is faster for small arrays
     with np.errstate(over="ignore", invalid="ignore"):  # a record with such a norm gets weight 0
         squares = numbers * numbers + max(rows.shape[1] for rows in matrices.values()) * TINY
         square = dict(zip(matrices, squares, strict=True))
-        total = sum(reduce(operator.mul, [square[id(rows)] for rows in factors]) for factors in parts)
-    return torch.as_tensor(total).sqrt_()
+        products = [reduce(operator.mul, [square[id(rows)] for rows in factors]) for factors in parts]
+        total = reduce(operator.add, products)
+        return torch.from_numpy(np.sqrt(total)) if on_cpu else total.sqrt_()
 
 
 def prefer_gram(records: int, positions: int, width: int, height: int) -> bool:

@@ -94,17 +94,21 @@ def _run_gru(
     for given in reversed(projected) if backwards else projected:
         with meeting.flow:
             own = F.linear(state[0], of_state, for_state)
-        gates = (given[:, : 2 * width] + own[:, : 2 * width]).sigmoid()
-        new = torch.addcmul(given[:, 2 * width :], gates[:, :width], own[:, 2 * width :]).tanh()
-        state = (torch.lerp(new, state[0], gates[:, width:]),)
+        sizes = [2 * width, width]
+        (given_gates, given_new), (own_gates, own_new) = (torch.split(part, sizes, 1) for part in (given, own))
+        reset, keep = (given_gates + own_gates).sigmoid().chunk(2, 1)
+        new = torch.addcmul(given_new, reset, own_new).tanh()
+        state = (torch.lerp(new, state[0], keep),)
         hidden.append(state[0])
     return torch.stack(hidden[::-1] if backwards else hidden, 1), state
 
 
 def _lstm(gates: Tensor, state: State) -> State:
     width = gates.shape[1] // 4
-    both, new, out = gates[:, : 2 * width].sigmoid(), gates[:, 2 * width : 3 * width].tanh(), gates[:, 3 * width :]
-    cell = both[:, width:] * state[1] + both[:, :width] * new
+    # A split makes one copy in the backward pass; slices would make one each.
+    both, new, out = torch.split(gates, [2 * width, width, width], 1)
+    take, keep = both.sigmoid().chunk(2, 1)
+    cell = torch.addcmul(keep * state[1], take, new.tanh())
     return out.sigmoid() * cell.tanh(), cell
 
 

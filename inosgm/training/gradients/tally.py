@@ -49,14 +49,14 @@ class Tally:
         self._known: dict[tuple[torch.Size, ...], Amount | None] = {}
         self._expected(rows((inputs, targets), [0] * records))
 
-    def gradients(self, inputs: Any, targets: Any) -> tuple[Gradients, bool]:
-        """Return the gradients of a batch, and whether another amount was drawn than for synthetic records.
+    def gradients(self, inputs: Any, targets: Any, **groups: Any) -> tuple[Gradients, bool]:
+        """Return the gradients of a batch, or its units, and whether more or less was drawn than for synthetic records.
 
         A model that draws another amount at every pass is not compared.
         """
         expected = self._expected((inputs, targets))
         before = random_state(self._engine.device)
-        gradients = self._engine.gradients(inputs, targets)
+        gradients = self._engine.gradients(inputs, targets, **groups)
         mark, moved = self._drawn_since(before)
         if expected is None:
             return gradients, False
