@@ -129,7 +129,7 @@ class DiscreteNoise(Noise):
 
     >>> value = DiscreteNoise().add(np.zeros(2), 1.0, np.random.default_rng(0))
     >>> value.round(1), (value * 2**20) % 1
-    (array([0.9, 0.1]), array([0., 0.]))
+    (array([-1.3,  1.3]), array([0., 0.]))
     """
 
     @property
