@@ -6,6 +6,7 @@ from importlib import import_module
 NAMES = [
     "imports",
     "weights",
+    "noise",
     "sampling",
     "planning",
     "training",

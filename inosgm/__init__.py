@@ -51,6 +51,8 @@ if TYPE_CHECKING:
     from inosgm.mechanism.contributions import Concatenated as Concatenated
     from inosgm.mechanism.contributions import Contributions as Contributions
     from inosgm.mechanism.contributions import Dense as Dense
+    from inosgm.mechanism.noise import DiscreteNoise as DiscreteNoise
+    from inosgm.mechanism.noise import GaussianNoise as GaussianNoise
     from inosgm.mechanism.orders import Ascending as Ascending
     from inosgm.mechanism.orders import Descending as Descending
     from inosgm.mechanism.orders import Order as Order
@@ -138,6 +140,7 @@ _NAMES_OF = {
     "ledger": ["BudgetExceeded", "Charge", "JobMismatch", "Ledger", "LedgerDamaged"],
     "mechanism": ["INOSGM", "Release"],
     "planning.choices": ["Choices", "Menu"],
+    "mechanism.noise": ["DiscreteNoise", "GaussianNoise"],
     "mechanism.orders": ["Ascending", "Descending", "Order", "OwnerFirst", "RandomOrder"],
     "mechanism.contribution_bounds": ["BoundedContributions", "bound_contributions"],
     "planning.group_privacy": ["GroupPrivacy", "SamplingAdvice", "compare_sampling"],

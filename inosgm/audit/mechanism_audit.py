@@ -15,6 +15,7 @@ from inosgm.audit.held_out import bound_of_runs
 from inosgm.audit.replaced import AmongCopies, ReplacedCanary, ReplacedDataCanary
 from inosgm.mechanism.inspection import Inspection
 from inosgm.mechanism.noise import streams
+from inosgm.mechanism.secure_generator import Generator
 from inosgm.owners import Label
 
 LEAST_MOVE = 1e-9
@@ -246,7 +247,7 @@ def _same_at_every_step(canaries: list[Canary], probed: list[int]) -> list[tuple
 
 
 def _coins_of_worlds(
-    mechanism: Inspection, own: np.ndarray, runs: int, generator: np.random.Generator, claim: Claim
+    mechanism: Inspection, own: np.ndarray, runs: int, generator: Generator, claim: Claim
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return, for all runs in both worlds, whether the batch has drawn the canary. No coin is used twice.
 
@@ -259,7 +260,7 @@ def _coins_of_worlds(
     return np.array(tossed[:runs]), np.array(tossed[runs:])
 
 
-def _coins(mechanism: Inspection, own: np.ndarray, runs: int, generator: np.random.Generator) -> np.ndarray:
+def _coins(mechanism: Inspection, own: np.ndarray, runs: int, generator: Generator) -> np.ndarray:
     """Return one coin for every run, from as many draws of the sampler as that takes."""
     tossed = []
     for _ in range(-(-runs // own.size)):
