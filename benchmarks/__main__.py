@@ -11,6 +11,7 @@ NAMES = [
     "planning",
     "training",
     "architectures",
+    "units",
     "workers",
     "jobs",
     "shadows",
