@@ -140,8 +140,16 @@ class SystemEntropy(ISeedSequence):
 
 
 def step_sequence(key: int | None, step: int, child: tuple[int, ...]) -> ISeedSequence:
-    """Return the seed sequence of one use of a key in a step; without a key, one from the operating system."""
-    return SystemEntropy() if key is None else np.random.SeedSequence(key, spawn_key=(step, *child))
+    """Return the seed sequence of one use of a key in a step; without a key, one from the operating system.
+
+    That of a secret key comes from a digest: choices are public, and a SeedSequence is not proven to be one-way, so
+    that they might lead back to the key of the noise.
+    """
+    if key is None:
+        return SystemEntropy()
+    if isinstance(key, SecretKey):
+        return np.random.SeedSequence(int.from_bytes(stream_secret(key, step, child)))
+    return np.random.SeedSequence(key, spawn_key=(step, *child))
 
 
 def stream_secret(key: SecretKey, step: int, child: tuple[int, ...]) -> bytes:

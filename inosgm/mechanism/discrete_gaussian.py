@@ -8,9 +8,9 @@ one of 256 layers; Lemire's multiplication chooses a point of it, and rejects th
 more likely than others; a real number U, of which as many bits are drawn as are needed, chooses a height within the
 column. All areas are rational numbers, and equal for all layers. A proposal is accepted if its height is below the
 density. Most are decided by comparisons of whole numbers. For the others height and density are computed in float64,
-which is off by less than 2e-13 of either; if they are closer than `_UNSURE`, the comparison is repeated with rational
-numbers, an exponential function of as many digits as needed (`decimal` rounds it correctly), and further bits of U. So
-float64 decides how fast a sample is found, never which one. No sample is truncated: the tail is unbounded.
+which is off by less than 2e-13 of either, and with the first 64 bits of U; if they are closer than `_UNSURE` and what
+further bits may add, the comparison is repeated with rational numbers, an exponential function of as many digits as
+needed (`decimal` rounds it correctly), and further bits of U. So float64 decides how fast a sample is found, never which one. No sample is truncated: the tail is unbounded.
 """
 
 from collections.abc import Iterator
@@ -97,7 +97,9 @@ class DiscreteGaussian(Ziggurat):
         with np.errstate(under="ignore"):
             density = np.exp(-((points - centres) ** 2) / (2.0 * self.variance))
         accepted = heights < density
-        for place in np.flatnonzero(np.abs(heights - density) <= _UNSURE * np.maximum(heights, density)).tolist():
+        # The bits of U that are not drawn yet count too: far out the density is below the last of the first 64.
+        unsure = np.abs(heights - density) <= _UNSURE * np.maximum(heights, density) + np.ldexp(height, -63)
+        for place in np.flatnonzero(unsure).tolist():
             accepted[place] = self._exactly_below(
                 int(layers[place]), int(blocks[place]), int(drawn[place]), int(points[place]), centres[place], words
             )

@@ -144,6 +144,26 @@ def test_the_tail_has_no_end():
     assert height[0] == height[1] * 2.0**-64
 
 
+def test_far_out_64_bits_of_a_height_do_not_accept():
+    """At 15 standard deviations the density is below 2^-64 of its block: a height that begins with 64 zeros is open.
+
+    The attack: without further bits, points from 13 standard deviations on are as likely as the blocks that cover them,
+    which lie where they lie whatever the centre is.
+    """
+    sampler = DiscreteGaussian(2**40 + 16)
+
+    def accepted(further):
+        script = [1 << 63 - 60, 0]  # 60 blocks, then a height of 64 zeros
+        drawn = (np.full(1, script.pop(0) if script else further, dtype=np.uint64) for _ in range(4))
+        point = np.array([int(sampler.first) + 5])
+        found, points = sampler._settle(np.zeros(1, dtype=np.int64), point, np.zeros(1), lambda _: next(drawn))
+        assert points[0] > 15 * sampler.scale
+        return bool(found[0])
+
+    assert accepted(0)
+    assert not accepted(2**64 - 1)
+
+
 @pytest.mark.parametrize("scale", [1e-30, 0.1, 1.0, 1.5, 2.0 - 2**-52, 3e8])
 def test_the_grid_is_public_and_fine_and_its_noise_is_not_smaller(scale):
     unit, variance = _grid(scale)

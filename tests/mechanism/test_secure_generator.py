@@ -6,8 +6,8 @@ import torch
 from scipy import stats
 
 from inosgm import INOSGM, Plan
-from inosgm._internal.keys import COINS, NOISE, Purpose, SecretKey
-from inosgm.mechanism.noise import GaussianNoise, key_beside, name_of_noise, streams
+from inosgm._internal.keys import COINS, NOISE, Purpose, SecretKey, microbatch_seed
+from inosgm.mechanism.noise import GaussianNoise, choices, key_beside, name_of_noise, streams
 from inosgm.mechanism.sampling import FixedSizeSampler, PoissonSampler
 from inosgm.mechanism.secure_generator import SecureGenerator
 
@@ -123,3 +123,16 @@ def test_a_number_and_a_secret_key_of_that_number_are_two_jobs():
     assert name_of_noise(SecretKey(7)) != name_of_noise(7)
     assert type(SecretKey.from_text("7")) is int  # files of earlier versions repeat what they repeated
     assert name_of_noise(np.int64(7)) == name_of_noise(7)
+
+
+def test_public_choices_do_not_lead_back_to_a_secret_key(monkeypatch):
+    """The attack: run the SeedSequence of choices that were seen backwards. It has never seen the key."""
+    key, seen, made = SecretKey.drawn(), [], np.random.SeedSequence
+    first = choices(key, 3).random()
+    assert choices(SecretKey(key), 3).random() == first  # a run that is resumed chooses the same
+    assert len({first, choices(key, 4).random(), choices(int(key), 3).random()}) == 3
+    monkeypatch.setattr(np.random, "SeedSequence", lambda *a, **k: seen.append((a, k)) or made(*a, **k))
+    choices(key, 3)
+    assert microbatch_seed(key, 3, 0) != microbatch_seed(key, 3, 1)
+    assert len(seen) == 3
+    assert not any(key in arguments for arguments, _ in seen)
