@@ -10,7 +10,8 @@ column. All areas are rational numbers, and equal for all layers. A proposal is 
 density. Most are decided by comparisons of whole numbers. For the others height and density are computed in float64,
 which is off by less than 2e-13 of either, and with the first 64 bits of U; if they are closer than `_UNSURE` and what
 further bits may add, the comparison is repeated with rational numbers, an exponential function of as many digits as
-needed (`decimal` rounds it correctly), and further bits of U. So float64 decides how fast a sample is found, never which one. No sample is truncated: the tail is unbounded.
+needed (`decimal` rounds it correctly), and further bits of U. So float64 decides how fast a sample is found, never
+which one. No sample is truncated: the tail is unbounded.
 """
 
 from collections.abc import Iterator
