@@ -94,22 +94,27 @@ class Grid:
         np.maximum(whole, np.negative(spans), out=whole)
         return np.trunc(whole, out=whole)
 
-    @np.errstate(all="ignore")
-    def rows(self, values: np.ndarray, spans: np.ndarray | float) -> np.ndarray:
-        """Return contributions of several numbers each, likewise: none is longer than its span.
+    def shortening(self, width: int) -> float:
+        """Return by how much contributions of so many numbers are made shorter, relative to their span.
 
         Weighted contributions of d numbers are cut by sqrt(d) times as much as those of one number, for which `of` has
-        made the spans smaller; the rest is taken off here, by the same factor from all contributions.
+        made the spans smaller; the rest is taken off by the same factor from all contributions.
 
         Raises:
             ValueError: for so many numbers that the smallest sensitivity is lost in that.
         """
-        shorter = self.cut * (math.sqrt(max(values.shape[1], 1)) - 1) / float(self.spans.min())
+        shorter = self.cut * (math.sqrt(max(width, 1)) - 1) / float(self.spans.min())
         if shorter > 0.1:
             raise ValueError(
-                f"contributions of {values.shape[1]} numbers are lost in the rounding of a sum: let owners differ "
-                "less, or ask them apart"
+                f"contributions of {width} numbers are lost in the rounding of a sum: let owners differ less, or ask "
+                "them apart"
             )
+        return shorter
+
+    @np.errstate(all="ignore")
+    def rows(self, values: np.ndarray, spans: np.ndarray | float) -> np.ndarray:
+        """Return contributions of several numbers each, likewise: none is longer than its span, less `shortening`."""
+        shorter = self.shortening(values.shape[1])
         whole = np.ascontiguousarray(values) * (1 / self.unit)  # so that squares add up in one order only
         squares = np.einsum("ij,ij->i", whole, whole)
         # a norm is off by less than a rounding per term, and so is what is cut: nothing comes out too long

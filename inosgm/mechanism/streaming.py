@@ -451,6 +451,7 @@ class OrderedSum:
         return f"<OrderedSum: {len(self.sensitivities)} owners, {self.tail}, {self.order}>"
 
     def _begin(self, shape: tuple[int, ...]) -> None:
+        self._grid.shortening(math.prod(shape))  # raises for too many numbers, also where there are no records yet
         self._shape = shape
         self._whole = WholeSum(self.cells * math.prod(shape))
 

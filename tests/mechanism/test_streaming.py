@@ -437,6 +437,20 @@ def test_what_weights_cut_off_must_not_exceed_a_sensitivity_of_few_units():
         OrderedSum(plan_of([1.0, 1.0], [4.01 * unit, 0.75], [2**20 + 1, 1]), LinearTail(2**22 * unit))
 
 
+def test_too_many_numbers_for_a_small_sensitivity_are_refused_before_anything_is_spent():
+    """What d numbers are cut by grows with sqrt(d): known before a coin is tossed, so nobody pays for the refusal."""
+
+    class Unasked:
+        def charge(self, *costs):
+            raise AssertionError("charged")
+
+    owners = np.repeat([0, 1], [1, 400])
+    mechanism = Values(plan_of([1.0, 1.0], [0.75, 4.01 * 2.0**-BITS], [1, 400]), owners, ledger=Unasked())
+    with pytest.raises(ValueError, match="20000 numbers are lost in the rounding"):
+        mechanism.release(np.broadcast_to(0.0, (401, 20_000)))
+    assert mechanism.released == 0
+
+
 def test_a_filled_copy_tosses_no_more_coins():
     plan = plan_of([0.5], [1.0], [100])
     filled_one = OrderedSum(plan)
