@@ -54,13 +54,14 @@ class Purpose(Enum):
         """Return the digest of a text in hexadecimal."""
         return self.hasher(text.encode()).hexdigest()
 
-    def key(self, text: str) -> int:
-        """Return the digest of a text as a key.
+    def key(self, text: str, *, source: int | None = None) -> int:
+        """Return the digest of a text as a key: a secret one if a secret key is the source of the text.
 
         >>> Purpose.SIDE_KEY.key("7") == Purpose.REVISION_KEY.key("7")
         False
         """
-        return int.from_bytes(self.hasher(text.encode()).digest())
+        derived = int.from_bytes(self.hasher(text.encode()).digest())
+        return SecretKey(derived) if isinstance(source, SecretKey) else derived
 
     def key_from(self, key: int, *numbers: int) -> int:
         """Return the key that follows from another one, and from numbers: a secret one from a secret one.
@@ -68,8 +69,7 @@ class Purpose(Enum):
         >>> Purpose.SIDE_KEY.key_from(7) == Purpose.SIDE_KEY.key("7")
         True
         """
-        derived = self.key(" ".join(str(int(number)) for number in (key, *numbers)))
-        return SecretKey(derived) if isinstance(key, SecretKey) else derived
+        return self.key(" ".join(str(int(number)) for number in (key, *numbers)), source=key)
 
 
 class SecretKey(int):

@@ -161,7 +161,8 @@ class Store:
                 f"{self.uri}: job {spec.id} was charged before, and its other records are gone: restore them, "
                 "or use another store, where it is another job that owners pay for again"
             )
-        chosen = SecretKey.drawn().to_text() if key is None else str(_validate.count("key", key))
+        secret = SecretKey.drawn() if key is None else key
+        chosen = secret.to_text() if isinstance(secret, SecretKey) else str(_validate.count("key", secret))
         with suppress(FileExistsError):
             self._create(f"jobs/{spec.id}/key", {"key": chosen}, secret=True)
         with suppress(FileExistsError):

@@ -123,7 +123,8 @@ def keys_for(
     kind = query.statistic
     who = query.name if kind is None else kind.key_name
     asked = json.dumps([key, who, _canonical(_named(query, parameters))], sort_keys=True)
-    return tuple(Purpose.STAGE_KEY.key(f"{asked} {stage} {plan.digest}") for stage, plan in enumerate(plans))
+    named = (f"{asked} {stage} {plan.digest}" for stage, plan in enumerate(plans))
+    return tuple(Purpose.STAGE_KEY.key(name, source=key) for name in named)
 
 
 def _named(query: Query, parameters: Mapping[str, Any]) -> dict[str, Any]:

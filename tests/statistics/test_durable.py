@@ -12,7 +12,8 @@ import pytest
 from table_statistics import KEY, QUESTIONS, ROWS, Centre, Killed, UpperTail, columns, owners, plan
 
 from inosgm import BudgetExceeded, JobMismatch, Ledger, Plan
-from inosgm.jobs import ProcessExecutor, Result, SerialExecutor, Store
+from inosgm._internal.keys import SecretKey
+from inosgm.jobs import JobSpec, ProcessExecutor, Result, SerialExecutor, Store
 from inosgm.jobs.purpose import STUDY
 from inosgm.mechanism import rank_window
 from inosgm.statistics import PROCEDURES, durable, task
@@ -441,3 +442,16 @@ def test_one_key_gives_every_question_noise_of_its_own():
     spelled = [{"bounds": [0.0, 1.0], "stratified": False}, {"bounds": np.array([0, 1])}, {"bounds": (0, 1)}]
     assert len({keys_for(KEY, PROCEDURES["mean"], each, plans) for each in spelled}) == 1
     assert len(set(keys_for(KEY, PROCEDURES["robust-mean"], asked[0], [plan(2), plan(2), plan(1)]))) == 3
+
+
+def test_noise_of_keys_that_follow_from_a_secret_one_is_cryptographic_as_well(tmp_path):
+    """A task asks with key=attempt.key, the secret of its job, or keeps a key that follows from it in a store."""
+    secret, query, asked = SecretKey.drawn(), PROCEDURES["robust-mean"], {"bounds": (0, 1)}
+    plans = [plan(2), plan(2), plan(1)]
+    found = keys_for(secret, query, asked, plans)
+    assert all(isinstance(key, SecretKey) for key in found)
+    assert found == keys_for(int(secret), query, asked, plans)  # only their streams differ
+    store = Store(tmp_path / "s")
+    job = store.add(JobSpec(kind="k", configuration={}, data_fingerprint="data", code_version="code"), found[0])
+    assert isinstance(store.key(job), SecretKey)
+    assert store.key(job) == found[0]
