@@ -159,13 +159,17 @@ def test_a_ledger_is_made_used_and_refuses(here, tmp_path):
     assert "is created" not in told
     [row] = [line.split() for line in told.splitlines() if line.startswith("acme") and len(line.split()) == 5]
     records = here["firm"].to_pylist().count("acme")
-    assert (row[1], row[2], row[4]) == (str(records), "1", "0.2")
+    assert (row[1], row[2]) == (str(records), "1")
+    [bolt] = [line.split() for line in told.splitlines() if line.startswith("bolt") and len(line.split()) == 5]
+    answer = [line.split() for line in told.splitlines() if len(line.split()) == 2]
+    assert [row[4], bolt[4]] == [dict(answer)["acme"], dict(answer)["bolt"]]  # at most: what it then spends
+    assert 0.19 < float(bolt[4]) <= 0.2  # an estimate over all records needs no more than the strictest budget
     assert 0.5 <= float(row[3]) < 0.52
     head = Ledger("ledger").head()
     refusal = refused(*MEAN, "--ledger", "ledger")
     assert isinstance(refusal, BudgetExceeded)
     fits = float(re.search(r"; --share ([0-9.]+) still fits$", str(refusal))[1])
-    assert "a share of 1 costs" in refusal.__notes__[0]
+    assert "a share of 1 may cost" in refusal.__notes__[0]
     assert "still fits" in str(refused(*MEAN, "--ledger", "ledger", "--share", fits + 0.01))
     assert Ledger("ledger").head() == head
     assert len(Ledger("ledger").history()) == 2
@@ -431,6 +435,10 @@ def test_an_answer_says_what_was_counted_and_has_one_interval_of_each_kind(here)
     assert "\ninterval:" not in share
     wage = ["--column", "wage", "--bounds", "0", "5000"]
     assert "standard error  95 % from" in invoke("mean", "t.csv", *wage, *groups, *asked).stdout
+    found = json.loads(invoke("mean", "t.csv", *wage, *groups, *asked, "--confidence", "0.9", "--json").stdout)
+    assert found["confidence"] == 0.95  # that of the printed columns, for ratios of groups
+    fieller = np.array(found["details"]["interval"]).T
+    np.testing.assert_allclose(found["interval"], fieller + np.outer([-1, 1], found["bias_bound"]))
     assert "--where only chooses" in str(refused("count", "t.csv", *older, *asked))
 
 

@@ -69,6 +69,9 @@ def test_nothing_is_charged_unless_all_can_be_answered_and_paid_for():
         lambda: Question("means", "x", **BOUNDS),
         lambda: Question("mean", "x", importance=0, **BOUNDS),
         lambda: Question("mean", "x", **BOUNDS, level=3),
+        lambda: Question("mean", "g", **BOUNDS),  # text
+        lambda: Question("count", "x"),  # neither 0 nor 1
+        lambda: Question("count", "x", by="g"),
     ):
         with pytest.raises((ValueError, TypeError, BadTable)):
             Questions([good, bad()]).ask(FRAME, OWNERS, owner="clinic", ledger=ledger)
