@@ -177,10 +177,11 @@ def query_of(request: Request, table: "ProgressTable") -> "Query":
 
 def _rehearse(request: Request, query: "Query", plans: "Sequence[Plan]", ledger: "Ledger | None") -> None:
     """Print what an answer would cost whom, and how exact it would be."""
-    from inosgm.cli.stats.dry_run import described, text_of
+    from inosgm.cli.stats.dry_run import costs, error_of, exactness, text_of_costs
 
-    about = described(query, request.parameters, plans, len(request.columns), ledger)
-    request.out.result(lambda: text_of(about), lambda: {"question": request.question, **about})
+    cost, error = costs(plans, ledger), error_of(query, request.parameters, plans, len(request.columns))
+    about = {"question": request.question, "dry_run": True, "cost": cost, **error}
+    request.out.result(lambda: "\n".join([*text_of_costs(cost), exactness(error)]), lambda: about)
 
 
 def advise(
