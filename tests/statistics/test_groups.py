@@ -13,6 +13,7 @@ from inosgm import PLD, BudgetExceeded, Cost, Ledger, Owners, Plan, audit_mechan
 from inosgm import statistics as st
 from inosgm.audit import canaries
 from inosgm.ledger.refusals import JobMismatch
+from inosgm.mechanism.contributions import Cells
 from inosgm.mechanism.thresholding import threshold_of
 from inosgm.statistics import PROCEDURES, Condition, Table
 from inosgm.statistics.answering import ask
@@ -224,6 +225,32 @@ def test_a_name_of_one_record_appears_with_at_most_its_delta():
     most = binom.ppf(1 - 1e-4, runs, RISK * delta)
     assert 0 < appearances(KeySelection, runs, delta) <= most
     assert appearances(WithoutThreshold, 50, delta) == 50  # the same attack catches a selection without a threshold
+
+
+def selecting(kind, noise_scale):
+    """A selection whose cells are named, as a table names them, and its records."""
+    plan = Plan(
+        labels=["a", "b"], sample_rates=[1, 1], sensitivities=[1, 3], sizes=[10, 10], noise_scale=noise_scale, steps=1,
+        epsilon=[3.0, 3.0], delta=[1e-6, 1e-6], accountant="pld",
+    )  # fmt: skip
+    statistic = kind(plan, ["a"] * 10 + ["b"] * 10)
+    names = np.array(["u", "v", "w", "u"] * 5, dtype=object)
+    statistic.name_cells(["u", "v", "w"])
+    return statistic, names
+
+
+class WeighedByTheBatch(KeySelection):
+    """Records count more the more of them there are: one record moves what others contribute."""
+
+    def contributions(self, batch):
+        return Cells(np.full(len(batch), len(batch) / 10), np.zeros(len(batch), dtype=np.int64), self._cells)
+
+
+def test_the_certifier_holds_for_the_counts_of_names_and_catches_a_broken_one():
+    statistic, names = selecting(KeySelection, 2.0)
+    assert certify(statistic, names, evaluations=200).holds()
+    broken, names = selecting(WeighedByTheBatch, 2.0)
+    assert not certify(broken, names, evaluations=200).holds()
 
 
 def test_a_retry_with_other_names_is_refused():
