@@ -142,6 +142,7 @@ def test_an_infinite_interval_is_stored_and_read_again(tmp_path):
     table = Table.of(tmp_path / "t.csv", "x", "clinic", by="g", keys=["nobody", "v"])
     answer = run_statistic("mean", table, OWNERS, store=tmp_path / "store", bounds=(0, 100), key=3, progress=False)
     assert not np.isfinite(answer.details["interval"]).all()
+    assert "nothing is known about nobody" in answer.notes[0].replace("'", "")
     read = Estimate.from_dict(json.loads(json.dumps(storable(answer.to_dict()), allow_nan=False)))
     np.testing.assert_array_equal(read.details["interval"], answer.details["interval"])
 
@@ -171,6 +172,31 @@ def test_values_that_cannot_be_counted_cost_no_epsilon_for_private_names(name):
     with pytest.raises((ValueError, BadTable), match="0 or 1"):
         asked(name, ledger=ledger)
     assert max(ledger.spent().values()) == 0
+
+
+@pytest.mark.parametrize("how", [{"where": "x > 40", "by": None}, {"missing": "count", "by": None}, {"keys": KEYS}])
+@pytest.mark.parametrize("name", ["count", "share"])
+def test_values_that_cannot_be_counted_are_refused_before_anything_is_charged(name, how):
+    ledger = Ledger(owners=OWNERS)
+    with pytest.raises((ValueError, BadTable), match="0 or 1"):
+        asked(name, ledger=ledger, **how)
+    assert not ledger.history()
+
+
+def test_counts_and_shares_say_which_records_they_are_about():
+    plain, some, groups = {"by": None}, {"by": None, "where": "x > 20"}, {"keys": KEYS}
+    for name, words in (("count", "number"), ("share", "share")):
+        for how, where in ((plain, ""), (some, ""), (groups, " in every group")):
+            sentence = asked(name, column=Condition("x > 40"), **how).estimand
+            assert sentence.startswith(f"{words} of records with 1 (or true){where} over all ")
+
+
+@pytest.mark.parametrize(
+    ("name", "how"), [("variance", {}), ("upper-tail-mean", {"level": 0.9}), ("top-heavy-sum", {})]
+)
+def test_questions_without_groups_say_what_to_do_instead(name, how):
+    with pytest.raises(ValueError, match=r"where=\"g == 'NAME'\" \(--where\); `Questions`"):
+        asked(name, keys=KEYS, bounds=(0, 100), **how)
 
 
 SMALL = Plan(
@@ -325,3 +351,9 @@ def test_private_bounds_are_paid_for_and_refuse_bad_parameters():
     assert ledger.spent() == pytest.approx(found.cost)
     rest = st.private_mean(FRAME, OWNERS, column="x", owner="clinic", bounds=found.value, share=0.2, ledger=ledger)
     assert abs(rest.value - FRAME.x.mean()) < 5 * rest.standard_error + 1
+
+
+def test_bounds_that_noise_hides_have_a_note():
+    values = np.linspace(20, 900, N)
+    assert not st.private_bounds(values, OWNERS, share=0.5, key=1).notes
+    assert "a larger share" in st.private_bounds(values, OWNERS, share=0.01, key=1).notes[0]

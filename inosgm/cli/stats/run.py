@@ -3,7 +3,6 @@
 import csv
 import json
 import os
-import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -404,14 +403,11 @@ def _how_to_resume(request: Request) -> str:
 
 
 def with_condition(request: Request, estimate: "Estimate") -> "Estimate":
-    """Return an answer about a condition with a sentence that names it, instead of a mean or a number of ones."""
+    """Return an answer about a condition with a sentence that names it, instead of zeros and ones."""
     condition = getattr(request.columns[0], "text", None)
     if condition is None:
         return estimate
-    what = f"{'number' if request.question == 'count' else 'share'} of records with {condition}"
-    group = " in every group" if request.by is not None else ""
-    sentence = re.sub(r"^(number of ones|(sum|mean)( of every group)?)\b", lambda _: what + group, estimate.estimand)
-    return replace(estimate, estimand=sentence)
+    return replace(estimate, estimand=estimate.estimand.replace("1 (or true)", condition, 1))
 
 
 def column_names(request: Request) -> list[str]:
