@@ -6,15 +6,18 @@ from importlib import import_module
 NAMES = [
     "imports",
     "weights",
+    "noise",
     "sampling",
     "planning",
     "training",
     "architectures",
+    "units",
     "workers",
     "jobs",
     "shadows",
     "attack",
     "streaming",
+    "ledger",
     "aggregations",
 ]
 
