@@ -561,6 +561,23 @@ def test_positions_that_cancel_do_not_make_a_record_look_shorter(convolution):
     assert (found.norms() <= exact_norms + 0.01 * largest).all()
 
 
+def test_the_number_of_records_does_not_choose_the_form_of_anybodys_gradient():
+    """Gram matrices lengthen the norms of records whose positions cancel: one record must not choose them for all."""
+    model = nn.Linear(64, 64, bias=False)
+    grads = torch.full((30, 64), 300.0)
+    grads[1::2] *= -1
+    grads[0, 0] += 1
+
+    def clipped(records):
+        everyone = grads.expand(records, 30, 64)
+        found = BookKeeping(model, lambda outputs, grads: (outputs * grads).sum((1, 2))).gradients(
+            torch.ones(records, 30, 64), everyone
+        )
+        return found.weighted_sum((1 / found.norms()).clamp(max=1))[0]
+
+    assert (clipped(2048) - clipped(2047)).norm() < 1.001  # 32 MiB of gradients, and a little less
+
+
 def test_unused_parameters_and_losses_without_gradient_give_zeros():
     class Partly(nn.Module):
         def __init__(self):
