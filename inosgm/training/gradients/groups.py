@@ -149,7 +149,9 @@ def grouped(part: PerRecord, groups: Groups) -> PerRecord:
     if not classes:
         return _of_one_form(part, groups)
     of_classes = [_of_one_form(part.take(records), some) for _, records, some in classes]
-    return UnitClasses(of_classes, [units for units, _, _ in classes], (part, groups.index))
+    # lookups of a row by the records of a unit may cancel, and are added up before those of others
+    records = None if isinstance(part, Lookups) else (part, groups.index)
+    return UnitClasses(of_classes, [units for units, _, _ in classes], records)
 
 
 def _of_one_form(part: PerRecord, groups: Groups) -> PerRecord:

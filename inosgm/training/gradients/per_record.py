@@ -9,7 +9,7 @@ import operator
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import reduce
+from functools import cached_property, reduce
 from typing import Any, Self
 
 import numpy as np
@@ -185,21 +185,21 @@ class Lookups(PerRecord):
 
     def factors(self) -> tuple[Tensor, ...]:
         """Return norms: sums over the lookups of one row by one record, squared and added up."""
-        n = self.indices.shape[0]
-        distinct, places = torch.unique(self._keys(), return_inverse=True)
-        output_grads = wide(self.output_grads).flatten(0, 1)
-        sums = output_grads.new_zeros(distinct.numel(), output_grads.shape[1]).index_add_(0, places, output_grads)
-        squares = output_grads.new_zeros(n, dtype=torch.float64)
+        distinct, sums = self._sums
+        squares = sums.new_zeros(self.indices.shape[0], dtype=torch.float64)
         records = torch.div(distinct, self.size, rounding_mode="floor")
         return (squares.index_add_(0, records, _lengths(sums).double().square_()).sqrt_()[:, None],)
 
     def weighted_sum(self, weights: Tensor) -> Tensor:
-        """Return a table with the weighted output_grads added to the rows that were looked up."""
-        output_grads = wide(self.output_grads)
-        output_grads = (output_grads * like(output_grads, weights)[:, None, None]).flatten(0, 1)
-        return output_grads.new_zeros(self.size, output_grads.shape[1]).index_add_(
-            0, self.indices.flatten(), output_grads
-        )
+        """Return a table with the weighted gradients added to the rows that were looked up.
+
+        Lookups of one row by one record may cancel. They are added up before other records are, as for the norm: one by
+        one, they could be so long that the gradients of others are lost in the rounding.
+        """
+        distinct, sums = self._sums
+        records = torch.div(distinct, self.size, rounding_mode="floor")
+        weighted = sums * like(sums, weights)[records, None]
+        return sums.new_zeros(self.size, sums.shape[1]).index_add_(0, distinct - records * self.size, weighted)
 
     def rows(self) -> Tensor:
         """Return a whole table per record."""
@@ -210,6 +210,15 @@ class Lookups(PerRecord):
     def take(self, kept: Tensor) -> "Lookups":
         """Return the gradients of some records."""
         return Lookups(self.indices[kept], self.output_grads[kept], self.size)
+
+    @cached_property
+    def _sums(self) -> tuple[Tensor, Tensor]:
+        """The pairs of a record and a row that it has looked up, and the gradient of each pair."""
+        distinct, places = torch.unique(self._keys(), return_inverse=True)
+        output_grads = wide(self.output_grads).flatten(0, 1)
+        return distinct, output_grads.new_zeros(distinct.numel(), output_grads.shape[1]).index_add_(
+            0, places, output_grads
+        )
 
     def _keys(self) -> Tensor:
         """Return one integer for each pair of a record and a row of the table."""
