@@ -6,15 +6,19 @@ from importlib import import_module
 NAMES = [
     "imports",
     "weights",
+    "noise",
     "sampling",
     "planning",
     "training",
     "architectures",
+    "units",
     "workers",
     "jobs",
     "shadows",
     "attack",
     "streaming",
+    "ledger",
+    "aggregations",
 ]
 
 for name in sys.argv[1:] or NAMES:

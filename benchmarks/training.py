@@ -34,7 +34,7 @@ from torch import Tensor, nn
 from benchmarks.timing import medians, report
 from inosgm import Descending, LinearTail, NoTail, Plan, ScaleClipped
 from inosgm.mechanism.mechanism import clipped_ordered_sum
-from inosgm.mechanism.noise import add_gaussian, streams
+from inosgm.mechanism.noise import GaussianNoise, streams
 from inosgm.mechanism.tails import Tail
 from inosgm.training import Trainer
 from inosgm.training.gradients.bookkeeping import BookKeeping
@@ -184,7 +184,7 @@ def _ours(model: nn.Module, x: Tensor, y: Tensor, tail: Tail, *, noise_scale: fl
             clipping=ScaleClipped(),
         )
         if noise_scale:
-            total = add_gaussian(total, noise_scale, streams(None, 0)[1])
+            total = GaussianNoise().add(total, noise_scale, streams(None, 0)[1])
         for parameter, value in zip(engine.parameters, total, strict=True):
             parameter.grad = value / n
         optimizer.step()

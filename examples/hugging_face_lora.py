@@ -49,7 +49,9 @@ def model_and_tokens(folder: str | None) -> tuple[Any, Any]:
         raise SystemExit('this needs transformers, which is not installed: pip install "inosgm[peers]"') from None
     if folder is not None:
         tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
-        model = transformers.AutoModelForSequenceClassification.from_pretrained(folder, num_labels=len(LIBRARIES))
+        model = transformers.AutoModelForSequenceClassification.from_pretrained(
+            folder, num_labels=len(LIBRARIES), ignore_mismatched_sizes=True
+        )  # a head for other classes is made anew
         return model, lambda text: tokenizer(text, truncation=True, max_length=LONGEST)["input_ids"]
     torch.manual_seed(0)
     config = transformers.BertConfig(

@@ -45,10 +45,14 @@ if TYPE_CHECKING:
     from inosgm.mechanism.clipping import ClipToShare as ClipToShare
     from inosgm.mechanism.clipping import PerSampleAdaptive as PerSampleAdaptive
     from inosgm.mechanism.clipping import ScaleClipped as ScaleClipped
+    from inosgm.mechanism.contribution_bounds import BoundedContributions as BoundedContributions
+    from inosgm.mechanism.contribution_bounds import bound_contributions as bound_contributions
     from inosgm.mechanism.contributions import Cells as Cells
     from inosgm.mechanism.contributions import Concatenated as Concatenated
     from inosgm.mechanism.contributions import Contributions as Contributions
     from inosgm.mechanism.contributions import Dense as Dense
+    from inosgm.mechanism.noise import DiscreteNoise as DiscreteNoise
+    from inosgm.mechanism.noise import GaussianNoise as GaussianNoise
     from inosgm.mechanism.orders import Ascending as Ascending
     from inosgm.mechanism.orders import Descending as Descending
     from inosgm.mechanism.orders import Order as Order
@@ -87,6 +91,9 @@ if TYPE_CHECKING:
     from inosgm.planning import plan_uniform as plan_uniform
     from inosgm.planning.choices import Choices as Choices
     from inosgm.planning.choices import Menu as Menu
+    from inosgm.planning.group_privacy import GroupPrivacy as GroupPrivacy
+    from inosgm.planning.group_privacy import SamplingAdvice as SamplingAdvice
+    from inosgm.planning.group_privacy import compare_sampling as compare_sampling
     from inosgm.planning.sequence import Course as Course
     from inosgm.planning.sequence import PlanSequence as PlanSequence
     from inosgm.planning.steering import Steering as Steering
@@ -133,7 +140,10 @@ _NAMES_OF = {
     "ledger": ["BudgetExceeded", "Charge", "JobMismatch", "Ledger", "LedgerDamaged"],
     "mechanism": ["INOSGM", "Release"],
     "planning.choices": ["Choices", "Menu"],
+    "mechanism.noise": ["DiscreteNoise", "GaussianNoise"],
     "mechanism.orders": ["Ascending", "Descending", "Order", "OwnerFirst", "RandomOrder"],
+    "mechanism.contribution_bounds": ["BoundedContributions", "bound_contributions"],
+    "planning.group_privacy": ["GroupPrivacy", "SamplingAdvice", "compare_sampling"],
     "mechanism.units": ["UnitMean", "UnitRule", "UnitSum"],
     "owners": ["Owners"],
     "planning": ["AlreadySpent", "Plan", "plan_blend", "plan_sample", "plan_scale", "plan_uniform"],

@@ -355,16 +355,22 @@ class Owners:
         group.setflags(write=False)
         return budgets, group
 
+    @cached_property
+    def units_are_records(self) -> bool:
+        """Whether every record is a unit of its own, in the order of the units, with or without a name for units."""
+        return self._units is None or np.array_equal(self._units[0], np.arange(self._units[0].size))
+
     def require_records(self, what: str) -> None:
         """Raise for owners with units of several records, which something cannot protect.
 
         Raises:
             ValueError: saying what to do.
         """
-        if self.has_units:
+        if not self.units_are_records:
             raise ValueError(
                 f"{what} protects single records, and owners have units (one {self.unit_name} with all its records): "
-                "make one record of each unit first, such as a mean, or leave unit_of_record out, and promise less"
+                "make one record of each unit first, by inosgm.statistics.combine_rows for numbers, or leave "
+                "unit_of_record out, and promise less (Plan.group_privacy)"
             )
 
     def granting(self, share: float) -> Self:

@@ -7,9 +7,10 @@ at once and is tested against it.
 """
 
 import os
+import secrets
 from enum import Enum
 from hashlib import blake2b
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.random.bit_generator import ISeedSequence
@@ -30,6 +31,7 @@ class Purpose(Enum):
     NOISE_NAME = b"inosgm noise", 16  # name of a noise stream in ledgers: two jobs with the same noise are the same job
     SAMPLING_NAME = b"inosgm coins", 16  # public name of the secret that decides which records a sum samples
     TEACHER_KEY = b"inosgm teachers", 16  # key of the hash that assigns records to the teachers of IPATE
+    CONTRIBUTION_ORDER = b"inosgm bounding", 16  # secret of the order in which records of several people are chosen
     RECORD_ID = b"inosgm record", 8  # id of a record, from its content
     JOB_ID = b"inosgm job", 16  # id of a job, from its spec
     PLAN_ID = b"inosgm plan", 16  # digest of a plan, from its JSON
@@ -37,6 +39,7 @@ class Purpose(Enum):
     FROZEN_ID = b"inosgm frozen", 16  # digest of the frozen parameters of a model, which a checkpoint leaves out
     RECORDS_ID = b"inosgm records", 16  # digest of some records, compared between ranks that hold them, never stored
     CODE_ID = b"inosgm code", 8  # version of the code, from its source files
+    STREAM_SECRET = b"inosgm stream", 32  # secret of the cryptographic stream of one use of a secret key in a step
     # The next two have always shared their tag, and keep it because stored sums and ledgers hold the bits. They
     # cannot collide: BLAKE2b mixes the size of the digest into its first state, and the sizes differ.
     SUM_SIGNATURE = b"inosgm sum", 16  # what parts of one streaming sum have in common, so that they can be merged
@@ -58,6 +61,42 @@ class Purpose(Enum):
         False
         """
         return int.from_bytes(self.hasher(text.encode()).digest())
+
+    def key_from(self, key: int, *numbers: int) -> int:
+        """Return the key that follows from another one, and from numbers: a secret one from a secret one.
+
+        >>> Purpose.SIDE_KEY.key_from(7) == Purpose.SIDE_KEY.key("7")
+        True
+        """
+        derived = self.key(" ".join(str(int(number)) for number in (key, *numbers)))
+        return SecretKey(derived) if isinstance(key, SecretKey) else derived
+
+
+class SecretKey(int):
+    """A key that the operating system has drawn and nobody was told: its coins and noise are cryptographic streams.
+
+    A key that a user gives makes the streams of a fast generator, which results of earlier versions are a function of.
+
+    >>> SecretKey.from_text(SecretKey(5).to_text()) == SecretKey(5), type(SecretKey.from_text("5")).__name__
+    (True, 'int')
+    """
+
+    @classmethod
+    def drawn(cls) -> Self:
+        """Return a new one, of 128 bits."""
+        return cls(secrets.randbits(128))
+
+    def to_text(self) -> str:
+        """Return what files hold."""
+        return f"{_SECRET}{int(self)}"
+
+    @staticmethod
+    def from_text(text: str) -> int:
+        """Return the key that a file holds; a number alone, as earlier versions wrote it, is a fast one."""
+        return SecretKey(text.removeprefix(_SECRET)) if text.startswith(_SECRET) else int(text)
+
+
+_SECRET = "aes "
 
 
 class Draw(Enum):
@@ -103,6 +142,11 @@ class SystemEntropy(ISeedSequence):
 def step_sequence(key: int | None, step: int, child: tuple[int, ...]) -> ISeedSequence:
     """Return the seed sequence of one use of a key in a step; without a key, one from the operating system."""
     return SystemEntropy() if key is None else np.random.SeedSequence(key, spawn_key=(step, *child))
+
+
+def stream_secret(key: SecretKey, step: int, child: tuple[int, ...]) -> bytes:
+    """Return the secret of the cryptographic stream of one use of a secret key in a step."""
+    return Purpose.STREAM_SECRET.hasher(f"{int(key)} {step} {child}".encode()).digest()
 
 
 def batch_seed(key: int | None, step: int) -> int:

@@ -8,12 +8,14 @@ from typing import ClassVar
 
 import numpy as np
 
-from inosgm.accounting.batched_epsilon import epsilon_of_rows
+from inosgm.accounting.batched_epsilon import MAX_SINGLE_ROWS, epsilon_of_rows
+from inosgm.accounting.domination import dominating_mu
+from inosgm.accounting.gaussian import gaussian_epsilon
 from inosgm.accounting.interface import Accountant
-from inosgm.accounting.pld import Case, pld_epsilon
+from inosgm.accounting.pld import Case, case_of, pld_epsilon
 from inosgm.accounting.rdp import POISSON, Renyi, best_epsilon, epsilon_at_each
 from inosgm.accounting.replacement import REPLACED
-from inosgm.accounting.segments import Segment, unchecked_segment, undominated
+from inosgm.accounting.segments import Segment, Spent, unchecked_segment
 from inosgm.accounting.unique_rows import unique_rows
 from inosgm.accounting.units import ADD_REMOVE, REPLACE_ONE
 
@@ -52,15 +54,18 @@ class _Distributions(_HistoryAccounting):
     def epsilon(self, segments: Sequence[Segment], delta: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the epsilon of every row, with an empty hint; equal rows are computed once."""
         first, kinds = unique_rows([delta, *(column for segment in segments for column in segment.columns())])
-        epsilons = [
-            pld_epsilon(
-                tuple(_case(segment, row, self.sensitivity_factor) for segment in segments),
+        epsilons = np.full(first.size, np.nan)
+        if first.size > MAX_SINGLE_ROWS:
+            rows = [segment.rows(first) for segment in segments]
+            epsilons = _of_full_batches(rows, delta[first], self.sensitivity_factor)
+        for place in np.flatnonzero(np.isnan(epsilons)):
+            row = first[place]
+            epsilons[place] = pld_epsilon(
+                _cases(segments, row, self.sensitivity_factor),
                 float(delta[row]),
                 replaced=self.sensitivity_factor == 2,
             )
-            for row in first
-        ]
-        return np.array(epsilons)[kinds], np.zeros(delta.size)
+        return epsilons[kinds], np.zeros(delta.size)
 
     def confirm(self, segments: Sequence[Segment], delta: np.ndarray, hint: np.ndarray, *, closely: bool) -> np.ndarray:
         """Return the epsilon of every row; the hint is ignored."""
@@ -184,16 +189,32 @@ def chosen(accountant: Accountant | None) -> Accountant:
     return PLD() if accountant is None else accountant
 
 
-def _case(segment: Segment, row: int, sensitivity_factor: float) -> Case:
-    """Return one row of a segment as a case for `pld_epsilon`, the same case for equal menus."""
-    rate, multiplier = segment.sample_rate[row], segment.noise_multiplier[row] / sensitivity_factor
-    steps = int(segment.steps[row])
-    if not segment.is_menu:
-        return float(rate), float(multiplier), steps
-    rates, multipliers = undominated(rate, multiplier)
-    if rates.size <= 1:
-        return float(rates.sum()), float(multipliers.sum()), steps
-    return tuple(rates.tolist()), tuple(multipliers.tolist()), steps
+def _of_full_batches(segments: Sequence[Segment], delta: np.ndarray, sensitivity_factor: float) -> np.ndarray:
+    """Return the epsilon of many rows whose records are in every batch, in closed form; NaN for all others.
+
+    It is what `pld_epsilon` computes for one of them, up to the last digits.
+    """
+    if any(segment.is_menu for segment in segments):
+        return np.full(delta.size, np.nan)
+    square, full = np.zeros(delta.size), np.ones(delta.size, dtype=np.bool_)
+    for segment in segments:
+        taken = (segment.steps > 0) & (segment.sample_rate > 0)
+        full &= ~taken | (segment.sample_rate == 1)
+        square += np.where(taken, segment.steps * (sensitivity_factor / segment.noise_multiplier) ** 2, 0.0)
+    epsilons = np.full(delta.size, np.nan)
+    known = full & (square > 0)
+    epsilons[known] = gaussian_epsilon(np.sqrt(square[known]), delta[known])
+    return epsilons
+
+
+def _cases(segments: Sequence[Segment], row: int, factor: float) -> tuple[Case, ...]:
+    """Return one row of segments as a question; after what an adaptive ledger has spent, everything is Gaussian."""
+    spent = next((segment for segment in segments if isinstance(segment, Spent) and segment.sample_rate[row]), None)
+    if spent is None:
+        return tuple(case_of(segment, row, factor) for segment in segments)
+    ahead = tuple(case_of(segment, row, factor) for segment in segments if segment is not spent)
+    mu = dominating_mu(ahead, float(spent.slack[row]), replaced=factor == 2)
+    return case_of(spent, row, factor), (1.0 if mu else 0.0, 1 / mu if mu else 1.0, 1)
 
 
 def _as_segment(stretches: Sequence[Stretch]) -> Segment:

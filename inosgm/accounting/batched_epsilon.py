@@ -6,7 +6,7 @@ import numpy as np
 
 from inosgm.accounting.curves import Curve
 from inosgm.accounting.interface import Accountant
-from inosgm.accounting.segments import Segment, unchecked_segment
+from inosgm.accounting.segments import Segment, Spent, unchecked_segment
 from inosgm.accounting.unique_rows import unique_rows
 
 MAX_SINGLE_ROWS = 64
@@ -63,6 +63,8 @@ def _chain(segments: Sequence[Segment], delta: np.ndarray, accountant: Accountan
     """Return the epsilon of rows with the same delta and steps; NaN if they are few or form no chain."""
     unknown = np.full(delta.size, np.nan)
     if delta.size <= MAX_SINGLE_ROWS or not all(s.sample_rate.all() and not s.is_menu for s in segments):
+        return unknown
+    if any(isinstance(segment, Spent) for segment in segments):  # the slacks of rows may differ
         return unknown
     logs = [(np.log(segment.sample_rate), np.log(segment.noise_multiplier)) for segment in segments]
     order = np.argsort(sum(rate - multiplier for rate, multiplier in logs))

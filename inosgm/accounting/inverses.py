@@ -208,7 +208,7 @@ def _steps(budget: float, delta: float, rate: float, multiplier: float, accounta
         spent = composed_epsilon([Segment(rate, multiplier, count)], delta, accountant)
         return math.log(max(float(spent), 1e-30) / budget)  # an epsilon of 0 has no logarithm
 
-    guess = float(_mu(np.array([budget]), np.array([delta]))[0]) ** 2 / _square(rate, multiplier)
+    guess = float(gaussian_mu(np.array([budget]), np.array([delta]))[0]) ** 2 / _square(rate, multiplier)
     low, high, at = 0, 0, int(min(max(guess, 1), MOST_STEPS))
     f_low, f_high = -math.inf, math.inf
     while not high or high - low > max(1, 1e-4 * low):  # to 0.01 %: epsilon is not known better
@@ -248,7 +248,7 @@ def multipliers(
 
     def start(rows: np.ndarray) -> np.ndarray:
         with np.errstate(over="ignore"):
-            ratio = np.log1p(_mu(eps[rows], delta[rows]) ** 2 / (rate[rows] ** 2 * count[rows]))
+            ratio = np.log1p(gaussian_mu(eps[rows], delta[rows]) ** 2 / (rate[rows] ** 2 * count[rows]))
         return np.asarray(0.5 * np.log(ratio))
 
     limits = -math.log(MOST_MULTIPLIER), -math.log(LEAST_MULTIPLIER)
@@ -274,7 +274,7 @@ def rates(
         if guess is not None:
             return np.asarray(np.log(guess[rows]))
         step = count[rows] * _square(1.0, multiplier[rows])
-        return np.asarray(np.log(_mu(eps[rows], delta[rows])) - 0.5 * np.log(step))
+        return np.asarray(np.log(gaussian_mu(eps[rows], delta[rows])) - 0.5 * np.log(step))
 
     line = _Line(accountant, past, delta, ahead, start, (math.log(LEAST_RATE), math.log(MOST_RATE)))
     return np.asarray(np.minimum(np.exp(line.invert(eps, [multiplier, count])), 1.0))
@@ -348,8 +348,8 @@ class _Line:
         return coordinates
 
 
-def _mu(eps: np.ndarray, delta: np.ndarray) -> np.ndarray:
-    """Return the mu of the Gaussian mechanism with this epsilon and delta, from which searches start."""
+def gaussian_mu(eps: np.ndarray, delta: np.ndarray) -> np.ndarray:
+    """Return the largest mu of a Gaussian mechanism with this epsilon and delta, rounded down."""
     low, high = np.full(eps.size, -30.0), np.full(eps.size, 12.0)  # of log mu: every sensible budget lies between
     for _ in range(40):
         middle = (low + high) / 2

@@ -8,7 +8,7 @@ it is chosen for each case by the variance that rounding adds.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 
 import numpy as np
@@ -16,6 +16,7 @@ from scipy import fft
 
 from inosgm.accounting.discrete import CUT, Change, Entry, Step, discretise, ends
 from inosgm.accounting.gaussian import gaussian_epsilon
+from inosgm.accounting.segments import Segment, undominated
 
 Case = tuple[float | tuple[float, ...], float | tuple[float, ...], int]
 """A sample rate, a noise multiplier and a number of steps; for a menu, tuples of its undominated entries."""
@@ -28,6 +29,10 @@ LEAST_DELTA = 1e-13
 
 _FIRST_POINTS, _MOST_POINTS = 1 << 12, 1 << 20  # of the grid of one step
 _WRAPPED_MASS = 1e-8  # relative mass that the circular FFT may wrap around the window
+_FFT_ERROR = 1e-14  # error of a tilted tail by rounding in the FFT: a hundred times eps, for its log and the clipping
+_CURVE_ERROR = (
+    1e-3  # largest error of a whole curve by rounding in the FFT, relative to delta, if the tilt can be chosen
+)
 
 
 @lru_cache(maxsize=1 << 18)
@@ -36,7 +41,7 @@ def pld_epsilon(cases: tuple[Case, ...], delta: float, *, replaced: bool = False
 
     Multipliers are relative to the largest change of the sum by one record that is added or removed, or `replaced`.
     """
-    cases = tuple(_joined(case) for case in cases if case[2] and case[0])
+    cases = tuple(with_joined_steps(case) for case in cases if case[2] and case[0])
     if all(rate == 1 for rate, _, _ in cases):
         mu = math.sqrt(sum(m**-2.0 for _, m, _ in cases))  # type: ignore[operator]
         return float(gaussian_epsilon(mu, delta)) if cases else 0.0
@@ -61,7 +66,19 @@ def pld_epsilon(cases: tuple[Case, ...], delta: float, *, replaced: bool = False
     return epsilon
 
 
-def _joined(case: Case) -> Case:
+def case_of(segment: Segment, row: int, sensitivity_factor: float) -> Case:
+    """Return one row of a segment as a case of a question, the same case for equal menus."""
+    rate, multiplier = segment.sample_rate[row], segment.noise_multiplier[row] / sensitivity_factor
+    steps = int(segment.steps[row])
+    if not segment.is_menu:
+        return float(rate), float(multiplier), steps
+    rates, multipliers = undominated(rate, multiplier)
+    if rates.size <= 1:
+        return float(rates.sum()), float(multipliers.sum()), steps
+    return tuple(rates.tolist()), tuple(multipliers.tolist()), steps
+
+
+def with_joined_steps(case: Case) -> Case:
     """Return all steps of a case as one step if the record is in every batch (Gaussian mechanisms compose exactly)."""
     rate, multiplier, count = case
     if rate == 1 and not isinstance(multiplier, tuple):
@@ -69,7 +86,7 @@ def _joined(case: Case) -> Case:
     return case
 
 
-def _entries(case: Case) -> tuple[Entry, ...]:
+def entries_of(case: Case) -> tuple[Entry, ...]:
     """Return the menu of each step of a case."""
     rate, multiplier, _ = case
     if isinstance(rate, tuple) and isinstance(multiplier, tuple):
@@ -80,14 +97,37 @@ def _entries(case: Case) -> tuple[Entry, ...]:
 def _epsilon(cases: Sequence[Case], delta: float, change: Change, *, least: float) -> float:
     """Return the epsilon for one change of the record, or `least` if that is greater."""
     counts = [count for _, _, count in cases]
-    menus = [_entries(case) for case in cases]
+    menus = [entries_of(case) for case in cases]
     between = [ends(menu, delta / sum(counts), change) for menu in menus]
+
+    def pieces(interval: float) -> list[Step]:
+        return [discretise(menu, pair, interval, change) for menu, pair in zip(menus, between, strict=True)]
+
+    return refined_epsilon(pieces, counts, between, delta, least=least)
+
+
+def refined_epsilon(
+    pieces: Callable[[float], Sequence[Step]],
+    counts: Sequence[int],
+    between: Sequence[tuple[float, float]],
+    delta: float,
+    *,
+    least: float,
+) -> float:
+    """Return the epsilon of composed steps on a grid that is fine enough, or `least` if that is greater.
+
+    Args:
+        pieces: Returns the discretised steps, given the interval of the grid.
+        counts: How often each of them is made.
+        between: The losses between which each of them lies.
+        delta: The delta.
+        least: A bound below which nothing need be computed closely.
+    """
     # With very little noise an added record has the same loss nearly everywhere, so the width needs a floor.
     width = max(max(high - low, 1e-6 * abs(high), 1e-300) for low, high in between)
     interval, finest, epsilon = width / _FIRST_POINTS, width / _MOST_POINTS, math.inf
     while True:
-        pieces = [discretise(menu, pair, interval, change) for menu, pair in zip(menus, between, strict=True)]
-        bound, slope, spread = _Composition(pieces, counts, interval, delta).epsilon()
+        bound, slope, spread = Composition(pieces(interval), counts, interval, delta).epsilon()
         epsilon = min(epsilon, bound)  # all of them are upper bounds
         # Rounding keeps the moments of order 0 and -1 and adds `spread` to the variance, so it adds
         # theta (theta + 1) / 2 * spread to the cumulant of order theta, and that over theta to epsilon.
@@ -98,7 +138,7 @@ def _epsilon(cases: Sequence[Case], delta: float, change: Change, *, least: floa
         interval = max(interval / min(max(1.2, 1.1 * math.sqrt(excess)), 16), finest)
 
 
-class _Composition:
+class Composition:
     """The composed loss of discretised steps, and the epsilon at which its tail is delta."""
 
     def __init__(self, pieces: Sequence[Step], counts: Sequence[int], interval: float, delta: float) -> None:
@@ -148,11 +188,33 @@ class _Composition:
             raise ArithmeticError("a composed privacy loss is not a number; please report the case")
         return np.asarray(np.maximum(mass, 0.0))
 
-    def _solve(self, mass: np.ndarray, losses: np.ndarray, base: float, theta: float) -> tuple[float, float]:
-        """Return the epsilon whose delta is `left`, at least the first loss, and the slope there."""
+    def curve(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return losses from 0 on, and an upper bound on the delta at each of them as epsilon; empty if too many.
+
+        Every delta has an absolute error that is small against `left`, because the tilt is limited; between two losses
+        delta does not rise.
+        """
+        order, _ = self._chernoff(math.log(self.left))
+        theta, most = order / 2, max(math.log(_CURVE_ERROR * self.left / _FFT_ERROR), 0.5)
+        while self.cumulant(theta) > most:  # a bounded loss has orders without limit, whose tilt hides small losses
+            theta /= 2
+        base = self.cumulant(theta)
+        tail, wrap = math.log(CUT * self.left), math.log(_WRAPPED_MASS * _CURVE_ERROR * self.left)
+        high = min((self.cumulant(o) - tail) / o for o in order * np.array([0.8, 1, 1.2, 1.5]))
+        low = max((self.cumulant(o) - base - wrap) / (o - theta) for o in theta * np.array([-4, -2, -1, -0.5, 0]))
+        first, last = math.floor(min(low, 0.0) / self.interval), max(math.ceil(high / self.interval), 1)
+        if last - first > 8 * _MOST_POINTS:
+            return np.empty(0), np.empty(0)
+        losses = (first + np.arange(fft.next_fast_len(last - first + 1, real=True))) * self.interval
+        weights = [self._tilted(index, theta) for index in range(len(self.pieces))]
+        deltas, _ = self._tails(self._compose(weights, first, losses.size), losses, base, theta)
+        spare = CUT * self.left + _FFT_ERROR * math.exp(base)
+        return losses[-first:], deltas[-first:] + spare
+
+    def _tails(self, mass: np.ndarray, losses: np.ndarray, base: float, theta: float) -> tuple[np.ndarray, np.ndarray]:
+        """Return delta at epsilon = each loss, and the mass from there on, of a tilted mass."""
         from scipy import signal  # slower to import than all the rest, and not needed for training
 
-        left = (1 - CUT) * self.left  # the rest pays for the mass above the window
         with np.errstate(under="ignore", over="ignore"):
             weight = mass * np.exp(np.minimum(base - theta * losses, 700))
             upper = np.cumsum(weight[::-1])[::-1]
@@ -162,6 +224,12 @@ class _Composition:
             deltas = signal.lfilter([1.0], [1.0, -math.exp(-self.interval)], above)[::-1]
         if np.isnan(deltas).any():
             raise ArithmeticError("a composed privacy loss is not a number; please report the case")
+        return deltas, upper
+
+    def _solve(self, mass: np.ndarray, losses: np.ndarray, base: float, theta: float) -> tuple[float, float]:
+        """Return the epsilon whose delta is `left`, at least the first loss, and the slope there."""
+        left = (1 - CUT) * self.left  # the rest pays for the mass above the window
+        deltas, upper = self._tails(mass, losses, base, theta)
         index = int(np.argmax(deltas <= left))
         lower = upper[index] - deltas[index]  # the mass above, discounted by exp(epsilon - loss)
         slope = float(lower / left)

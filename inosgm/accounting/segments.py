@@ -79,6 +79,41 @@ class Segment:
         return hash(tuple((values.shape, values.tobytes()) for values in self._values()))
 
 
+@dataclass(frozen=True, init=False, eq=False)
+class Spent(Segment):
+    """What an adaptive ledger has committed to, as the Gaussian mechanism that leaves as much of the budget to a plan.
+
+    A plan that counts it as its past enters the filter of the ledger as one more event. Its sampled steps therefore
+    count as the Gaussian mechanism that dominates them up to `slack` (one number per owner), if the owner has a past.
+    """
+
+    slack: np.ndarray
+
+    def __init__(self, noise_multiplier: np.ndarray, slack: np.ndarray) -> None:
+        """Make the past of each owner; an infinite multiplier is that of an owner without a past."""
+        begun = np.isfinite(noise_multiplier)
+        super().__init__(begun, np.where(begun, noise_multiplier, 1.0), np.ones(begun.size))
+        object.__setattr__(self, "slack", slack)
+
+    def rows(self, rows: np.ndarray) -> "Spent":
+        """Return the given rows."""
+        return self._like(super().rows(rows), self.slack[rows])
+
+    def rows_of(self, size: int) -> "Spent":
+        """Return the segment with one entry for each of `size` owners."""
+        return self._like(super().rows_of(size), np.broadcast_to(self.slack, (size,)))
+
+    def columns(self) -> list[np.ndarray]:
+        """Return columns of one entry per owner."""
+        return [*super().columns(), self.slack]
+
+    def _like(self, segment: Segment, slack: np.ndarray) -> "Spent":
+        other = object.__new__(Spent)
+        object.__setattr__(other, "slack", slack)
+        _set_fields(other, *segment._values())
+        return other
+
+
 def unchecked_segment(rate: np.ndarray, multiplier: np.ndarray, steps: np.ndarray) -> Segment:
     """Return a segment of arrays that were validated before."""
     return _set_fields(object.__new__(Segment), rate, multiplier, steps)

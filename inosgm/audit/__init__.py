@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from inosgm.audit.claims import claims_of as claims_of
     from inosgm.audit.mechanism_audit import MechanismAudit as MechanismAudit
     from inosgm.audit.mechanism_audit import audit_mechanism as audit_mechanism
+    from inosgm.audit.model_audit import ModelAudit as ModelAudit
+    from inosgm.audit.model_audit import audit_model as audit_model
     from inosgm.audit.pool import Shadows as Shadows
     from inosgm.audit.report import Audit as Audit
     from inosgm.audit.shadow_study import ShadowStudy as ShadowStudy
@@ -27,6 +29,7 @@ _NAMES_OF = {
     "black_box": ["GaussianSteps", "ReleaseAudit", "audit_callable"],
     "claims": ["Claim", "claims_of"],
     "mechanism_audit": ["MechanismAudit", "audit_mechanism"],
+    "model_audit": ["ModelAudit", "audit_model"],
     "pool": ["Shadows"],
     "report": ["Audit"],
     "shadow_study": ["ShadowStudy"],

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from inosgm._internal import validate as _validate
-from inosgm.accounting.units import REPLACE_ONE
+from inosgm.accounting.units import RECORD, REPLACE_ONE, described, name_of
 from inosgm.audit.bounds import Bound
 from inosgm.audit.canaries import Canary, DataCanary, SyntheticCanary, canaries_of
 from inosgm.audit.claims import Claim, claims_of
@@ -15,6 +15,7 @@ from inosgm.audit.held_out import bound_of_runs
 from inosgm.audit.replaced import AmongCopies, ReplacedCanary, ReplacedDataCanary
 from inosgm.mechanism.inspection import Inspection
 from inosgm.mechanism.noise import streams
+from inosgm.mechanism.secure_generator import Generator
 from inosgm.owners import Label
 
 LEAST_MOVE = 1e-9
@@ -84,7 +85,9 @@ class MechanismAudit:
         from inosgm._internal.text import columns
 
         claim, rows = self.claim, []
-        of_replaced = " of a record that is replaced" if claim.relation == REPLACE_ONE else ""
+        of_unit = " of a record that is replaced" if claim.unit == REPLACE_ONE else ""
+        if name_of(claim.unit) != RECORD:
+            of_unit = f" {described(claim.unit)}"
         for row in self.rows:
             bound = row.bound
             cells = (
@@ -100,7 +103,7 @@ class MechanismAudit:
         return "\n".join(
             [
                 f"owner {claim.owner}: sensitivity {self.promised:.4g} and epsilon {claim.spent:.4g} at delta "
-                f"{claim.delta:g} claimed{of_replaced}; {self.runs} runs, confidence {self.confidence:g}",
+                f"{claim.delta:g} claimed{of_unit}; {self.runs} runs, confidence {self.confidence:g}",
                 *columns(["canary", "moves the sum by", "sensitivity >=", "epsilon >=", "claim"], rows),
             ]
         )
@@ -244,7 +247,7 @@ def _same_at_every_step(canaries: list[Canary], probed: list[int]) -> list[tuple
 
 
 def _coins_of_worlds(
-    mechanism: Inspection, own: np.ndarray, runs: int, generator: np.random.Generator, claim: Claim
+    mechanism: Inspection, own: np.ndarray, runs: int, generator: Generator, claim: Claim
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return, for all runs in both worlds, whether the batch has drawn the canary. No coin is used twice.
 
@@ -257,7 +260,7 @@ def _coins_of_worlds(
     return np.array(tossed[:runs]), np.array(tossed[runs:])
 
 
-def _coins(mechanism: Inspection, own: np.ndarray, runs: int, generator: np.random.Generator) -> np.ndarray:
+def _coins(mechanism: Inspection, own: np.ndarray, runs: int, generator: Generator) -> np.ndarray:
     """Return one coin for every run, from as many draws of the sampler as that takes."""
     tossed = []
     for _ in range(-(-runs // own.size)):

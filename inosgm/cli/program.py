@@ -12,6 +12,7 @@ from typer.core import TyperGroup
 from inosgm import __version__
 from inosgm._internal.extras import missing_extra
 from inosgm.cli import audit as _cli_audit
+from inosgm.cli import audit_model as _cli_audit_model
 from inosgm.cli import certify as _cli_certify
 from inosgm.cli import compare as _cli_compare
 from inosgm.cli import demo as _cli_demo
@@ -173,6 +174,7 @@ CONTENTS: dict[str, dict[str, tuple[Any, str]]] = {
     "Ask": {"stats": (_cli_stats.stats, "Private statistics of a table.")},
     "Check": {
         "audit": (_cli_audit.audit, "Attack a method with shadow models and canaries."),
+        "audit-model": (_cli_audit_model.audit_model, "Attack a model that exists, from a table of its losses."),
         "certify": (_cli_certify.certify, "Attack the sensitivity of every built-in mechanism."),
     },
     "Look": {

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from inosgm.experiments.task import TrainingTask, config_of, spec_of
 from inosgm.jobs import Executor, Interrupted, JobSpec, Outcome, Store
 from inosgm.jobs.purpose import STUDY, claim_purpose
 from inosgm.jobs.stored_study import StoredStudy, StoreLike
-from inosgm.ledger.affordable import count_equal, require_affordable
+from inosgm.ledger.affordable import count_equal, fixed_together, require_affordable
 from inosgm.ledger.ledger import Ledger
 
 Run = tuple[TrainingConfig, int]
@@ -60,6 +61,7 @@ class TrainingStudy(StoredStudy):
         more: Sequence[Run] = (),
     ) -> None:
         super().__init__(store)
+        self._fixed = ExitStack()  # holds that an adaptive ledger composes all runs as one event
         self.config, self._sweeps = _for_jobs(config), sweeps
         source = self._source = read(self.config, keeper=Keeper(self.store))
         self.task = TrainingTask(source)
@@ -125,7 +127,8 @@ class TrainingStudy(StoredStudy):
                 if spec.index == 0 and device_of(config_of(spec)).type != "cpu":
                     self.task.check(spec)
         try:
-            outcome = super().run_jobs(executor, attempts=attempts, progress=progress)
+            with ExitStack() as self._fixed:
+                outcome = super().run_jobs(executor, attempts=attempts, progress=progress)
         except Interrupted:
             self.forget()
             raise
@@ -188,8 +191,11 @@ class TrainingStudy(StoredStudy):
         accountant = ACCOUNTANTS[name_in(unit, self.config.plan.accountant)]
         there = path.exists()
         ledger = Ledger(path if there else None, owners=None if there else self._owners, accountant=accountant)
-        require_affordable(ledger, self._costs)
-        return ledger if there else Ledger(path, owners=self._owners, accountant=accountant)
+        if not there:
+            require_affordable(ledger, self._costs)
+            return Ledger(path, owners=self._owners, accountant=accountant)
+        self._fixed.enter_context(fixed_together(ledger, self._costs))
+        return ledger
 
 
 def holds_sweep(store: Store) -> bool:

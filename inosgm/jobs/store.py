@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from inosgm._internal import validate as _validate
+from inosgm._internal.keys import SecretKey
 from inosgm.accounting.units import ADD_REMOVE
 from inosgm.jobs._compaction import compacted
 from inosgm.jobs._liveness import Place, here
@@ -160,9 +161,9 @@ class Store:
                 f"{self.uri}: job {spec.id} was charged before, and its other records are gone: restore them, "
                 "or use another store, where it is another job that owners pay for again"
             )
-        chosen = secrets.randbits(128) if key is None else _validate.count("key", key)
+        chosen = SecretKey.drawn().to_text() if key is None else str(_validate.count("key", key))
         with suppress(FileExistsError):
-            self._create(f"jobs/{spec.id}/key", {"key": str(chosen)}, secret=True)
+            self._create(f"jobs/{spec.id}/key", {"key": chosen}, secret=True)
         with suppress(FileExistsError):
             self._create(f"jobs/{spec.id}/spec.json", json.loads(spec.to_json()))
         return spec.id
@@ -194,7 +195,7 @@ class Store:
             FileNotFoundError: once the job is done.
             JobMismatch: if it is not the one whose noise was charged.
         """
-        key = int(self._sealed(f"jobs/{job}/key")["key"])
+        key = SecretKey.from_text(self._sealed(f"jobs/{job}/key")["key"])
         with suppress(FileNotFoundError):
             if self._sealed(f"ledger/{job}.json")["noise"] != name_of_noise(key):
                 raise JobMismatch(f"job {job!r} was charged for the noise of another key than the one that is there")

@@ -1,7 +1,10 @@
 """The contents of a ledger: grants, charges and spent epsilons, rebuilt from the rows of its journal."""
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from copy import deepcopy
 from functools import lru_cache
+from itertools import islice
 from typing import Any, Protocol
 
 import numpy as np
@@ -9,8 +12,10 @@ import numpy as np
 from inosgm._internal import validate as _validate
 from inosgm.accounting import ACCOUNTANTS, PLD, Stretch
 from inosgm.accounting.units import ADD_REMOVE, RELATIONS, described, is_unit, name_in, name_of, other_unit, relation_of
-from inosgm.ledger.charges import Charge, ChargedJob, CostTable, length, merged, uncovered
+from inosgm.ledger.charges import Charge, ChargedJob, CostTable, Spans, length, merged, uncovered
+from inosgm.ledger.commitments import Commitments, Part, steps_by_digest
 from inosgm.ledger.cost import Cost
+from inosgm.ledger.filter import Filter, Grants, State
 from inosgm.ledger.journal import Row
 from inosgm.ledger.refusals import BudgetExceeded
 from inosgm.owners import Label, Owners
@@ -19,6 +24,8 @@ _HOW_TO_GRANT = (
     "change budgets with `grant` (`inosgm ledger grant LEDGER OWNERS.csv`), and add owners with its add_owners=True "
     "(--add-owners)"
 )
+
+_SHOWN_SHORT = 64  # owners that cannot pay, among which the one that exceeds its budget most is named
 
 
 class HistoryAccountant(Protocol):
@@ -51,7 +58,8 @@ class Accounts:
     """Every owner's grant and history, and the epsilon that each has spent by the accountant of the ledger.
 
     Owners are indices into `labels`. `tables` holds each distinct cost once by its digest, and `steps` counts the
-    charged steps of each. `spent` is None until it is computed after a change.
+    charged steps of each. `spent` is None until it is computed after a change. `filter` is None if the ledger composes
+    costs that are fixed in advance; otherwise it decides about `commitments`.
     """
 
     def __init__(self, unit: str) -> None:
@@ -67,8 +75,21 @@ class Accounts:
         self.undone: list[Row] = []
         self.torn: list[Row] = []
         self.spent: np.ndarray | None = None
+        self.filter: Filter | None = None
+        self.commitments = Commitments()
+        self.grants = Grants(self.granted, self.delta)
         self._classes: tuple[np.ndarray, np.ndarray] | None = None
+        self._classed = 0  # tables that the classes tell apart
         self._last_table: tuple[Cost, str, CostTable] | None = None
+
+    def take_over(self, other: "Accounts") -> None:
+        """Continue from a copy of other accounts, without their jobs."""
+        self.labels, self.position = list(other.labels), dict(other.position)
+        self.granted, self.delta, self.grants = other.granted, other.delta, other.grants
+        self.tables, self.steps, self.commitments = dict(other.tables), dict(other.steps), deepcopy(other.commitments)
+        self._classes, self._last_table, self.spent = None, None, None
+        if other.filter is not None:
+            self.filter = other.filter.copied()
 
     def use(self, accountant: HistoryAccountant, path: str | None) -> None:
         """Set the accountant; it must count in the unit of the ledger."""
@@ -84,12 +105,14 @@ class Accounts:
     def apply(self, row: Row) -> None:
         """Enter one row of the journal."""
         self.spent = None
-        if row.get("format", 1) != 1:
+        if row.get("format", 1) not in (1, 2):
             raise ValueError(f"unknown format {row['format']!r}")
         if "ledger" in row:
             self.unit = row.get("unit", ADD_REMOVE)
             if not is_unit(self.unit):
                 raise ValueError(f"unknown unit {self.unit!r}")
+            if "reserve" in row:  # what only a ledger for adaptive analysts has; older versions refuse its format
+                self.filter = Filter(self.unit, row["reserve"])
         if row["kind"] == "grant":
             self._apply_grant(row)
         elif row["kind"] == "charge":
@@ -102,7 +125,12 @@ class Accounts:
             undone = length(job.spans) - length(kept)
             job.spans[:] = kept
             self.steps[job.cost] -= undone
+            if self.filter is not None:
+                self.commitments.release(job.cost, row["job"], length(kept))
+                self.filter.forget()
             self.undone.append({**{name: row[name] for name in ("job", "step", "time")}, "steps": undone})
+        elif row["kind"] == "announce":
+            self._apply_commitments(row)
         elif row["kind"] == "torn":
             self.torn.append(row)
         else:
@@ -118,14 +146,25 @@ class Accounts:
         self.delta = np.concatenate([self.delta, missing])
         self.granted[where], self.delta[where] = row["epsilon"], row["delta"]
         self._classes = None  # owners and deltas may have changed, by which classes are formed
+        self.grants = Grants(self.granted.copy(), self.delta.copy())
+
+    def _apply_commitments(self, row: Row) -> None:
+        """Enter the event of a row, if it has one."""
+        for digest, table in row.get("tables", {}).items():
+            self.tables[digest] = CostTable.from_row(table)
+        if "commit" in row:
+            self.commitments.add((digest, job, steps) for digest, job, steps in row["commit"])
 
     def _apply_charge(self, row: Row) -> None:
         digest, spans = row["cost"], tuple((start, stop) for start, stop in row["spans"])
         if row["table"] is not None:  # only the first charge of a cost carries its table
-            self.tables[digest] = table = CostTable.from_row(row["table"])
-            self._classes = self.classes({digest: table})
+            self.tables[digest] = CostTable.from_row(row["table"])
+        self._apply_commitments(row)
+        if "taken" in row:
+            self.commitments.take(digest, row["job"], row["taken"])
         names = ("job", "fingerprint", "note", "time", "cost")
-        charge = Charge(**{name: row[name] for name in names}, spans=spans)
+        event = None if self.filter is None else self.commitments.latest.get(row["job"], 0)
+        charge = Charge(**{name: row[name] for name in names}, spans=spans, event=event, by=row.get("by", ""))
         job = self.jobs.setdefault(charge.job, ChargedJob(digest, charge.fingerprint))
         job.spans[:] = merged([*job.spans, *spans])
         job.charged[:] = merged([*job.charged, *spans])
@@ -196,17 +235,91 @@ class Accounts:
             unit=self.unit,
         )
 
+    def event_for(
+        self, asked: Sequence[tuple[Cost, str, Spans]], together: Sequence[Mapping[str, int]]
+    ) -> tuple[list[Part], list[int]]:
+        """Return what an adaptive ledger must commit to for a charge, and the announced steps that each cost takes.
+
+        A cost whose steps are not all committed to commits to the rest of its plan, and to everything else that was
+        fixed `together` with it.
+        """
+        known, parts, taken = self.commitments, [], []
+        announced, free = dict(known.announced), dict[tuple[str, str], int]()
+        for cost, digest, spans in asked:
+            job = self.jobs.get(cost.job)
+            paid = [] if job is None else job.spans
+            name = digest, cost.job
+            left = free.setdefault(name, known.committed.get(name, 0) - length(paid))
+            wanted = max(length(uncovered(cost.step, cost.planned, paid)), length(spans)) - left
+            taken.append(0)
+            if length(spans) > left:
+                for digests in together if wanted > announced.get(digest, 0) else ():
+                    if digest in digests:
+                        missing = {other: steps - announced.get(other, 0) for other, steps in digests.items()}
+                        parts += [(other, "", steps) for other, steps in missing.items() if steps > 0]
+                        announced |= {other: max(steps, announced.get(other, 0)) for other, steps in digests.items()}
+                taken[-1] = min(wanted, announced.get(digest, 0))
+                announced[digest] = announced.get(digest, 0) - taken[-1]
+                if wanted > taken[-1]:
+                    parts.append((digest, cost.job, wanted - taken[-1]))
+                free[name] += wanted
+            free[name] -= length(spans)
+        return parts, taken
+
     def charged_job(self, job: str, step: int) -> ChargedJob | None:
         """Return a job if the step is paid for: it was charged and not undone since."""
         known = self.jobs.get(job)
         return None if known is None or uncovered(step, step + 1, known.spans) else known
 
     def spent_now(self) -> np.ndarray:
-        """Return the epsilon that each owner has spent, computed once per distinct history and delta."""
+        """Return the epsilon that each owner has spent: by the filter, or computed once per history and delta."""
         if self.spent is None:
-            first, inverse = self.classes({})
-            self.spent = self._epsilons([self.segments(owner) for owner in first.tolist()], first)[inverse]
+            self.spent = self.planned_now() if self.filter is None else self._committed_now(self.filter)
         return self.spent
+
+    def planned_now(self) -> np.ndarray:
+        """Return the epsilon of each owner's charges if none of them was chosen by looking at a release."""
+        first, inverse = self.classes({})
+        return np.asarray(self._epsilons([self.segments(owner) for owner in first.tolist()], first)[inverse])
+
+    def state(self) -> State:
+        """Return the state of the filter."""
+        assert self.filter is not None
+        return self.filter.state(self.commitments, self.tables, self.grants)
+
+    def _committed_now(self, filtering: Filter) -> np.ndarray:
+        state = self.state()
+        committed = Counter[str]()
+        for event in self.commitments.events:
+            committed.update(steps_by_digest(event))
+        charged = all(committed[digest] == steps for digest, steps in self.steps.items()) and not state.dominated.any()
+        if charged and committed.total() == sum(self.steps.values()) and self.accountant == filtering.accountant:
+            return self.planned_now()  # nothing is lost to adaptivity: the same number, to the last digit
+        return filtering.epsilons(state, np.arange(len(self.labels)), filtering.level(state, self.grants))
+
+    def state_after(self, parts: Sequence[Part], tables: dict[str, CostTable]) -> State:
+        """Return the state of the filter after one more event.
+
+        Raises:
+            BudgetExceeded: if an owner cannot pay.
+        """
+        filtering, before = self.filter, self.state()
+        assert filtering is not None
+        steps = steps_by_digest(parts)
+        known = [(digest, tables.get(digest) or self.tables[digest], count) for digest, count in steps.items()]
+        after = filtering.after(before, known, self.grants)
+        over = filtering.over(before, after, self.grants)
+        if not over.size:
+            return after
+        some = over[np.argsort(-after.squares[over], kind="stable")[:_SHOWN_SHORT]]
+        level = np.where(before.begun[some], 1 - filtering.reserve, 1.0) * self.delta[some]
+        totals = filtering.epsilons(after, some, level)
+        worst = int(np.argmax(totals / self.granted[some]))
+        spent = float(filtering.epsilons(before, some[[worst]], level[[worst]])[0])
+        owner = int(some[worst])
+        raise BudgetExceeded(
+            self.labels[owner], float(self.granted[owner]), spent, float(totals[worst]), int(over.size)
+        )
 
     def spent_after(self, tables: dict[str, CostTable], more: Sequence[tuple[CostTable, int]]) -> np.ndarray | None:
         """Return the spent epsilons after more steps of tables; None if they are not known for all owners.
@@ -232,15 +345,21 @@ class Accounts:
 
     def classes(self, more: dict[str, CostTable]) -> tuple[np.ndarray, np.ndarray]:
         """Return one owner of each class of owners with equal delta and history, and the class of every owner."""
-        known, tables = self._classes, more
-        if known is None:
+        if self._classes is None:
             _, first, inverse = np.unique(self.delta, return_index=True, return_inverse=True)
-            known, tables = (first, inverse), {**self.tables, **more}
-        for table in tables.values():
-            key = known[1] * (len(table.sample_rates) + 1) + table.groups(len(self.labels)) + 1
-            _, first, inverse = np.unique(key, return_index=True, return_inverse=True)
-            known = first, inverse
+            self._classes, self._classed = (first, inverse), 0
+        for table in islice(self.tables.values(), self._classed, None):
+            self._classes, self._classed = self._divided(self._classes, table), self._classed + 1
+        known = self._classes
+        for digest, table in more.items():
+            known = known if digest in self.tables else self._divided(known, table)
         return known
+
+    def _divided(self, classes: tuple[np.ndarray, np.ndarray], table: CostTable) -> tuple[np.ndarray, np.ndarray]:
+        """Return classes in which all owners pay the same in a table as well."""
+        key = classes[1] * (len(table.sample_rates) + 1) + table.groups(len(self.labels)) + 1
+        _, first, inverse = np.unique(key, return_index=True, return_inverse=True)
+        return first, inverse
 
     def segments(self, owner: int, more: Sequence[tuple[CostTable, int]] = ()) -> tuple[Stretch, ...]:
         """Return the history of an owner, with more steps if given; equal steps are added up, menus come last."""

@@ -1,7 +1,8 @@
 """The check that a ledger can pay for jobs before the first of them starts."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 
 from inosgm.ledger.cost import Cost, LedgerHook
@@ -28,23 +29,12 @@ def require_affordable(ledger: LedgerHook | None, jobs: Sequence[Costs]) -> None
     """
     if not isinstance(ledger, Ledger):
         return
-    history = ledger.history()
-    stages = Counter(fingerprint for fingerprint, _ in {(charge.fingerprint, charge.job) for charge in history})
-    steps = Counter[str]()
-    for charge in history:
-        steps[charge.job] += charge.steps
-    rest = [
-        tuple(cost.at(0, left) for cost in costs[stages[costs[0].job] :] if (left := cost.steps - steps[cost.job]) > 0)
-        for costs in jobs
-    ]
-    unpaid = [costs for costs in rest if costs]
+    unpaid = _unpaid(ledger, jobs)
 
     def refusal(count: int) -> BudgetExceeded | None:
         trial = ledger.rehearsal()
         try:
-            for kind, (costs, many) in enumerate(count_equal(unpaid[:count]).items()):
-                every = (cost.at(0, cost.steps * many) for cost in costs)
-                trial.charge(*(replace(cost, job=f"{kind}/{stage}") for stage, cost in enumerate(every)))
+            trial.charge(*_added(unpaid[:count]))  # at once: what is fixed in advance together is one event
         except BudgetExceeded as error:
             return error
         return None
@@ -62,6 +52,40 @@ def require_affordable(ledger: LedgerHook | None, jobs: Sequence[Costs]) -> None
             "runs, let each ask for less (a smaller epsilon in the configuration), or grant more in the ledger"
         )
     raise error
+
+
+def _unpaid(ledger: Ledger, jobs: Sequence[Costs]) -> list[Costs]:
+    """Return the costs of jobs that a ledger was not charged for."""
+    history = ledger.history()
+    stages = Counter(fingerprint for fingerprint, _ in {(charge.fingerprint, charge.job) for charge in history})
+    steps = Counter[str]()
+    for charge in history:
+        steps[charge.job] += charge.steps
+    rest = [
+        tuple(cost.at(0, left) for cost in costs[stages[costs[0].job] :] if (left := cost.steps - steps[cost.job]) > 0)
+        for costs in jobs
+    ]
+    return [costs for costs in rest if costs]
+
+
+def _added(jobs: Iterable[Costs]) -> list[Cost]:
+    """Return the costs of all jobs; those of equal jobs are added up."""
+    return [
+        replace(cost.at(0, cost.steps * many), job=f"{kind}/{stage}")
+        for kind, (costs, many) in enumerate(count_equal(jobs).items())
+        for stage, cost in enumerate(costs)
+    ]
+
+
+@contextmanager
+def fixed_together(ledger: LedgerHook | None, jobs: Sequence[Costs]) -> Iterator[None]:
+    """Raise unless a ledger can pay for all jobs; within this block, an adaptive ledger composes them as one event.
+
+    Nothing is charged before the first of them is.
+    """
+    require_affordable(ledger, jobs)
+    with ledger.together(*_added(_unpaid(ledger, jobs))) if isinstance(ledger, Ledger) else nullcontext():
+        yield
 
 
 def count_equal(jobs: Iterable[Costs]) -> dict[Costs, int]:

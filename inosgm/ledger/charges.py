@@ -1,9 +1,10 @@
 """Charges: which steps of a job are paid for, and the rate and multiplier that each owner pays."""
 
-from collections.abc import Iterable
+from base64 import b64decode, b64encode
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
@@ -17,12 +18,21 @@ if TYPE_CHECKING:
 Step = tuple[float, float] | tuple[tuple[float, ...], tuple[float, ...]]
 """The cost of a step to an owner: a sample rate and a noise multiplier, or those of the owner's menu."""
 
+MOST_PLAIN_NUMBERS = 10_000
+"""Largest number of entries of an array that a row of an adaptive ledger holds as numbers that people can read."""
+
+Spans = Sequence[tuple[int, int]]
+"""Half-open intervals of step numbers."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Charge:
     """One row of the history: the steps of a job that were paid for, and the time.
 
-    `spans` holds half-open intervals of step numbers; `cost` identifies the per-owner rates and multipliers.
+    `spans` holds half-open intervals of step numbers; `cost` identifies the per-owner rates and multipliers. `event` is
+    the number of the event of an adaptive ledger that has committed to the steps; None in a ledger of costs that are
+    fixed in advance, where all charges compose as one. `by` names the user, the host and the program that have charged;
+    "" in such a ledger.
     """
 
     job: str
@@ -31,6 +41,8 @@ class Charge:
     time: str
     spans: tuple[tuple[int, int], ...]
     cost: str
+    event: int | None = None
+    by: str = ""
 
     @property
     def steps(self) -> int:
@@ -64,19 +76,16 @@ class CostTable:
     @classmethod
     def from_row(cls, row: Row) -> Self:
         """Return the table that a row of the journal holds."""
-        return cls(
-            np.asarray(row["sample_rates"]),
-            np.asarray(row["noise_multipliers"]),
-            np.asarray(row["group_of_owner"]),
-        )
+        return cls(*(_unpacked(row[name]) for name in ("sample_rates", "noise_multipliers", "group_of_owner")))
 
-    def to_row(self) -> Row:
-        """Return the table as a row of the journal holds it."""
-        return {
-            "sample_rates": self.sample_rates.tolist(),
-            "noise_multipliers": self.noise_multipliers.tolist(),
-            "group_of_owner": self.group.tolist(),
+    def to_row(self, *, packed: bool = False) -> Row:
+        """Return the table as a row of the journal holds it; if `packed`, with long arrays as text of their bytes."""
+        arrays = {
+            "sample_rates": self.sample_rates,
+            "noise_multipliers": self.noise_multipliers,
+            "group_of_owner": self.group,
         }
+        return {name: _packed(array) if packed else array.tolist() for name, array in arrays.items()}
 
     def digest(self) -> str:
         """Return a digest of the numbers, equal for equal tables."""
@@ -134,6 +143,21 @@ class ChargedJob:
     charged: list[tuple[int, int]] = field(default_factory=list)
     sums: dict[int, str] = field(default_factory=dict)
     coins: dict[int, str] = field(default_factory=dict)
+
+
+def _packed(array: np.ndarray) -> list[Any] | dict[str, Any]:
+    """Return an array for JSON: its numbers, or, if they are many, their bytes in base 64, which is far faster."""
+    if array.size <= MOST_PLAIN_NUMBERS:
+        return list(array.tolist())
+    dtype = "<i8" if array.dtype.kind == "i" else "<f8"
+    return {"dtype": dtype, "shape": list(array.shape), "base64": b64encode(array.astype(dtype).tobytes()).decode()}
+
+
+def _unpacked(values: list[Any] | dict[str, Any]) -> np.ndarray:
+    """Return the array of which `_packed` returned this."""
+    if not isinstance(values, dict):
+        return np.asarray(values)
+    return np.frombuffer(b64decode(values["base64"]), dtype=values["dtype"]).reshape(values["shape"])
 
 
 def uncovered(start: int, stop: int, spans: list[tuple[int, int]]) -> list[tuple[int, int]]:

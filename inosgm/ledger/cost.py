@@ -32,6 +32,9 @@ class Cost:
             ledger lets one step of one job use them. Empty if the step tosses its own.
         fingerprint: Stands for data, configuration and code, if the caller knows them; one job has one.
         note: A text for people.
+        planned: The number of steps of the plan that these belong to, fixed before its first release. An adaptive
+            ledger commits to all of them when the first one is charged, and composes them tightly. By default the plan
+            ends with these steps.
         unit: The unit of privacy, as `inosgm.accounting.units` writes it: "add/remove", "replace-one", or one of them
             with the name of a unit, "add/remove of patient".
 
@@ -55,6 +58,7 @@ class Cost:
     unit: str = ADD_REMOVE
     repeatable: bool = None  # type: ignore[assignment]  # a bool from __post_init__ on
     coins: str = ""
+    planned: int = 0
 
     def __post_init__(self) -> None:
         rates = _numbers("sample_rates", self.sample_rates)
@@ -83,6 +87,7 @@ class Cost:
         if not is_unit(self.unit):
             raise ValueError(f"unit must be {' or '.join(RELATIONS)}, got {self.unit!r}")
         step, steps = _validate.count("step", self.step), _validate.count("steps", self.steps, least=1)
+        planned = max(_validate.count("planned", self.planned), step + steps)
         for name in ("job", "fingerprint", "note", "coins"):
             if not isinstance(getattr(self, name), str):
                 raise TypeError(f"{name} must be text, got {getattr(self, name)!r}")
@@ -95,6 +100,7 @@ class Cost:
             raise ValueError(f"coins must be used for one step, got {steps} steps: every step needs coins of its own")
         arrays = {"sample_rates": rates, "noise_multipliers": multipliers}
         fields = {"labels": labels, **arrays, "step": step, "steps": steps, "job": str(self.job)}
+        fields["planned"] = planned
         for name, value in {**fields, "repeatable": repeatable}.items():
             object.__setattr__(self, name, value)
 
@@ -106,7 +112,8 @@ class Cost:
 
     def at(self, step: int, steps: int) -> "Cost":
         """Return the same cost for other steps of the job, without validating a million owners again."""
-        return self._with(step=_validate.count("step", step), steps=_validate.count("steps", steps, least=1))
+        step, steps = _validate.count("step", step), _validate.count("steps", steps, least=1)
+        return self._with(step=step, steps=steps, planned=max(self.planned, step + steps))
 
     def of_new_job(self) -> "Cost":
         """Return the same cost for a job with a new id, whose steps are not repeatable."""

@@ -4,6 +4,8 @@ import io
 import json
 import os
 import secrets
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +16,14 @@ from inosgm._internal.extras import require_extra
 from inosgm.accounting import PLD, Segment, Stretch
 from inosgm.accounting.units import ADD_REMOVE, RECORD, name_of, relation_of, unit_of
 from inosgm.ledger.accounts import Accounts, HistoryAccountant, accountant_of, relation_in
+from inosgm.ledger.author import author
 from inosgm.ledger.charges import Charge, CostTable, length
+from inosgm.ledger.commitments import Part, steps_by_digest
 from inosgm.ledger.cost import Cost
+from inosgm.ledger.filter import RESERVE, Grants
 from inosgm.ledger.journal import FileJournal, Journal, LedgerDamaged, MemoryJournal, Row
 from inosgm.ledger.refusals import BudgetExceeded, JobMismatch
-from inosgm.ledger.report import charge_lines, owner_lines, torn_lines, undone_lines, unit_lines
+from inosgm.ledger.report import adaptive_lines, charge_lines, owner_lines, torn_lines, undone_lines, unit_lines
 from inosgm.ledger.rules import new_coins, require_cost, uncharged_steps
 from inosgm.owners import Label, Owners
 
@@ -33,10 +38,14 @@ class Ledger:
     replaced, with an accountant for that; or one unit of `Owners` with all its records, which is fixed when the ledger
     is made. A charge is on disk, file and directory synced, before `charge` returns, so
     no value is seen before it is paid for, and a job that dies stays charged. The guarantee assumes that every release
-    about these owners is charged here. It also assumes that rates, multipliers and numbers of steps are not chosen by
-    looking at earlier releases, except among the entries of a menu that is charged. The computation of a step may
-    depend on earlier releases, but tight composition (of PLD, or of RDP at its best order) is proven only for costs
-    that do not.
+    about these owners is charged here.
+
+    A new ledger is adaptive: rates, multipliers, numbers of steps and when to stop may be chosen by looking at earlier
+    releases. A privacy filter per owner admits a charge (`inosgm.ledger.filter`). Steps that are fixed in advance
+    together enter it as one event, composed tightly: those of one charge, of one plan (`Cost.planned`), and what was
+    announced (`announce`). If an accountant is given, or the file was written before there were filters, the guarantee
+    assumes that costs are not chosen by looking at earlier releases, except among the entries of a menu that is
+    charged, and all charges compose tightly as one. Which of the two it is, is written in the first row of the file.
 
     In a file, rows are chained by checksums. A torn last row (the writer was killed) counts for nothing: it was never
     acknowledged, so nothing was released for it; its bytes are kept beside the file and a row records it. Any other
@@ -44,7 +53,8 @@ class Ledger:
     was cut in the middle (that looks torn), or that all of it was rewritten: note `head()` elsewhere, and `check` it.
     Processes share a file through locks that end with the process.
 
-    The file is as public as labels and budgets are: it holds no data, and of the sums of a keyed mechanism only digests
+    The file is as public as labels and budgets are: rows of an adaptive ledger name the user, the host and the program
+    that have written them. It holds no data, and of the sums of a keyed mechanism only digests
     under the key. It also holds a digest of the key, so a reader can try out small keys: take keys from
     `secrets.randbits(128)`. The same holds for the secret of an `OrderedSum`. Two ledgers do not know each other: never
     use a key, or a secret, with both.
@@ -53,13 +63,17 @@ class Ledger:
         path: The file; it is opened, or created if it does not exist and owners are given. None keeps the ledger in
             memory, with the same rules, as long as the object lives.
         owners: The owners and their budgets. Must agree with the file if it exists; may then be left out.
-        accountant: Composes the costs, and determines the unit of the ledger. If not given, privacy loss distributions
-            in the unit of the file; `inosgm.accounting.PLD()` for a new one.
+        accountant: Composes costs that are fixed in advance, and determines the unit of the ledger. If not given,
+            privacy loss distributions in the unit of the file; `inosgm.accounting.PLD()` for a new one.
+        adaptive: Whether the analyst may choose costs by looking at releases. If not given, what the file says; for a
+            new one, true if no accountant is given. In an adaptive ledger an accountant determines the unit, and says
+            what the charges would have cost if they had been fixed in advance.
 
     Raises:
         FileNotFoundError: if the file does not exist and no owners are given.
         LedgerDamaged: if the file is not what was written.
-        ValueError: if owners do not grant what the file says, or the accountant has another unit.
+        ValueError: if owners do not grant what the file says, the accountant has another unit, or the file composes in
+            another way.
 
     >>> class Classic:  # the textbook bound for Gaussian noise, added up; PLD is far tighter
     ...     def epsilon_of(self, segments, delta):
@@ -77,7 +91,10 @@ class Ledger:
         *,
         owners: Owners | None = None,
         accountant: HistoryAccountant | None = None,
+        adaptive: bool | None = None,
     ) -> None:
+        if adaptive not in (None, True, False):
+            raise TypeError(f"adaptive must be True, False or None, got {adaptive!r}")
         if owners is not None and not isinstance(owners, Owners):
             raise TypeError(f"owners must be Owners, got {owners!r}")
         if accountant is not None and (
@@ -88,21 +105,26 @@ class Ledger:
         relation = ADD_REMOVE if accountant is None else relation_in(accountant)
         self._accounts = Accounts(unit_of(relation, RECORD if owners is None else owners.unit_name))
         self._entered = 0  # rows in the accounts; always as many as the journal has heads
+        self._together: list[dict[str, tuple[CostTable, int]]] = []  # what is charged together from its first step on
+        filtering = accountant is None if adaptive is None else adaptive  # of a new ledger
         self._journal: Journal
         if self._path is None:
             if owners is None:
                 raise ValueError("owners must say who grants what: a ledger in memory starts with them")
             self._accounts.use(PLD() if accountant is None else accountant, None)
             self._journal = MemoryJournal()
-            self._write(_first_row(owners, self.unit))
+            self._write(_first_row(owners, self.unit, filtering))
             return
         if not os.path.exists(self._path):
             if owners is None:
                 raise FileNotFoundError(f"there is no ledger {self._path}: give owners to make one, or another path")
-            FileJournal.create(self._path, _first_row(owners, self.unit))
+            FileJournal.create(self._path, _first_row(owners, self.unit, filtering))
         self._journal = FileJournal(self._path)
         with self._journal.turn, self._books(write=False):
             self._accounts.use(accountant_of(self.unit) if accountant is None else accountant, self._path)
+            if adaptive not in (None, self.adaptive):
+                how = "is adaptive" if self.adaptive else "composes costs that are fixed in advance"
+                raise ValueError(f"adaptive must be what {self._path} says, which {how}; leave it out, got {adaptive}")
             if owners is not None:
                 self._accounts.require_same_grants(owners, self._path)
 
@@ -110,6 +132,11 @@ class Ledger:
     def unit(self) -> str:
         """The unit of its epsilons, as `inosgm.accounting.units` writes it: "add/remove", "add/remove of patient"."""
         return self._accounts.unit
+
+    @property
+    def adaptive(self) -> bool:
+        """Whether its bound holds if costs are chosen by looking at earlier releases."""
+        return self._accounts.filter is not None
 
     @property
     def durable(self) -> bool:
@@ -153,6 +180,7 @@ class Ledger:
             accounts = self._accounts
             tables: dict[str, CostTable] = {}
             rows: list[Row] = []
+            charged: list[Cost] = []
             for cost in costs:
                 digest, tables[digest] = accounts.table_of(cost)
                 spans = uncharged_steps(accounts, cost, digest, [row for row in rows if row["job"] == cost.job])
@@ -160,12 +188,114 @@ class Ledger:
                 if spans or coins:
                     row = {"kind": "charge", "job": cost.job, "fingerprint": cost.fingerprint, "note": cost.note}
                     rows.append({**row, "spans": spans, "cost": digest, **coins})
+                    charged.append(cost)
+            if accounts.filter is not None:
+                self._commit(charged, rows, tables)
+                return
             more = [(tables[row["cost"]], length(row["spans"])) for row in rows if row["spans"]]
             spent = accounts.spent_after(tables, more) if more else accounts.spent
             for row in rows:
                 known = row["cost"] in accounts.tables
                 self._write({**row, "table": None if known else tables[row["cost"]].to_row()})
             accounts.spent = spent
+
+    def announce(self, *costs: Cost) -> None:
+        """Commit to costs that are fixed now, durably, all or none, or raise; charging them later costs nothing more.
+
+        An adaptive ledger composes everything that is announced at once tightly, in whatever order it is charged later
+        and whatever is asked in between: a comparison of several runs, or a run that is trained after questions whose
+        answers do not change its plan. It stays committed if it is never charged. In a ledger of costs that are fixed
+        in advance, where all charges compose as one, this only checks them.
+
+        Args:
+            costs: The costs. Those of a named job are for that job, and announced once, however often this is called;
+                those without a name are for any job with the same cost, and add up.
+
+        Raises:
+            BudgetExceeded: if an owner cannot pay for all.
+            TypeError: if a cost is no `Cost`.
+            ValueError: if the ledger does not know an owner, or a cost is in another unit.
+
+        >>> owners = Owners(of_record=["a"], epsilon=1.0, delta=1e-5)
+        >>> ledger = Ledger(owners=owners)
+        >>> run = Cost(labels=("a",), sample_rates=[0.01], noise_multipliers=[2.0], steps=1000, job="run")
+        >>> ledger.announce(run)
+        >>> ledger.charge(Cost(labels=("a",), sample_rates=[1.0], noise_multipliers=[8.0]))
+        >>> ledger.charge(run)  # paid for
+        """
+        for cost in costs:
+            require_cost(cost, self.unit)
+        if not self.adaptive:
+            self.rehearsal().charge(*costs)
+            return
+        with self._journal.turn, self._books(write=True):
+            accounts, parts = self._accounts, list[Part]()
+            tables: dict[str, CostTable] = {}
+            for cost in costs:
+                digest, tables[digest] = accounts.table_of(cost)
+                known = accounts.commitments.committed.get((digest, cost.job), 0) if cost.repeatable else 0
+                if cost.steps > known:
+                    parts.append((digest, cost.job if cost.repeatable else "", cost.steps - known))
+            if parts:
+                self._write_event({"kind": "announce", **self._new_tables(parts, tables)}, parts, tables)
+
+    def _commit(self, costs: Sequence[Cost], rows: list[Row], tables: dict[str, CostTable]) -> None:
+        """Write the rows of a charge to an adaptive ledger; the first commits to all that is not committed to yet."""
+        accounts = self._accounts
+        asked = [(cost, row["cost"], row["spans"]) for cost, row in zip(costs, rows, strict=True)]
+        together = [{digest: steps for digest, (_, steps) in every.items()} for every in self._together]
+        parts, taken = accounts.event_for(asked, together)
+        tables |= {digest: table for every in self._together for digest, (table, _) in every.items()}
+        for number, (row, count) in enumerate(zip(rows, taken, strict=True)):
+            known = row["cost"] in accounts.tables
+            row = {
+                **row,
+                "table": None if known else tables[row["cost"]].to_row(packed=True),
+                **({"taken": count} if count else {}),
+            }
+            if parts and not number:
+                others = [part for part in parts if part[0] != row["cost"]]
+                self._write_event({**row, **self._new_tables(others, tables)}, parts, tables)
+                committed = {digest for digest, job, _ in parts if not job}
+                self._together = [every for every in self._together if not committed & every.keys()]
+            else:
+                self._write(row)
+
+    def _write_event(self, row: Row, parts: list[Part], tables: dict[str, CostTable]) -> None:
+        """Write a row that commits to an event, or raise if an owner cannot pay for it."""
+        accounts = self._accounts
+        state = accounts.state_after(parts, tables)
+        self._write({**row, "commit": parts})
+        if accounts.filter is not None:
+            accounts.filter.played(state, len(accounts.commitments.events))
+
+    def _new_tables(self, parts: Sequence[Part], tables: dict[str, CostTable]) -> Row:
+        """Return the entry of a row for the tables of an event that the ledger does not hold yet."""
+        new = {
+            digest: tables[digest].to_row(packed=True) for digest, _, _ in parts if digest not in self._accounts.tables
+        }
+        return {"tables": new} if new else {}
+
+    @contextmanager
+    def together(self, *costs: Cost) -> Iterator[None]:
+        """Compose costs tightly that are charged one after another within this block, because all are fixed now.
+
+        The first charge of one of them in an adaptive ledger commits to all; if none is charged, nothing is.
+
+        Raises:
+            BudgetExceeded: if an owner cannot pay for all; nothing is charged then.
+        """
+        every: dict[str, tuple[CostTable, int]] = {}
+        with self._journal.turn, self._books(write=False):
+            for cost in costs:
+                require_cost(cost, self.unit)
+                digest, table = self._accounts.table_of(cost)
+                every[digest] = table, cost.steps + every.get(digest, (table, 0))[1]
+        self._together.append(every)
+        try:
+            yield
+        finally:
+            self._together = [other for other in self._together if other is not every]
 
     def job_with_coins(self, coins: str) -> str | None:
         """Return the job that was charged for a batch of these coins (`Cost.coins`); None if no job was."""
@@ -211,8 +341,9 @@ class Ledger:
 
         The steps are no longer charged. This serves a plan that changes before its last step, and a run that is rolled
         back because an owner has lowered its budget. The ledger trusts the caller: a model, a log or a curve that
-        somebody saw is not undone. If records pay for themselves in a plan, any step may have used up everything: undo
-        all of it, or nothing. The noise of the steps stays bound to its sums, coins stay used, and steps of a job
+        somebody saw is not undone, and an adaptive analyst does not undo because of what was released. If records pay
+        for themselves in a plan, any step may have used up everything: undo all of it, or nothing. The noise of the
+        steps stays bound to its sums, coins stay used, and steps of a job
         without a key are never charged again: they need a new job. A mechanism that has paid for these steps in advance
         pays for them again under such a job, or is refused if it has a key. A job without such steps is left as it is.
         """
@@ -277,10 +408,14 @@ class Ledger:
             return self._accounts.segments(known[owner])
 
     def past(self, owners: Owners) -> tuple[Segment, ...]:
-        """Return all charges so far, one entry per owner, to plan with the remaining budgets.
+        """Return what a plan for these owners must count as its past, to spend at most the remaining budgets.
+
+        In an adaptive ledger this is one Gaussian step per owner, which leaves as much to a plan as the ledger does.
+        Plan with `PLD()`, which counts the plan as the ledger will. In a ledger of costs that are fixed in advance it
+        is all charges so far.
 
         >>> owners = Owners(of_record=["a", "b"], epsilon=2.0, delta=1e-5)
-        >>> ledger = Ledger(owners=owners)
+        >>> ledger = Ledger(owners=owners, adaptive=False)
         >>> ledger.charge(Cost(labels=("a",), sample_rates=[1.0], noise_multipliers=[5.0]))
         >>> ledger.past(owners)
         (Segment(sample_rate=[1. 0.], noise_multiplier=[5. 1.], steps=[1. 1.]),)
@@ -289,6 +424,9 @@ class Ledger:
             accounts = self._accounts
             accounts.require_known(owners.labels)
             where = [accounts.position[label] for label in owners.labels]
+            if accounts.filter is not None:
+                grants = Grants(owners.epsilon, owners.delta)
+                return accounts.filter.past(accounts.state(), np.array(where), accounts.grants, grants)
             return tuple(
                 accounts.tables[digest].segment(steps, len(accounts.labels), where)
                 for digest, steps in accounts.steps.items()
@@ -307,7 +445,10 @@ class Ledger:
             accounts = self._accounts
             epsilon, delta = accounts.per_owner(accounts.granted), accounts.per_owner(accounts.delta)
             owners = Owners.of_units(accounts.labels, epsilon=epsilon, delta=delta, unit_name=name_of(self.unit))
-            trial = Ledger(owners=owners, accountant=accounts.accountant)
+            trial = Ledger(owners=owners, accountant=accounts.accountant, adaptive=self.adaptive)
+            if self.adaptive:
+                trial._accounts.take_over(accounts)
+                return trial
             for digest, count in accounts.steps.items():
                 if count:
                     trial.charge(accounts.cost_of(digest, count))
@@ -379,11 +520,17 @@ class Ledger:
                 (histories[group] for group in inverse.tolist()),
                 strict=True,
             )
+            how: dict[str, Any] = {}
+            if self.adaptive:
+                planned = accounts.per_owner(accounts.planned_now())
+                how = {"composition": "adaptive", "if_planned": list(planned.values())}
+                how["events"] = [steps_by_digest(event) for event in accounts.commitments.events]
             content = {
                 "head": self._head(),
                 "unit": self.unit,
+                **how,
                 "owners": [dict(zip(names, owner, strict=True)) for owner in owners],
-                "charges": [{**vars(charge), "steps": charge.steps} for charge in accounts.charges],
+                "charges": [_plain(charge) for charge in accounts.charges],
                 "undone": accounts.undone,
                 "torn": [{name: row[name] for name in ("row", "time", "bytes", "kept")} for row in accounts.torn],
                 "torn_bytes": self._journal.torn,
@@ -393,12 +540,18 @@ class Ledger:
     def report(self, *, rows: int = 20) -> str:
         """Return a page for people: the owners nearest to their limit, and the latest charges.
 
+        For an adaptive ledger it also shows what the charges would have cost if all of them had been fixed in advance,
+        what is left as one more question and as one more training run, and the event that has paid for each charge.
+
         Args:
             rows: Largest number of owners, and of charges, on the page.
         """
         with self._journal.turn, self._books(write=False):
             accounts = self._accounts
-            owners = owner_lines(accounts.labels, accounts.granted, accounts.spent_now(), accounts.delta, rows)
+            if accounts.filter is not None:
+                owners = adaptive_lines(accounts, accounts.filter, rows)
+            else:
+                owners = owner_lines(accounts.labels, accounts.granted, accounts.spent_now(), accounts.delta, rows)
             charges = [*charge_lines(accounts.charges, rows), *undone_lines(accounts.undone, rows)]
             lines = [*unit_lines(self.unit), *owners, "", *charges, *torn_lines(accounts.torn, self._journal.torn)]
             return "\n".join([*lines, "", f"head {self._head()}"])
@@ -431,6 +584,8 @@ class Ledger:
     def _write(self, row: Row) -> None:
         """Make a row durable, then enter it."""
         self._enter(self._journal.mend())
+        if self.adaptive and row["kind"] != "bind":  # the files of before have the rows that they had
+            row = {**row, "by": author()}
         self._enter([self._journal.append(row)])
 
     def _enter(self, rows: list[Row]) -> None:
@@ -445,9 +600,17 @@ class Ledger:
             raise LedgerDamaged("this object was interrupted between a row and its entry: open the ledger anew")
 
 
-def _first_row(owners: Owners, unit: str) -> Row:
+def _plain(charge: Charge) -> Row:
+    """Return a charge for JSON; event and author only in adaptive ledgers, which know them."""
+    how = {} if charge.event is None else {"event": charge.event, "by": charge.by}
+    plain = {name: value for name, value in vars(charge).items() if name not in ("event", "by")}
+    return {**plain, "steps": charge.steps, **how}
+
+
+def _first_row(owners: Owners, unit: str, adaptive: bool) -> Row:
     """Return the first row of a ledger; its random id keeps rows from fitting into another ledger."""
-    return {"ledger": secrets.token_hex(16), "format": 1, "unit": unit, **_grant_row(owners)}
+    how: Row = {"format": 2, "composition": "adaptive", "reserve": RESERVE} if adaptive else {"format": 1}
+    return {"ledger": secrets.token_hex(16), **how, "unit": unit, **_grant_row(owners)}
 
 
 def _grant_row(owners: Owners) -> Row:

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from inosgm.mechanism.contributions import Dense as Dense
     from inosgm.mechanism.mechanism import INOSGM as INOSGM
     from inosgm.mechanism.mechanism import Release as Release
+    from inosgm.mechanism.noise import DiscreteNoise as DiscreteNoise
+    from inosgm.mechanism.noise import GaussianNoise as GaussianNoise
     from inosgm.mechanism.orders import Ascending as Ascending
     from inosgm.mechanism.orders import Descending as Descending
     from inosgm.mechanism.orders import Order as Order
@@ -40,6 +42,7 @@ _NAMES_OF = {
     "clipping": ["AutomaticClipping", "ClipToShare", "Clipping", "PerSampleAdaptive", "ScaleClipped"],
     "contributions": ["Cells", "Concatenated", "Contributions", "Dense"],
     "mechanism": ["INOSGM", "Release"],
+    "noise": ["DiscreteNoise", "GaussianNoise"],
     "orders": ["Ascending", "Descending", "Order", "OwnerFirst", "RandomOrder"],
     "streaming": ["OrderedSum", "Streaming"],
     "tails": ["BetaTail", "HardTail", "LinearTail", "NoTail", "StepTail", "TableTail", "Tail"],

@@ -34,10 +34,12 @@ class Grid:
     Attributes:
         unit: The unit.
         spans: The sensitivities in units.
+        cut: How many units of one number of a sum all records together lose when weighted contributions are cut.
     """
 
     unit: float
     spans: np.ndarray
+    cut: float = 0.0
 
     @classmethod
     def of(cls, sensitivities: np.ndarray, sizes: np.ndarray | None = None) -> Self:
@@ -70,7 +72,7 @@ class Grid:
                 f"sensitivities must differ by less than a factor of 2^{BITS} in a streaming sum, got "
                 f"{sensitivities.min():g} beside {sensitivities.max():g}"
             )
-        return cls(unit, spans)
+        return cls(unit, spans, math.ldexp(float(sizes.sum()), -_PART))
 
     @property
     def sensitivities(self) -> np.ndarray:
@@ -94,11 +96,24 @@ class Grid:
 
     @np.errstate(all="ignore")
     def rows(self, values: np.ndarray, spans: np.ndarray | float) -> np.ndarray:
-        """Return contributions of several numbers each, likewise: none is longer than its span."""
+        """Return contributions of several numbers each, likewise: none is longer than its span.
+
+        Weighted contributions of d numbers are cut by sqrt(d) times as much as those of one number, for which `of` has
+        made the spans smaller; the rest is taken off here, by the same factor from all contributions.
+
+        Raises:
+            ValueError: for so many numbers that the smallest sensitivity is lost in that.
+        """
+        shorter = self.cut * (math.sqrt(max(values.shape[1], 1)) - 1) / float(self.spans.min())
+        if shorter > 0.1:
+            raise ValueError(
+                f"contributions of {values.shape[1]} numbers are lost in the rounding of a sum: let owners differ "
+                "less, or ask them apart"
+            )
         whole = np.ascontiguousarray(values) * (1 / self.unit)  # so that squares add up in one order only
         squares = np.einsum("ij,ij->i", whole, whole)
         # a norm is off by less than a rounding per term, and so is what is cut: nothing comes out too long
-        limits = spans * (1 - (values.shape[1] + 8) * 2.0**-52)
+        limits = spans * (1 - shorter - (values.shape[1] + 8) * 2.0**-52)
         if not math.isfinite(squares.sum()):
             bad = ~np.isfinite(squares)
             whole[bad], squares[bad] = 0.0, 0.0

@@ -4,6 +4,8 @@ from typing import Protocol
 
 import numpy as np
 
+from inosgm.mechanism.secure_generator import Generator
+
 _BLOCK = 1 << 16  # records per pass: their hashes, an eighth as many, stay in the cache of a core
 _LAST_BITS = np.uint64((1 << 56) - 1)
 _GROUPS = (1 << 61) - 1  # ids are 64 bits, so groups of eight neighbours are numbers of 61 bits
@@ -14,7 +16,7 @@ _START = (0x736F6D6570736575, 0x646F72616E646F6D, 0x6C7967656E657261, 0x74656462
 class Sampler(Protocol):
     """Draws batches."""
 
-    def draw(self, generator: np.random.Generator) -> np.ndarray:
+    def draw(self, generator: Generator) -> np.ndarray:
         """Return the positions of the records in the next batch, ascending."""
 
 
@@ -37,7 +39,7 @@ class HashedSampler:
     def __init__(self, sample_rates: np.ndarray, owners: np.ndarray) -> None:
         self._limits, self._owners = limits_of(sample_rates), owners
 
-    def draw(self, generator: np.random.Generator) -> np.ndarray:
+    def draw(self, generator: Generator) -> np.ndarray:
         """Return the positions of the records in the next batch, ascending."""
         secret = secret_of(generator)
         if self._limits is None:
@@ -45,7 +47,7 @@ class HashedSampler:
         return np.flatnonzero(included(secret, 0, self._limits, self._owners))
 
 
-def secret_of(generator: np.random.Generator) -> bytes:
+def secret_of(generator: Generator) -> bytes:
     """Return the secret of all coins of a step."""
     return generator.bytes(16)
 

@@ -10,6 +10,7 @@ from inosgm.mechanism.clipping import Clipping
 from inosgm.mechanism.mechanism import INOSGM, DrawnBatch, Measured
 from inosgm.mechanism.orders import Order
 from inosgm.mechanism.record_filter import Filter
+from inosgm.mechanism.secure_generator import Generator
 from inosgm.mechanism.streaming import Streaming
 from inosgm.mechanism.tails import Tail
 from inosgm.planning.plan import Plan
@@ -110,11 +111,11 @@ class Inspection:
         """Return the filter of records of these owners that have spent nothing; None if the plan needs none."""
         return Filter.of(self._mechanism.plan, owners)
 
-    def draw(self, generator: np.random.Generator) -> np.ndarray:
+    def draw(self, generator: Generator) -> np.ndarray:
         """Return the positions of the records of a batch, by the mechanism's own sampler."""
         return self._mechanism._sampler.draw(generator)
 
-    def add_noise(self, total: np.ndarray, generator: np.random.Generator) -> np.ndarray:
+    def add_noise(self, total: np.ndarray, generator: Generator) -> np.ndarray:
         """Return a vector with the mechanism's own noise on every coordinate, as on a sum of its own form."""
         form = self._mechanism._form_of_sums(total[None, :]).weighted_sum(np.ones(1))
         noisy = self._mechanism._noisy(form, generator)

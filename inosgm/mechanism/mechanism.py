@@ -12,6 +12,7 @@ import array_api_compat
 import numpy as np
 
 from inosgm._internal import validate as _validate
+from inosgm._internal.keys import SecretKey
 from inosgm._internal.once import StepCount, Uncopied
 from inosgm._internal.records import form_of, gather, records_in
 from inosgm._internal.trees import require_floating, tree_digest
@@ -22,10 +23,11 @@ from inosgm.ledger.refusals import BudgetExceeded
 from inosgm.mechanism.clipping import Clipping, ScaleClipped
 from inosgm.mechanism.contributions import Contributions, Dense, as_contributions
 from inosgm.mechanism.hashed_sampling import Sampler
-from inosgm.mechanism.noise import add_gaussian, name_of_noise, streams
+from inosgm.mechanism.noise import GaussianNoise, Noise, name_of_noise, streams
 from inosgm.mechanism.orders import Descending, Order
 from inosgm.mechanism.record_filter import Filter
 from inosgm.mechanism.sampling import FixedSizeSampler, PoissonSampler
+from inosgm.mechanism.secure_generator import Generator
 from inosgm.mechanism.tails import NoTail, Tail
 from inosgm.mechanism.units import RecordsOfUnits, UnitIndex, UnitMean, UnitRule
 from inosgm.mechanism.weights import checked_scores, weigh
@@ -104,6 +106,7 @@ class INOSGM(Uncopied, ABC):
         tail: The part of an ordered batch that is down-weighted; by default none, the plain sampled Gaussian.
         order: What counts as important.
         clipping: How a weighted record is bounded: ScaleClipped() or ClipToShare().
+        noise: GaussianNoise() in floating point, or DiscreteNoise(), whose guarantee holds for real computers.
         unit_rule: How the records of a unit make one contribution and one score, if `owners` has units: `UnitMean()`
             if not given. Coins, order, weights, clipping, filters and costs are those of units then.
         key: None takes coins and noise from the operating system. Every step then has one value: the mechanism releases
@@ -144,6 +147,7 @@ class INOSGM(Uncopied, ABC):
         tail: Tail = NoTail(),
         order: Order = Descending(),
         clipping: Clipping = ScaleClipped(),
+        noise: Noise = GaussianNoise(),
         unit_rule: UnitRule | None = None,
         key: int | None = None,
         ledger: LedgerHook | None = None,
@@ -158,7 +162,8 @@ class INOSGM(Uncopied, ABC):
         _validate.instance("tail", tail, Tail, "take one such as LinearTail(plan.tail_length(0.4)), or TableTail.of")
         _validate.instance("order", order, Order, "take one such as Descending()")
         _validate.instance("clipping", clipping, Clipping, "take ScaleClipped() or ClipToShare()")
-        self._tail, self._order, self._clipping = tail, order, clipping
+        _validate.instance("noise", noise, Noise, "take GaussianNoise() or DiscreteNoise()")
+        self._tail, self._order, self._clipping, self._noise = tail, order, clipping, noise
         if self.sizes_vary and plan.batch_counts is not None:
             raise ValueError(
                 "a batch of a fixed size is a public fraction of each owner's records: with sizes_vary it is not, so "
@@ -172,10 +177,14 @@ class INOSGM(Uncopied, ABC):
         self.charge_steps = _validate.count("charge_steps", charge_steps, least=1)
         self._lock = threading.Lock()
         self._plan, self._key = plan, None if key is None else _validate.count("key", key)
+        if isinstance(key, SecretKey):  # which `count` has made a plain number
+            self._key = key
         self._count = StepCount()
         self._filter = Filter.of(plan, self._owners)
         if self._filter is not None and kind._sum is not INOSGM._sum:
             raise TypeError(f"{kind.__name__} cannot let every record pay for itself: take another kind of plan")
+        if noise.exact:
+            self._require_exact_sums()
         job = secrets.token_hex(16) if self._key is None else name_of_noise(self._key)
         self._cost = plan.cost(job=job, note=note, repeatable=key is not None)
         self._apply_choice(plan)
@@ -388,8 +397,25 @@ class INOSGM(Uncopied, ABC):
         """Return the clipped, weighted sum of a batch; not private."""
         if batch.records is not None:
             return self._filtered_sum(batch.records, batch)
+        if self._noise.exact:
+            return self._exact_sum(batch)
         bounds = self._current_plan.sensitivities[batch.owners]
         return clipped_ordered_sum(*batch.measured(), bounds, batch.positions, **self._weighting_options(batch))
+
+    def _exact_sum(self, batch: DrawnBatch) -> Any:
+        """Return that sum in fixed point, where noise is exact."""
+        raise NotImplementedError
+
+    def _require_exact_sums(self) -> None:
+        """Raise unless sums are made in fixed point, where noise is exact."""
+        kind = type(self)
+        if kind._sum is INOSGM._sum and kind._exact_sum is INOSGM._exact_sum:
+            raise TypeError(
+                f"noise must be GaussianNoise() for {kind.__name__}, whose sums are in floating point: derive it from "
+                "Streaming, whose sums are in fixed point"
+            )
+        if self._filter is not None:
+            raise TypeError("noise must be GaussianNoise() where every record pays for itself")
 
     def _filtered_sum(self, records: Filter, batch: DrawnBatch) -> Any:
         """Return the sum of the records that have not left, and ask the filter for what they contribute."""
@@ -411,9 +437,9 @@ class INOSGM(Uncopied, ABC):
             "clipping": self._clipping,
         }
 
-    def _noisy(self, total: Any, noise: np.random.Generator) -> Any:
+    def _noisy(self, total: Any, noise: Generator) -> Any:
         """Return the sum with the noise of the plan on every coordinate."""
-        return add_gaussian(total, self._plan.noise_scale, noise)
+        return self._noise.add(total, self._plan.noise_scale, noise)
 
     def _form_of_sums(self, rows: np.ndarray) -> Contributions:
         """Return rows of synthetic records as contributions whose sum has the form of this mechanism's own sums."""
@@ -510,7 +536,9 @@ def _unit_index(
         _validate.instance("unit_rule", rule, UnitRule, "take UnitMean() or UnitSum()")
         if units is None:
             raise ValueError("unit_rule must be left out without units: make Owners with unit_of_record")
-    return None if units is None else UnitIndex(units.unit_of_record, UnitMean() if rule is None else rule)
+    if units is None or (units.units_are_records and rule is None):
+        return None
+    return UnitIndex(units.unit_of_record, UnitMean() if rule is None else rule)
 
 
 def _owner_indices(plan: Plan, owners: Owners | Sequence[str | int] | np.ndarray, *, sizes_vary: bool) -> np.ndarray:

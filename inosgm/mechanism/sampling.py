@@ -5,6 +5,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from inosgm.mechanism.secure_generator import Generator
+
 
 class PoissonSampler:
     """Draws batches in which each record enters independently with its owner's sample rate.
@@ -41,7 +43,7 @@ class PoissonSampler:
         bounds = zip((ends - sizes).tolist(), sizes.tolist(), strict=True)
         self._groups = [(rate, *bound) for rate, bound in zip(np.ldexp(1.0, -powers).tolist(), bounds, strict=True)]
 
-    def draw(self, generator: np.random.Generator) -> np.ndarray:
+    def draw(self, generator: Generator) -> np.ndarray:
         """Return the positions of the records in the next batch, ascending."""
         places = [part for group in self._groups for part in _bernoulli_positions(generator, *group)]
         chosen = places[0] if len(places) == 1 else np.concatenate([self._records[:0], *places])
@@ -76,7 +78,7 @@ class FixedSizeSampler:
                 raise ValueError(f"counts must be at most the records of an owner, {some.size}, got {counts[owner]}")
         self._parts = [(some, count) for some, count in zip(members, counts.tolist(), strict=True) if count]
 
-    def draw(self, generator: np.random.Generator) -> np.ndarray:
+    def draw(self, generator: Generator) -> np.ndarray:
         """Return the positions of the records in the next batch, ascending."""
         drawn = [some[generator.choice(some.size, count, replace=False)] for some, count in self._parts]
         return np.sort(np.concatenate([np.empty(0, dtype=np.int64), *drawn]))
@@ -160,7 +162,7 @@ def _many_positions(
     return positions
 
 
-def _bernoulli_positions(generator: np.random.Generator, rate: float, begin: int, size: int) -> list[np.ndarray]:
+def _bernoulli_positions(generator: Generator, rate: float, begin: int, size: int) -> list[np.ndarray]:
     """Return the successes among `size` independent trials from `begin` on, by the geometric gaps between them."""
     end = begin + size
     if rate == 1.0:

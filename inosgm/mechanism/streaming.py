@@ -23,7 +23,7 @@ from inosgm.mechanism.contributions import Cells, Contributions, Dense
 from inosgm.mechanism.fixed_point import BLOCK, LONGEST, Grid, WholeSum, split
 from inosgm.mechanism.hashed_sampling import HashedSampler, Sampler, included, limits_of, secret_of
 from inosgm.mechanism.mechanism import INOSGM, DrawnBatch, Release, require_sizes
-from inosgm.mechanism.noise import streams
+from inosgm.mechanism.noise import DiscreteNoise, Noise, streams
 from inosgm.mechanism.orders import Descending, Order
 from inosgm.mechanism.rank_window import PassTask, RankCounts, RankWindow, needs_passes, sum_in_passes
 from inosgm.mechanism.tail_buffer import HeldRecords, Kept
@@ -569,6 +569,7 @@ class Streaming(INOSGM):
         plan: The public numbers: rates, sensitivities, noise scale, steps.
         owners: As for `INOSGM`; None for a mechanism that is given parts only.
         cells: Into how many sums records are sorted, where contributions are `Cells`.
+        noise: Discrete by default: sums are whole numbers of a unit already.
         options: As for `INOSGM`, but for the clipping: contributions are clipped to C, then scaled.
 
     >>> class Total(Streaming):
@@ -590,6 +591,7 @@ class Streaming(INOSGM):
         owners: Owners | Sequence[str | int] | np.ndarray | None = None,
         *,
         cells: int = 1,
+        noise: Noise = DiscreteNoise(),
         **options: Any,
     ) -> None:
         if options.pop("clipping", None) is not None:
@@ -598,7 +600,7 @@ class Streaming(INOSGM):
         self.sizes_vary = owners is None
         self._drawn: tuple[int, bytes, int] | None = None
         self._drawing = threading.Lock()
-        super().__init__(plan, [] if owners is None else owners, **options)
+        super().__init__(plan, [] if owners is None else owners, noise=noise, **options)
         OrderedSum(plan, self._tail, cells=cells, secret=b"")  # raises for what fixed point cannot hold
 
     def partial(self) -> OrderedSum:

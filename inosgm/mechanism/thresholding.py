@@ -5,9 +5,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from scipy.special import ndtri
 
 from inosgm._internal import validate as _validate
+from inosgm.mechanism.noise import GaussianNoise, Noise
+from inosgm.mechanism.secure_generator import Generator
 from inosgm.mechanism.streaming import Streaming
 
 NEARLY_NO_NOISE = 0.05
@@ -15,7 +16,9 @@ NEARLY_NO_NOISE = 0.05
 losses above 100, as good as infinite for every epsilon that anybody grants."""
 
 
-def threshold_of(sensitivities: np.ndarray, noise_scale: float, risks: np.ndarray) -> float:
+def threshold_of(
+    sensitivities: np.ndarray, noise_scale: float, risks: np.ndarray, noise: Noise = GaussianNoise()
+) -> float:
     """Return the threshold that a cell with a single record exceeds with at most the risk of the record's owner.
 
     The sum of such a cell is at most the sensitivity C of the owner, so its noisy sum exceeds C + sigma z(1 - risk)
@@ -25,11 +28,12 @@ def threshold_of(sensitivities: np.ndarray, noise_scale: float, risks: np.ndarra
         sensitivities: That of each owner.
         noise_scale: The standard deviation of the noise on each sum.
         risks: The probability that each owner accepts.
+        noise: The kind of noise.
 
     >>> threshold_of(np.array([1.0]), 2.0, np.array([0.5]))
     1.0
     """
-    return float(np.max(sensitivities - noise_scale * ndtri(risks)))
+    return float(np.max(sensitivities + noise.exceeded(noise_scale, risks)))
 
 
 class ThresholdedSums(Streaming):
@@ -59,9 +63,9 @@ class ThresholdedSums(Streaming):
     @property
     def threshold(self) -> float:
         """The threshold, in units of the sums: public."""
-        return threshold_of(self._plan.sensitivities, self._plan.noise_scale, self.risks)
+        return threshold_of(self._plan.sensitivities, self._plan.noise_scale, self.risks, self._noise)
 
-    def _noisy(self, total: Any, noise: np.random.Generator) -> dict[str, np.ndarray]:
+    def _noisy(self, total: Any, noise: Generator) -> dict[str, np.ndarray]:
         """Return the noisy sums above the threshold by name; nothing else of a cell leaves this method."""
         values = np.asarray(super()._noisy(total, noise))
         above = np.flatnonzero(values[: len(self._names)] > self.threshold)

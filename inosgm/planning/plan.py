@@ -20,6 +20,7 @@ from inosgm.owners import Owners
 from inosgm.planning.calibration import Calibration, PlanRequest, calibrate_blend, calibrate_uniform
 from inosgm.planning.choices import Choices
 from inosgm.planning.exposure import Exposure, exposure_of
+from inosgm.planning.group_privacy import GroupPrivacy, group_privacy_of
 from inosgm.planning.plan_report import MOST_ROWS, owner_table
 from inosgm.planning.variants import PLAIN, Blend, PlanMethod, Sampling, Variant
 
@@ -398,6 +399,29 @@ class Plan:
         [0.47] [0.]
         """
         return exposure_of(self, labels)
+
+    def group_privacy(self, sizes: Sequence[int] = (1, 2, 4, 8)) -> GroupPrivacy:
+        """Return what several records of one owner are protected by, if they are added or removed together.
+
+        **Guarantee.** Never below the true epsilon at the owner's delta. It is computed from the distribution of the
+        privacy loss of the group, each of whose records tosses its own coin. At the same delta, that of k records is
+        more than k times that of one.
+
+        Args:
+            sizes: Numbers of records in a group; of units, if the unit of the plan is one.
+
+        Returns:
+            One epsilon per owner and size; `table()` prints them.
+
+        Raises:
+            ValueError: for a plan without budgets, with choices, or whose unit is a replaced record.
+
+        >>> plan = Plan(sample_rates=[0.1], sensitivities=[1], sizes=[100], noise_scale=4, steps=10,
+        ...             epsilon=[1.0], delta=[1e-5], accountant="pld")
+        >>> plan.group_privacy([1, 4]).epsilon.round(2)
+        array([[0.31, 1.41]])
+        """
+        return group_privacy_of(self, sizes)
 
     def revise(self, step: int, owners: Owners) -> "Plan":
         """Return a plan for the steps that remain, by the same method, for budgets that have changed.

@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from inosgm.statistics.tails import UpperTailMean as UpperTailMean
     from inosgm.statistics.tails import private_top_heavy_sum as private_top_heavy_sum
     from inosgm.statistics.tails import private_upper_tail_mean as private_upper_tail_mean
+    from inosgm.statistics.unit_rows import combine_rows as combine_rows
     from inosgm.statistics.variance import Variance as Variance
     from inosgm.statistics.variance import private_variance as private_variance
 
@@ -76,6 +77,7 @@ _NAMES_OF = {
     "sums": ["Count", "Sum", "private_count", "private_sum"],
     "tables": ["Table"],
     "tails": ["TopHeavySum", "UpperTailMean", "private_top_heavy_sum", "private_upper_tail_mean"],
+    "unit_rows": ["combine_rows"],
     "variance": ["Variance", "private_variance"],
 }
 

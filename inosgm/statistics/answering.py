@@ -217,20 +217,22 @@ def answer_query(
             query = plugin("ask about some records")(query, table.selection, table.rows)
     plans = plans_for(query, parameters, owners, plan=plan, share=share, planner=planner)
     stage_keys = keys_for(key, query, parameters, plans)
-    if ledger is not None and sum(made.steps for made in plans) > 1:  # a single round is refused when it is charged
-        from inosgm.ledger.affordable import require_affordable  # only a ledger needs the modules of ledgers
-
-        require_affordable(ledger, [costs_of(plans, stage_keys)])
-    if table is not None:
-        from inosgm.statistics.summing import table_responder
-
-        return run_stages(query, parameters, plans, table_responder(table, owners, ledger=ledger, keys=stage_keys))
 
     def respond(number: int, stage: Stage, plan: Plan) -> Estimate:
         statistic = stage.statistic(plan, owners, key=stage_keys[number], ledger=ledger, **stage.parameters)
         return statistic.run(data)
 
-    return run_stages(query, parameters, plans, respond)
+    responder: Callable[[int, Stage, Plan], Estimate] = respond
+    if table is not None:
+        from inosgm.statistics.summing import table_responder
+
+        responder = table_responder(table, owners, ledger=ledger, keys=stage_keys)
+    if ledger is None or sum(made.steps for made in plans) == 1:  # a single round is refused when it is charged
+        return run_stages(query, parameters, plans, responder)
+    from inosgm.ledger.affordable import fixed_together  # only a ledger needs the modules of ledgers
+
+    with fixed_together(ledger, [costs_of(plans, stage_keys)]):
+        return run_stages(query, parameters, plans, responder)
 
 
 def _table_of(data: Any, plain: bool, **how: Any) -> "Table | None":

@@ -3,7 +3,7 @@
 import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from hashlib import blake2b
 from pathlib import Path
@@ -159,7 +159,9 @@ class StatisticStudy(StoredStudy):
         """Answer the query, or resume it."""
         self._executor = SerialExecutor() if executor is None else executor
         self._work: dict[str, Any] = {"attempts": attempts, "progress": progress}
-        estimate = run_stages(self._query, self._parameters, self.plans, self._respond)
+        costs = costs_of(self.plans, self._keys())
+        with nullcontext() if self._ledger is None else self._ledger.together(*costs):
+            estimate = run_stages(self._query, self._parameters, self.plans, self._respond)
         self.store.put(ESTIMATE, json.dumps(estimate.to_dict()).encode())
         return estimate
 

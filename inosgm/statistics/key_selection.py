@@ -63,6 +63,7 @@ def risk_plan(owners: Owners, accountant: Accountant) -> Plan:
         epsilon=owners.epsilon,
         delta=owners.delta,
         accountant=accountant.name,
+        unit_name=owners.unit_name,
     )
 
 

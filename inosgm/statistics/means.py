@@ -103,7 +103,7 @@ def private_mean(values: Any, owners: Owners, *, bounds: Any, stratified: bool =
     >>> owners = Owners(of_record=["a", "b"] * 500, epsilon={"a": 1.0, "b": 5.0}, delta=1e-5)
     >>> estimate = private_mean([20.0, 40.0] * 500, owners, bounds=(0, 100), key=1)
     >>> print(estimate)
-    30.02 +- 0.19
+    29.78 +- 0.19
     mean over all 1000 records, each counting once
     owner  epsilon spent
     a             0.9998

@@ -7,7 +7,7 @@ from typing import Any
 
 from inosgm._internal import validate as _validate
 from inosgm.accounting import chosen
-from inosgm.ledger.affordable import require_affordable
+from inosgm.ledger.affordable import fixed_together
 from inosgm.ledger.ledger import Ledger
 from inosgm.owners import Label, Owners
 from inosgm.planning.plan import Plan
@@ -166,11 +166,11 @@ class Questions:
             first = next(query.stages(**asked.parameters))
             first.statistic(own[0], **first.parameters)  # raises for invalid parameters
         costs = tuple(cost for own, names in zip(plans, keys, strict=True) for cost in costs_of(own, names))
-        require_affordable(ledger, [costs])
-        estimates = tuple(
-            run_stages(query, asked.parameters, own, table_responder(table, owners, ledger=ledger, keys=names))
-            for (asked, query, table, own), names in zip(parts, keys, strict=True)
-        )
+        with fixed_together(ledger, [costs]):
+            estimates = tuple(
+                run_stages(query, asked.parameters, own, table_responder(table, owners, ledger=ledger, keys=names))
+                for (asked, query, table, own), names in zip(parts, keys, strict=True)
+            )
         spent = cost_of([plan for own in plans for plan in own])
         assert spent is not None  # plans of owners know their budgets
         return Answers(estimates=estimates, cost=spent, left=None if ledger is None else ledger.remaining())

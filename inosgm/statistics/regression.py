@@ -307,7 +307,7 @@ def private_trimmed_regression(
     >>> x = np.random.default_rng(0).uniform(0, 5, 10000)
     >>> table = np.stack([x, np.where(np.arange(10000) % 10 == 0, 0, 2 * x + 1)], axis=1)
     >>> private_trimmed_regression(table, owners, bounds=[(0, 5)], target_bounds=(0, 11), key=1).value.round(1)
-    array([1.1, 2. ])
+    array([1., 2.])
     """
     return answer_query(
         TRIMMED_REGRESSION,

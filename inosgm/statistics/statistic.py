@@ -355,7 +355,7 @@ class Statistic(Streaming):
             tested: As for `Estimate`.
             details: As for `Estimate`.
         """
-        records = int(self._plan.sizes.sum())
+        records, units = int(self._plan.sizes.sum()), f"{self._plan.unit_name}s"
         weights = self.weights
         alike = by_owner is not None or bool(np.allclose(weights, weights[0], rtol=1e-9))  # equal up to rounding
         if bias_bound is None:
@@ -363,18 +363,18 @@ class Statistic(Streaming):
         standard_error = self.error_ratio * standard_error
         if by_owner is not None:
             sentence = (
-                f"{estimand} over all {records} records, each counting once, put together from those of each owner"
+                f"{estimand} over all {records} {units}, each counting once, put together from those of each owner"
             )
         elif alike:
-            sentence = f"{estimand} over all {records} records, each counting once"
+            sentence = f"{estimand} over all {records} {units}, each counting once"
         elif self._each_once:
             sentence = (
-                f"{estimand} over all {records} records, each counting once; the records of owners with very small "
+                f"{estimand} over all {records} {units}, each counting once; the {units} of owners with very small "
                 "budgets count in part, which biases it"
             )
         else:
             sentence = (
-                f"{estimand}, weighted by what budgets buy: that over all {records} records only if records are alike "
+                f"{estimand}, weighted by what budgets buy: that over all {records} {units} only if {units} are alike "
                 "across owners, which is assumed"
             )
         return Estimate(

@@ -11,9 +11,12 @@ from torch import Tensor
 from inosgm._internal import validate as _validate
 from inosgm._internal.validate import Array
 from inosgm.ledger.ledger import Ledger
+from inosgm.mechanism.clipping import ScaleClipped
 from inosgm.mechanism.contributions import Contributions, Dense
-from inosgm.mechanism.mechanism import INOSGM, Measured
+from inosgm.mechanism.fixed_point import Grid
+from inosgm.mechanism.mechanism import INOSGM, DrawnBatch, Measured
 from inosgm.mechanism.noise import choices, key_beside
+from inosgm.mechanism.streaming import OrderedSum
 from inosgm.mechanism.tails import NoTail, Tail
 from inosgm.mechanism.units import RecordsOfUnits, UnitMean
 from inosgm.owners import Owners
@@ -21,6 +24,7 @@ from inosgm.planning.plan import Plan
 from inosgm.planning.sequence import side_release_note
 from inosgm.planning.steering import Steering
 from inosgm.training.group_losses import GroupLosses
+from inosgm.training.microbatches import LogicalBatch
 from inosgm.training.model_gradients import ModelGradients
 
 
@@ -29,6 +33,15 @@ class _AsTensors(Dense):
 
     def weighted_sum(self, weights: Array) -> list[Tensor]:
         return [torch.from_numpy(super().weighted_sum(weights))]
+
+    def rows(self) -> Iterator[Tensor]:
+        """Yield the rows."""
+        yield torch.from_numpy(np.asarray(self.array, dtype=np.float64))
+
+    @property
+    def parameters(self) -> Sequence[Tensor]:
+        """One tensor, of whose shape sums are made."""
+        return [torch.zeros(self.array.shape[1:])]
 
 
 class GradientMechanism(INOSGM):
@@ -181,6 +194,35 @@ class GradientMechanism(INOSGM):
             if self._key is None:  # what was undone is never charged again without a key
                 self._cost = self._cost.of_new_job()
         return made
+
+    def _require_exact_sums(self) -> None:
+        super()._require_exact_sums()
+        if type(self._clipping) is not ScaleClipped:
+            raise TypeError(f"clipping must be ScaleClipped() for sums in fixed point, got {self._clipping!r}")
+        if self._units is not None or self._views > 1:
+            raise TypeError("noise must be GaussianNoise() for units of several records and for several views")
+        if self._plan.side_releases:
+            raise TypeError("noise must be GaussianNoise() for plans that release losses as well: these are float sums")
+        Grid.of(self._plan.sensitivities, self._plan.sizes)  # raises for what fixed point cannot hold
+
+    def _exact_sum(self, batch: DrawnBatch) -> list[Tensor]:
+        """Return the sum of gradients that are cut and rounded towards zero to a public grid, each by itself."""
+        gradients, scores = batch.measured()
+        if not isinstance(gradients, LogicalBatch | _AsTensors):
+            raise TypeError("noise must be GaussianNoise() for gradients of several processes")
+        total = OrderedSum(self._current_plan, self._tail, self._order.at(batch.step, batch.order_secret))
+        sizes = [parameter.numel() for parameter in gradients.parameters]
+        values, begin = np.asarray(scores, dtype=np.float64), 0
+        none = torch.zeros((0, sum(sizes)), dtype=torch.float64)
+        for rows in (none, *gradients.rows()):
+            some = slice(begin, begin + rows.shape[0])
+            total.add(rows.cpu().numpy(), values[some], batch.owners[some], batch.positions[some], None)
+            begin = some.stop
+        parts = torch.split(torch.from_numpy(total.exact()), sizes)
+        return [
+            part.reshape(parameter.shape).to(parameter.device)
+            for part, parameter in zip(parts, gradients.parameters, strict=True)
+        ]
 
     def _group_losses(self, released: int) -> GroupLosses:
         """Return what releases losses, after so many releases."""

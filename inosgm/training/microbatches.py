@@ -117,6 +117,19 @@ class LogicalBatch:
             stack.push(self._snapshot)
             return self._sum_of_parts(shares) if self._whole is None else self._whole.weighted_sum(shares)
 
+    def rows(self) -> Iterator[Tensor]:
+        """Yield the gradients of all records in their order, some at a time, as rows over all parameters in float64."""
+        with self._snapshot:
+            for part in self._parts:
+                gradients = self._run(part, self._engine.gradients)[0] if self._whole is None else self._whole
+                yield from gradients.rows()
+                self._snapshot.require_unwritten()
+
+    @property
+    def parameters(self) -> Sequence[Tensor]:
+        """The trainable parameters, of whose shapes sums are made."""
+        return self._engine.parameters
+
     def _sum_of_parts(self, shares: Tensor) -> list[Tensor]:
         """Return the weighted sum from a second pass."""
         total = [torch.zeros_like(parameter) for parameter in self._engine.parameters]

@@ -5,7 +5,6 @@ import io
 import json
 import os
 import re
-import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +13,7 @@ from typing import Any, Self
 import torch
 
 from inosgm._internal.files import sync_directory, write_durably
-from inosgm._internal.keys import Purpose
+from inosgm._internal.keys import Purpose, SecretKey
 from inosgm.planning.plan import Plan
 from inosgm.training.checkpoints import Checkpoint
 
@@ -135,7 +134,7 @@ class Run(RunFiles):
         if not path.exists():
             if self.latest() is not None:
                 raise ValueError(f"{self.path} does not hold its key: give the one that the run was begun with")
-            write_durably(path, str(secrets.randbits(128)).encode(), mode=0o600)
+            write_durably(path, SecretKey.drawn().to_text().encode(), mode=0o600)
         here = str(path.stat().st_ino)
         if not place.exists():
             write_durably(place, here.encode())
@@ -144,7 +143,7 @@ class Run(RunFiles):
                 f"{self.path} is a copy of a run, with the same key: going on with both would use its noise twice. Go "
                 f"on with the original; if that is gone, delete {place} to make this one the run"
             )
-        return int(path.read_text())
+        return SecretKey.from_text(path.read_text())
 
     def forget_key(self) -> None:
         """Delete the key, durably: nobody can repeat the noise of this run any more, nor take it away."""
@@ -213,4 +212,4 @@ def key_of_revision(key: int, revision: int) -> int:
     """Return the key of a revision, whose noise is its own: a plan that changed has other sums."""
     if not revision:
         return key
-    return Purpose.REVISION_KEY.key(f"{key} {revision}")
+    return Purpose.REVISION_KEY.key_from(key, revision)

@@ -20,6 +20,7 @@ from inosgm._internal.overlap import share_records
 from inosgm.ledger.cost import LedgerHook
 from inosgm.mechanism.clipping import Clipping, ScaleClipped
 from inosgm.mechanism.mechanism import Release
+from inosgm.mechanism.noise import GaussianNoise, Noise
 from inosgm.mechanism.orders import Descending, Order
 from inosgm.mechanism.tails import NoTail, Tail
 from inosgm.mechanism.units import UnitRule
@@ -35,7 +36,7 @@ from inosgm.training.checkpoints import settings_of
 from inosgm.training.curve import LearningCurve
 from inosgm.training.diagnostics import Diagnostics, diagnose
 from inosgm.training.fitting import clear_gradients, put_into_training, require_fitting
-from inosgm.training.gradients import Engine, EngineReport, fix_in_place
+from inosgm.training.gradients import Engine, EngineReport, Functional, OneByOne, fix_in_place
 from inosgm.training.group_gradients import Follower, GroupGradients
 from inosgm.training.held_out import require_apart, with_owners
 from inosgm.training.loop import make_steps
@@ -82,6 +83,8 @@ class Trainer(PlanFollower):
             plan that is revised needs): `lambda plan: LinearTail(plan.tail_length(0.4))`.
         order: What counts as important.
         clipping: How a weighted gradient is bounded; `AutomaticClipping` and `PerSampleAdaptive` adapt to each record.
+        noise: GaussianNoise(), or DiscreteNoise(): gradients are then rounded towards zero to a public grid and summed
+            exactly, for which every record is run by itself unless `engine` says otherwise.
         unit_rule: How the records of a unit make one gradient and one score, if owners have units: `UnitMean()`, of all
             its records, if not given.
         views: How often each record is run in a step, each time transformed at random by `augment`, or by the Dataset:
@@ -136,6 +139,7 @@ class Trainer(PlanFollower):
         tail: Tail | Callable[[Plan], Tail] = NoTail(),
         order: Order = Descending(),
         clipping: Clipping = ScaleClipped(),
+        noise: Noise = GaussianNoise(),
         unit_rule: UnitRule | None = None,
         views: int = 1,
         augment: Augment | None = None,
@@ -177,6 +181,10 @@ class Trainer(PlanFollower):
         self._passes = threading.RLock()  # an update in one thread would be taken for a write by a pass in another
         run_model, loss = loss_or_losses(model, loss, losses)
         self._as_data = partial(as_data, collate_fn=collate_fn, whole=losses is not None)
+        _validate.instance("noise", noise, Noise, "take GaussianNoise() or DiscreteNoise()")
+        if noise.exact:
+            engine = _engine_of_rows(engine)
+            self._workers.require_alone("DiscreteNoise")
         self._gradients = GroupGradients(
             run_model,
             loss,
@@ -197,6 +205,7 @@ class Trainer(PlanFollower):
             "tail": tail,
             "order": order,
             "clipping": clipping,
+            "noise": noise,
             "unit_rule": unit_rule,
             "views": views,
             "note": note,
@@ -215,7 +224,12 @@ class Trainer(PlanFollower):
             steering=steering,
         )
         # only if they are given, so that runs of earlier versions are resumed
-        given = {"ema": ema, "unit_rule": unit_rule, "views": None if views == 1 else views}
+        given = {
+            "ema": ema,
+            "unit_rule": unit_rule,
+            "views": None if views == 1 else views,
+            "noise": None if noise == GaussianNoise() else noise,
+        }
         self._settings |= {name: repr(value) for name, value in given.items() if value is not None}
         if augment is not None:
             self._settings["augment"] = getattr(augment, "__qualname__", type(augment).__name__)
@@ -586,6 +600,18 @@ class Trainer(PlanFollower):
                 log.write_private(self.steps_done, diagnostics=self.diagnose(*data))
         if calls.on_evaluate is not None:
             calls.on_evaluate(EvaluationEvent(step=self.steps_done, evaluation=found))
+
+
+def _engine_of_rows(engine: type[Engine] | None) -> type[Engine]:
+    """Return the engine for sums in fixed point: one that has the gradient of each record."""
+    if engine is None:
+        return OneByOne
+    if not issubclass(engine, OneByOne | Functional):
+        raise TypeError(
+            f"engine must be OneByOne or Functional with DiscreteNoise, which needs the gradient of each record, got "
+            f"{engine.__name__}"
+        )
+    return engine
 
 
 def _only(plan: Any) -> Plan:

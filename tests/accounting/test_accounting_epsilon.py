@@ -294,3 +294,17 @@ def test_a_rare_segment_at_the_least_delta_is_no_error():
 def test_accountants_are_objects(accountant):
     with pytest.raises(TypeError, match=r"accountant must be PLD\(\) or RDP\(\)"):
         epsilon(0.1, 1.0, 1, 1e-5, accountant=accountant)
+
+
+def test_many_owners_of_full_batches_cost_what_each_costs_alone():
+    """The closed form for many rows at once, beside rows that are sampled, not taken, or of no steps."""
+    rng = np.random.default_rng(0)
+    rates = np.where(np.arange(200) % 40 == 0, 0.3, 1.0)
+    rates[7] = 0.0
+    steps = rng.integers(0, 4, 200)
+    first = Segment(rates, rng.uniform(0.5, 50, 200), steps)
+    second = Segment(np.ones(200), rng.uniform(0.5, 50, 200), np.where(np.arange(200) % 9 == 0, 0, 1))
+    delta = rng.choice([1e-5, 1e-6], 200)
+    together = PLD().epsilon([first, second], delta)[0]
+    one_by_one = [PLD().epsilon([s.rows(np.array([k])) for s in (first, second)], delta[[k]])[0][0] for k in range(200)]
+    np.testing.assert_allclose(together, one_by_one, rtol=1e-9)

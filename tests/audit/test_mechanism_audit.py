@@ -21,7 +21,7 @@ from inosgm import (
     certify,
     importance_weights,
 )
-from inosgm.audit import canaries, mechanism_audit
+from inosgm.audit import canaries, held_out, mechanism_audit
 from inosgm.audit.canaries import DataCanary, SyntheticCanary, canaries_of
 from inosgm.audit.mechanism_audit import audit_mechanism
 from inosgm.mechanism.inspection import Inspection
@@ -188,7 +188,7 @@ class TestRealOnes:
             Inspection(mechanism), top, 0, claim, 30 * 500, 5, [0], None
         )
         audits = zip(np.split(without, 30), np.split(with_record, 30), strict=True)
-        assert sum(mechanism_audit._bound(*worlds, claim, 0.05).contradicts for worlds in audits) <= 6
+        assert sum(held_out.bound_of_runs(*worlds, claim, 0.05).contradicts for worlds in audits) <= 6
 
     def test_the_same_seed_says_the_same(self):
         mechanism = Rows(plan_of(rates=(0.5, 0.5)), OWNERS, tail=TAIL)

@@ -243,7 +243,7 @@ def test_a_ledger_pays_for_all_points_or_for_none(tmp_path):
     config = CONFIG.changed({"owners.epsilon": {"benign": 2.0, "malignant": 0.5}})
     path = tmp_path / "ledger"
     owners = runs.build(CONFIG).owners
-    Ledger(path, owners=owners)
+    Ledger(path, owners=owners, adaptive=False)  # composed by the accountant of the configuration, RDP
     config = config.model_copy(update={"ledger": str(path)})
     with pytest.raises(BudgetExceeded) as refused:
         swept(tmp_path / "dear", {"optimizer.lr": [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8]}, config)

@@ -16,6 +16,7 @@ MAY_IMPORT = {
     "inosgm.ledger": {"dp_accounting"},  # a ledger exports its events as theirs
     "inosgm.planning": {"pydantic"},
     "inosgm.mechanism": {"array_api_compat"},
+    "inosgm.mechanism.secure_generator": {"cryptography"},
     "inosgm.mechanism.noise": {"torch"},  # noise for a tensor: torch is loaded already if there is one
     "inosgm.jobs": {"fsspec", "pyarrow", "rich"},
     "inosgm.datasets": {"sklearn"},

@@ -26,7 +26,7 @@ from inosgm import PLD, LinearTail, LogitAdjustment, Owners, Trainer
 
 GRID = Grid(rates=(0.3, 1.0), tails=(0.5,), strengths=(0.0, 1.0))
 TASK = replace(TASKS["mnist5k"], steps=3, expected_batch=64, options={"widths": (4,), "activation": "tanh"}, grid=GRID)
-SMALL = replace(TASK, plans=("scale",), seeds=(1, 2))
+SMALL = replace(TASK, plans=("scale",), seeds=(1, 2), tuning_seeds=(101,))
 SOME = [method for method in methods(SMALL) if method.plan != "asc"]
 
 

@@ -238,7 +238,7 @@ def test_records_that_do_not_fit_the_plan_free_the_coins(ledger):
 
 def test_a_release_that_fails_after_the_charge_has_used_the_coins(ledger, monkeypatch):
     found = filled()
-    monkeypatch.setattr("inosgm.mechanism.mechanism.add_gaussian", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+    monkeypatch.setattr("inosgm.mechanism.noise.DiscreteNoise.add", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
     with pytest.raises(KeyboardInterrupt):
         found.release(ledger=ledger)
     monkeypatch.undo()

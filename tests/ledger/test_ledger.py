@@ -602,9 +602,9 @@ def test_a_sealed_row_that_makes_no_sense_stops_the_ledger(tmp_path):
 
 def test_a_format_of_the_future_is_not_guessed(tmp_path):
     path = tmp_path / "ledger.jsonl"
-    row = {"format": 2, "kind": "grant", "labels": ["a"], "epsilon": [1.0], "delta": [1e-5]}
+    row = {"format": 3, "kind": "grant", "labels": ["a"], "epsilon": [1.0], "delta": [1e-5]}
     _journal.FileJournal.create(str(path), row)
-    with pytest.raises(LedgerDamaged, match=r"row 1 says nothing that this version knows: .*unknown format 2"):
+    with pytest.raises(LedgerDamaged, match=r"row 1 says nothing that this version knows: .*unknown format 3"):
         Ledger(path, accountant=Unsampled())
 
 

@@ -474,7 +474,7 @@ def test_after_turns_nothing_back_that_another_thread_has_released(ledger):
 
 def test_a_trainer_without_a_key_pays_for_steps_again_that_a_failed_revision_has_undone(tmp_path):
     _, owners, _ = trainer()
-    own = Ledger(tmp_path / "ledger", owners=owners)
+    own = Ledger(tmp_path / "ledger", owners=owners, adaptive=False)
     made, owners, data = trainer(charge_steps=10, ledger=own)
     for _ in range(3):
         made.step(*data)

@@ -4,7 +4,9 @@ import numpy as np
 import torch
 from scipy import stats
 
-from inosgm.mechanism.noise import add_gaussian, streams
+from inosgm.mechanism.noise import GaussianNoise, streams
+
+add_gaussian = GaussianNoise().add
 
 
 class Pair(NamedTuple):

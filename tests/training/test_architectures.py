@@ -215,6 +215,10 @@ class Scaled(nn.Linear):
         lambda x: 255 if x.max() > 10 else 1,
         lambda x: 255 if (x > 10).any() else 1,
         lambda x: 1 if (x < 11).all() else 255,
+        lambda x: 1 if (x < 11).sum() == x.numel() else 255,
+        lambda x: 255 if (x > 10).sum() == 4 else 1,
+        lambda x: 1 + 254 * (x > 10).sum().clamp(max=1),
+        lambda x: 1 if (x < 0).any() or (x < 11).all() else 255,
         lambda x: 2 if x.sum() > 1000 else 1,
         lambda x: x.max().clamp(min=11),
         lambda x: x.norm().clamp(min=500),
@@ -234,10 +238,18 @@ def test_a_question_about_one_record_counts_as_moving():
     assert type(engine_for(model, ENTROPY, *images(4))) is not BookKeeping
 
 
-def test_a_question_about_all_records_alone_is_no_reason_against_it():
+@pytest.mark.parametrize(
+    "question",
+    [
+        lambda x: (x == 0).all(),
+        lambda x: (x == 0).sum() == x.numel(),  # as transformers asks
+        lambda x: (x == 0).all() or ((x == 0).sum() == x.numel() and (x[:, 4:] == 0).sum() == 0),
+    ],
+)
+def test_a_question_about_all_records_alone_is_no_reason_against_it(question):
     class Asks(nn.Linear):
         def forward(self, x):
-            return super().forward(x) if (x == 0).all() else super().forward(x * 1)
+            return super().forward(x) if question(x) else super().forward(x * 1)
 
     assert type(engine_for(Asks(4, 3), ENTROPY, *images(4))) is BookKeeping
 

@@ -1,7 +1,7 @@
 """The interface of per-record gradients: losses, norms and a weighted sum, never the matrix of all gradients."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack
 from typing import Any, ClassVar
 
@@ -36,6 +36,10 @@ class Gradients(ABC):
     @abstractmethod
     def weighted_sum(self, weights: Tensor) -> list[Tensor]:
         """Return the sum of weights_k g_k, one tensor per trainable parameter; weight 0 leaves a record out."""
+
+    def rows(self) -> Iterator[Tensor]:
+        """Yield the gradients of some records after another as rows over all parameters, in float64."""
+        raise TypeError(f"{type(self).__name__} never holds the gradient of a record: take the engine OneByOne")
 
 
 class Engine(ABC):

@@ -1,7 +1,7 @@
 """Gradients with one row per record: for engines that have nothing smaller to keep."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -64,6 +64,10 @@ class Instantiated(Gradients):
                 (weights.to(gradients.dtype) @ _flat(gradients)).reshape(gradients.shape[1:])
                 for gradients in self._per_parameter
             ]
+
+    def rows(self) -> Iterator[Tensor]:
+        """Yield the gradients of all records as rows over all parameters, in float64."""
+        yield torch.cat([_flat(gradients).to(torch.float64) for gradients in self._per_parameter], dim=1)
 
 
 def no_gradients(engine: Engine, inputs: Any, targets: Any) -> Gradients:

@@ -1,7 +1,7 @@
 """One backward pass per record: slow, and correct for every model that torch can differentiate."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -134,6 +134,17 @@ class _RunTwice(Gradients):
         finally:
             set_random_state(after, engine.device)
         return total
+
+    def rows(self) -> Iterator[Tensor]:
+        """Yield the gradient of each record as a row over all parameters, in float64."""
+        after = random_state(self._engine.device)
+        try:
+            for record, state in enumerate(self._states):
+                set_random_state(state, self._engine.device)
+                gradient, _, _ = self._engine.one(*self._batch, record)
+                yield torch.cat([part.reshape(1, -1).to(torch.float64) for part in gradient], dim=1)
+        finally:
+            set_random_state(after, self._engine.device)
 
 
 def _norm(gradient: list[Tensor]) -> Tensor:

@@ -3,7 +3,8 @@
 Book-keeping cannot follow such models: row k of a layer is no longer record k.
 """
 
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Container
 from contextlib import suppress
 from functools import partial
 from itertools import count
@@ -22,6 +23,10 @@ _PLACED_BY_VALUES = {"embedding", "_embedding_bag", "take", "put", "masked_scatt
 _RESHAPED = {"squeeze", "unsqueeze"}
 _CAUTIOUS = {torch.ops.aten.all.default: False, torch.ops.aten.any.default: True}
 """Questions about all records, and the answer that a single record can cause."""
+MAX_APART = 16
+"""Largest number of questions whose answers are changed one by one: each takes a run for one record."""
+_COUNT, _EQUALS = torch.ops.aten.sum.default, torch.ops.aten.eq.Scalar
+"""The operations of `mask.sum() == mask.numel()`, another way to ask `mask.all()` (that of transformers)."""
 _INTO_PYTHON = {Tensor.tolist, Tensor.numpy, Tensor.__array__, Tensor.__dlpack__}
 
 
@@ -64,27 +69,31 @@ def _answers_matter(engine: Runs, inputs: Any, targets: Any) -> bool:
     """Return whether a record may be treated otherwise because of the answer to a question that others cause.
 
     A record alone gets its own answers. Beside others, `all` may be false and `any` true instead, so a record must have
-    the same losses and outputs with these answers. A question that no synthetic record answers otherwise by itself was
-    not tried, and counts as one that matters.
+    the same losses and outputs if others cause the answer to any one question, or to all. They may lead to further
+    questions, which are answered by the record itself in one run, and as others may cause it in another. A question
+    that no synthetic record answers otherwise by itself was not tried, and counts as one that matters.
     """
     tried, asked = set[int](), set[int]()
     generator = torch.Generator().manual_seed(0)
     plain = [synthetic((inputs, targets), 1, generator) for _ in range(2)]
     same = [tree_map(partial(torch.full_like, fill_value=value), plain[0][0]) for value in (0, 1)]
     for batch in (*plain, *((column, plain[0][1]) for column in same)):
-        results = []
-        for cautious in (False, True):
+        results, ways = [], list[Container[int]]([()])
+        for cautious in ways:  # which grows once, by what the first run has asked
             watch = _OrderWatch(batch, cautious=cautious)
             torch.manual_seed(0)
             try:
-                results.append(watch.ran(engine).results)
-            except Exception:  # a model that rejects such records, or both ways do not fit together
+                results.append(tree_leaves(watch.ran(engine).results))
+            except Exception:  # a model that rejects such records, or the ways do not fit together
                 break
             asked |= watch.answers.keys()
-            tried |= {number for number, own in watch.answers.items() if own} if not cautious else set()
-        if len(results) == 1:
+            tried |= {number for number, own in watch.answers.items() if own}
+            if cautious == ():
+                numbers = list(watch.answers)
+                ways += [*({number} for number in numbers[:MAX_APART]), frozenset(numbers), range(sys.maxsize)]
+        if results and len(results) < len(ways):
             return True
-        if results and not all(map(_alike, *(tree_leaves(result) for result in results))):
+        if results and not all(all(map(_alike, results[0], other)) for other in results[1:]):
             return True
     return not asked <= tried
 
@@ -106,7 +115,7 @@ class _OrderWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]
     Args:
         batch: The batch.
         answer: What questions about all records are answered with; the truth if not given.
-        cautious: Whether `all` is false and `any` true for all records, whatever they are.
+        cautious: Numbers of the uses of `all` and `any` that are false and true for all records, whatever they are.
 
     Attributes:
         moved: Whether values may have chosen a position.
@@ -115,12 +124,13 @@ class _OrderWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         results: What the engine returned.
     """
 
-    def __init__(self, batch: Any, answer: bool | None = None, *, cautious: bool = False) -> None:
+    def __init__(self, batch: Any, answer: bool | None = None, *, cautious: Container[int] = ()) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         columns = tree_leaves(batch)
         self._records = columns[0].shape[0]
         self._storages = {_storage(column)._cdata: _storage(column) for column in columns}
         self._about_all: dict[int, torch.UntypedStorage] = {}
+        self._counts: dict[int, tuple[torch.UntypedStorage, int]] = {}  # of true values, among how many
         self._batch, self._answer, self._cautious = batch, answer, cautious
         self.answers: dict[int, bool] = {}
         self.results: Any = None
@@ -131,6 +141,7 @@ class _OrderWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """Run the batch, and return the watch."""
         with _Looks(self), self:
             self.results = engine.run(*self._batch)
+        self.moved |= bool(self._counts)  # a count that was not compared may have been used without an operation
         return self
 
     def knows(self, tensor: Tensor) -> bool:
@@ -145,15 +156,30 @@ class _OrderWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self.asked = True
             return result if self._answer is None else self._answer
         known = any(map(self.knows, tensors_in((args, kwargs))))
-        if op in _CAUTIOUS and known and any(map(self._of_records, args[0].shape)):
-            self.answers[len(self.answers)] = bool(result) is not _CAUTIOUS[op]
-            result = torch.full_like(result, _CAUTIOUS[op]) if self._cautious else result
+        counted = self._compares_count(op, args, kwargs)
+        if counted or (op in _CAUTIOUS and known and args[0].numel() and any(map(self._of_records, args[0].shape))):
+            caused = False if counted else _CAUTIOUS[op]
+            number = len(self.answers)
+            self.answers[number] = bool(result) is not caused
+            result = torch.full_like(result, caused) if number in self._cautious else result
+        if counted:
+            self._about_all[_storage(result)._cdata] = _storage(result)
         self._note_about_all(op, args, kwargs, result)
         self.lengths.update(length for tensor in tensors_in((args, kwargs, result)) for length in tensor.shape)
         self.moved |= known and (self._moves(op, args, kwargs) or self._reduces(op, args, result))
         if known or torch.Tag.nondeterministic_seeded in op.tags:
             self._storages.update((_storage(tensor)._cdata, _storage(tensor)) for tensor in tensors_in(result))
         return result
+
+    def _compares_count(self, op: Any, args: Any, kwargs: Any) -> bool:
+        """Return whether a count of true values is compared with their number; any other use of it moves records."""
+        counts = [tensor for tensor in tensors_in((args, kwargs)) if _storage(tensor)._cdata in self._counts]
+        if not counts:
+            return False
+        _, number = self._counts.pop(_storage(counts[0])._cdata)
+        compared = op is _EQUALS and not isinstance(args[1], bool) and args[1] == number
+        self.moved |= not compared
+        return compared
 
     def _moves(self, op: Any, args: Any, kwargs: Any) -> bool:
         name = op.overloadpacket.__name__.removesuffix("_")
@@ -175,7 +201,10 @@ class _OrderWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def _reduces(self, op: Any, args: Any, result: Any) -> bool:
         """Return whether an operation makes one number of all records, which is no question about them."""
         first, made = args[0] if args else None, list(tensors_in(result))
-        if not isinstance(first, Tensor) or op.is_view or op in _CAUTIOUS:
+        if not isinstance(first, Tensor) or not first.numel() or op.is_view or op in _CAUTIOUS:
+            return False
+        if op is _COUNT and first.dtype == torch.bool and any(map(self._of_records, first.shape)):
+            self._counts[_storage(result)._cdata] = (_storage(result), first.numel())
             return False
         if op.overloadpacket.__name__.startswith("new_"):  # of the type of a tensor, whatever its values are
             return False
