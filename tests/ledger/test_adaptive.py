@@ -296,6 +296,38 @@ def test_a_grant_is_counted_anew(make):
     assert ledger.spent()["a"] == pytest.approx(float(gaussian_epsilon(WHOLE * math.sqrt(1.8), DELTA)), rel=1e-9)
 
 
+def test_an_owner_who_lowers_its_grant_pays_for_no_committed_step_beyond_it(make):
+    """Committed steps are charged without asking the filter; a lower grant must stop them all the same."""
+    run = cost(0.01, noise_multiplier(0.9, DELTA, 0.01, 500), steps=500, job="run")
+    ledger = make()
+    ledger.announce(cost(1.0, 100.0))
+    ledger.charge(run.at(0, 50))
+    ledger.grant(Owners(of_record=["a"], epsilon=0.95, delta=DELTA))
+    ledger.charge(run.at(50, 1))  # still within it
+    ledger.grant(Owners(of_record=["a"], epsilon=0.5, delta=DELTA))
+    for again in (ledger, ledger.rehearsal()):
+        for refused in (run.at(51, 1), cost(1.0, 100.0)):  # what was announced as well
+            with pytest.raises(BudgetExceeded, match="has lowered its grant"):
+                again.charge(refused)
+    ledger.charge(run.at(0, 51))  # a retry is free
+    ledger.undo("run", 51)
+    assert ledger.spent()["a"] < 0.5
+    ledger.charge(cost(1.0, 100.0))
+
+
+def test_undo_lets_go_of_what_was_committed_and_not_charged(make):
+    run = cost(0.01, noise_multiplier(0.9, DELTA, 0.01, 500), steps=500, job="run")
+    ledger = make()
+    ledger.charge(run.at(0, 50))
+    ledger.undo("run", 60)  # none of the steps that were charged, and not where they end
+    assert ledger.spent()["a"] == pytest.approx(0.9, rel=1e-3)
+    ledger.undo("run", 50)
+    assert ledger.spent()["a"] == pytest.approx(PLD().epsilon_of(ledger.segments("a"), DELTA), rel=1e-9)
+    assert [row[2] for row in ledger.segments("a")] == [50]
+    ledger.undo("run", 50)
+    assert len(json.loads(ledger.to_json())["undone"]) == 1
+
+
 def test_many_owners_are_packed_and_read_again(tmp_path):
     size = 12_000
     epsilon = np.linspace(0.5, 8, size)
