@@ -346,8 +346,8 @@ class Ledger:
         for themselves in a plan, any step may have used up everything: undo all of it, or nothing. The noise of the
         steps stays bound to its sums, coins stay used, and steps of a job
         without a key are never charged again: they need a new job. A mechanism that has paid for these steps in advance
-        pays for them again under such a job, or is refused if it has a key. Steps that an adaptive ledger has committed to
-        and that were not charged yet are let go as well. A job without such steps is left as it is.
+        pays for them again under such a job, or is refused if it has a key. Steps that an adaptive ledger has committed
+        to and that were not charged yet are let go as well. A job without such steps is left as it is.
         """
         step = _validate.count("step", step)
         with self._journal.turn, self._books(write=True):

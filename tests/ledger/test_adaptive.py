@@ -10,7 +10,7 @@ import pytest
 
 from inosgm import Ledger, Owners, plan_sample, plan_scale
 from inosgm.accounting import PLD, RDP, PLDReplaceOne, noise_multiplier
-from inosgm.accounting.domination import dominating_mu
+from inosgm.accounting.domination import _curve, dominating_mu
 from inosgm.accounting.gaussian import gaussian_delta, gaussian_epsilon
 from inosgm.accounting.inverses import gaussian_mu
 from inosgm.accounting.pld import pld_epsilon
@@ -76,6 +76,16 @@ def test_without_slack_or_sampling_steps_dominate_themselves():
     assert dominating_mu(((1.0, 2.0, 4),), 1e-6) == 1.0
     assert dominating_mu(((0.1, 2.0, 4), (1.0, 2.0, 4)), 0.0) == pytest.approx(math.sqrt(2))
     assert dominating_mu(((1e-9, 2.0, 4),), 1e-6) == 0.0
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("change", ["removed", "added"])
+def test_the_curve_of_many_steps_is_above_the_exact_one_where_rounding_is_as_large_as_the_slack(change):
+    """Powers of a spectrum multiply its rounding by the steps. Full batches have an exact curve to compare with."""
+    steps, mu, slack = 100_000, 3.0, 3e-13
+    losses, deltas = _curve(((1.0, math.sqrt(steps) / mu, steps),), slack, change)
+    assert losses.size
+    assert np.all(deltas >= gaussian_delta(np.array(mu), losses))
 
 
 # What a filter admits
