@@ -424,7 +424,7 @@ def _unit_name(name: str | None, given: bool) -> str:
 
 def _units(name: str, values: Any, of_record: np.ndarray, labels: tuple[Label, ...]) -> tuple[np.ndarray, np.ndarray]:
     """Return the position of the unit of each record, and of the owner of each unit, which must be one."""
-    ids, index = _index_labels(name, values)
+    ids, index = _index_labels(name, values, secret=True)
     if index.size != of_record.size:
         raise ValueError(f"{name} must hold one unit per record: got {index.size} for {of_record.size} records")
     first = np.empty(len(ids), dtype=np.int64)
@@ -455,8 +455,8 @@ def labels_at(labels: Sequence[Label], places: np.ndarray) -> np.ndarray:
     return np.asarray(distinct[places])
 
 
-def _index_labels(name: str, values: Any) -> tuple[tuple[Label, ...], np.ndarray]:
-    """Return the sorted distinct labels and the position of each entry among them."""
+def _index_labels(name: str, values: Any, *, secret: bool = False) -> tuple[tuple[Label, ...], np.ndarray]:
+    """Return the sorted distinct labels and the position of each entry among them; no error shows a secret label."""
     if isinstance(values, str | bytes | Mapping | set | frozenset):
         raise TypeError(f"{name} must be one label per record, such as a list, got a {type(values).__name__}")
     if isinstance(values, np.ndarray) or not isinstance(values, Sequence):
@@ -472,6 +472,11 @@ def _index_labels(name: str, values: Any) -> tuple[tuple[Label, ...], np.ndarray
         first = kinds[type(values[0])]
         wrong = [kind for kind, what in kinds.items() if what is None or what != first]
         where = next(i for i, value in enumerate(values) if type(value) in wrong)
+        if secret:
+            raise TypeError(
+                f"{name} must be all strings or all whole numbers, got a {type(values[where]).__name__} at position "
+                f"{where}: give every record a unit, and every unit one kind of id"
+            )
         raise TypeError(
             f"{name} must be all strings or all whole numbers, got {values[where]!r} at position {where}"
             + (f" beside {values[0]!r}" if where else "")

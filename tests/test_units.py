@@ -168,3 +168,11 @@ def test_a_ledger_of_records_refuses_units():
     ledger = Ledger(owners=Owners(of_record=OWNER, epsilon=GRANTS, delta=1e-5), accountant=PLD())
     with pytest.raises(ValueError, match="about one patient with all its records"):
         ledger.charge(cost_of("add/remove of patient"))
+
+
+@pytest.mark.parametrize("ids", [[5550123, "Jane Doe"], ["Jane Doe", 5550123], [5550123.5, 5550123.5]], ids=str)
+def test_no_error_shows_the_id_of_a_unit(ids):
+    with pytest.raises(TypeError, match="unit_of_record must be all strings or all whole numbers") as found:
+        Owners(of_record=["a", "a"], epsilon=1.0, delta=1e-5, unit_of_record=ids)
+    assert "Jane" not in str(found.value)
+    assert "5550123" not in str(found.value)

@@ -59,9 +59,10 @@ def clean(
     quiet: QuietOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Delete stores in which nothing runs and nothing has changed for a time, results included.
+    """Delete the jobs and results of stores in which nothing runs and nothing has changed for a time.
 
-    Charges stay in their ledgers. Stores in which jobs run are left alone. Without --yes nothing is deleted.
+    Charges stay, also those that only the store knows. Stores in which jobs run are left alone. Without --yes nothing
+    is deleted.
     """
     from inosgm.jobs.housekeeping import delete, find_stores, seconds_of
 

@@ -14,6 +14,9 @@ from inosgm.jobs.store import Store
 UNITS = {"h": 3600.0, "d": 86400.0, "w": 7 * 86400.0}
 """Seconds of the units of an age."""
 
+RESULTS = "results.parquet"
+"""The file that `Store.compact` writes."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class FoundStore:
@@ -33,8 +36,8 @@ class FoundStore:
 
     @property
     def deletable(self) -> bool:
-        """Whether no job of it is running: results may be deleted, and charges stay in their ledger."""
-        return not self.status.counts()["running"]
+        """Whether it has jobs, and none of them is running."""
+        return (self.path / "jobs").exists() and not self.status.counts()["running"]
 
 
 def find_stores(directory: str | os.PathLike[str]) -> Iterator[FoundStore]:
@@ -76,11 +79,19 @@ def seconds_of(age: str) -> float:
 
 
 def delete(store: FoundStore) -> None:
-    """Delete a store with its results, unless a job of it has begun to run.
+    """Delete the jobs of a store with their results, unless one of them has begun to run.
+
+    **Guarantee.** Charges stay: the rows of the store's own ledger may be the only ones there are, and its names of
+    noise keep noise from being used twice. A store without charges is deleted whole. Files that no store writes, such
+    as a `Ledger` that somebody has put there, are left alone.
 
     Raises:
         RuntimeError: if a job of it runs by now.
     """
     if status(Store(store.path)).counts()["running"]:
         raise RuntimeError(f"{store.path} has running jobs: stop them first")
-    shutil.rmtree(store.path)
+    shutil.rmtree(store.path / "jobs")
+    (store.path / RESULTS).unlink(missing_ok=True)
+    left = {entry.name for entry in store.path.iterdir()}
+    if left <= {"store.json", "salt"}:
+        shutil.rmtree(store.path)

@@ -40,12 +40,12 @@ class Ledger:
     no value is seen before it is paid for, and a job that dies stays charged. The guarantee assumes that every release
     about these owners is charged here.
 
-    A new ledger is adaptive: rates, multipliers, numbers of steps and when to stop may be chosen by looking at earlier
+    With `adaptive=True`, rates, multipliers, numbers of steps and when to stop may be chosen by looking at earlier
     releases. A privacy filter per owner admits a charge (`inosgm.ledger.filter`). Steps that are fixed in advance
     together enter it as one event, composed tightly: those of one charge, of one plan (`Cost.planned`), and what was
-    announced (`announce`). If an accountant is given, or the file was written before there were filters, the guarantee
-    assumes that costs are not chosen by looking at earlier releases, except among the entries of a menu that is
-    charged, and all charges compose tightly as one. Which of the two it is, is written in the first row of the file.
+    announced (`announce`). Otherwise the guarantee assumes that costs are not chosen by looking at earlier releases,
+    except among the entries of a menu that is charged, and all charges compose tightly as one. Which of the two it is,
+    is written in the first row of the file.
 
     In a file, rows are chained by checksums. A torn last row (the writer was killed) counts for nothing: it was never
     acknowledged, so nothing was released for it; its bytes are kept beside the file and a row records it. Any other
@@ -66,8 +66,8 @@ class Ledger:
         accountant: Composes costs that are fixed in advance, and determines the unit of the ledger. If not given,
             privacy loss distributions in the unit of the file; `inosgm.accounting.PLD()` for a new one.
         adaptive: Whether the analyst may choose costs by looking at releases. If not given, what the file says; for a
-            new one, true if no accountant is given. In an adaptive ledger an accountant determines the unit, and says
-            what the charges would have cost if they had been fixed in advance.
+            new one, false. In an adaptive ledger an accountant determines the unit, and says what the charges would
+            have cost if they had been fixed in advance.
 
     Raises:
         FileNotFoundError: if the file does not exist and no owners are given.
@@ -106,7 +106,7 @@ class Ledger:
         self._accounts = Accounts(unit_of(relation, RECORD if owners is None else owners.unit_name))
         self._entered = 0  # rows in the accounts; always as many as the journal has heads
         self._together: list[dict[str, tuple[CostTable, int]]] = []  # what is charged together from its first step on
-        filtering = accountant is None if adaptive is None else adaptive  # of a new ledger
+        filtering = bool(adaptive)  # of a new ledger
         self._journal: Journal
         if self._path is None:
             if owners is None:

@@ -418,8 +418,8 @@ class Plan:
 
         >>> plan = Plan(sample_rates=[0.1], sensitivities=[1], sizes=[100], noise_scale=4, steps=10,
         ...             epsilon=[1.0], delta=[1e-5], accountant="pld")
-        >>> plan.group_privacy([1, 4]).epsilon.round(2)
-        array([[0.31, 1.41]])
+        >>> plan.group_privacy([1, 4]).epsilon.round(1)
+        array([[0.3, 1.4]])
         """
         return group_privacy_of(self, sizes)
 

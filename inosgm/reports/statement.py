@@ -28,7 +28,8 @@ ACCOUNTANTS = {
 """Descriptions of accountants, by the family of their names."""
 
 NOT_COVERED = (
-    "The name of the owner, its number of records and its budget are public; they are not protected.",
+    "The name of the owner, its number of records (or of units of several records) and its budget are public; they are "
+    "not protected.",
     "The statement covers what the named runs and answers were charged. Any other use of the same records, and any "
     "copy of them, is not known here.",
     "The guarantee does not keep anybody from learning what follows from all other records: facts about people in "
@@ -153,15 +154,15 @@ def _promised(studies: Iterable[tuple[TrainedStudy, Label]], owner: str) -> Sect
             plan = next(trained.plan for trained in study.methods.values() if trained.unit == unit)
             index = plan.labels.index(label)
             epsilon, delta = np.asarray(plan.epsilon)[index], np.asarray(plan.delta)[index]
-            numbers = (str(int(plan.sizes[index])), short(epsilon), f"{delta:g}")
+            numbers = (f"{int(plan.sizes[index])} {plan.unit_name}s", short(epsilon), f"{delta:g}")
             rows.append((study.name, *numbers, described(unit).removeprefix("about ")))
     if not rows:
         return Section(heading="What was promised", paragraphs=(f"Answers do not state what {owner} granted.",))
     return Section(
         heading="What was promised",
-        header=("Data", "Records", "Epsilon granted", "Delta", "Protected"),
+        header=("Data", "Number", "Epsilon granted", "Delta", "Protected"),
         rows=tuple(rows),
-        paragraphs=("Differential privacy: results would be almost as likely without the protected record.",),
+        paragraphs=("Differential privacy: results would be almost as likely without what is protected.",),
     )
 
 
@@ -195,14 +196,14 @@ def _spent(studies: Iterable[tuple[TrainedStudy, Label]], answers: Iterable[Answ
 
 def _mechanism(plan: Plan) -> str:
     family = str(plan.accountant).partition("-")[0]
-    return f"Gaussian noise on {plan.steps} sums of sampled records; {ACCOUNTANTS.get(family, family)}"
+    return f"Gaussian noise on {plan.steps} sums of sampled {plan.unit_name}s; {ACCOUNTANTS.get(family, family)}"
 
 
 def _attacker(studies: Iterable[tuple[TrainedStudy, Label]]) -> Section:
     """Return what an attacker can reach against one run of the method that a study is about."""
     paragraphs = [
-        "The attacker sees all results, knows all other records, and wants to know whether one given record was used. "
-        "No computing power helps against the limits below."
+        "The attacker sees all results, knows all other records, and wants to know whether one given record was used, "
+        "or one given unit if units of several records are protected. No computing power helps against these limits."
     ]
     for study, label in studies:
         plan = study.focus.plan
@@ -210,7 +211,7 @@ def _attacker(studies: Iterable[tuple[TrainedStudy, Label]]) -> Section:
         hit, rate = float(exposure.true_positive_rate[0, 1]), exposure.false_positive_rates[1]
         paragraphs += [
             f"{study.focus.name} on {study.name}, one run: an attacker who wrongly accuses {percent(rate)} of the "
-            f"records that were not used recognises at most {percent(hit)} of those that were.",
+            f"{plan.unit_name}s that were not used recognises at most {percent(hit)} of those that were.",
             "The largest gap between the two rates, for any attack, is "
             f"{100 * float(exposure.advantage[0]):.3g} percentage points.",
         ]

@@ -84,7 +84,7 @@ def conditional(query: Query, selection: Selection, records: int) -> Query:
     def stages(**parameters: Any) -> Stages:
         if not counted:
             return _named(selection, (yield from build(parameters, records)))
-        lacking = yield Stage(Count, {}, LacksValue(labels=_of_labels(query)))
+        lacking = yield Stage(Count, {}, LacksValue(_of_labels(query), _of_indicators(query)))
         final = yield from build(parameters, records)
         found = {"missing": float(lacking.value), "missing_error": float(lacking.standard_error)}
         return _named(selection, replace(final, details={**final.details, **found}))
@@ -119,7 +119,8 @@ def grouped(query: Query, selection: Selection) -> tuple[Builder, tuple[float, .
     """
     if query.name not in _GROUPED:
         raise ValueError(
-            f"by goes with {', '.join(_GROUPED)}, got {query.name}: ask about each group with a condition (where)"
+            f"by goes with {', '.join(_GROUPED)}, got {query.name}: ask about each group with a condition, such as "
+            f"where=\"{selection.by} == 'NAME'\" (--where); `Questions` divides one share among several questions"
         )
     inner, shares = _GROUPED[query.name]
     if selection.keys is not None:
@@ -128,7 +129,7 @@ def grouped(query: Query, selection: Selection) -> tuple[Builder, tuple[float, .
 
     def build(parameters: Mapping[str, Any], records: int) -> Stages:
         yield Stage(KeyRisk, {})
-        names = GroupNames(labels=_of_labels(query), indicator=query.name in (Count.name, Share.name))
+        names = GroupNames(_of_labels(query), _of_indicators(query))
         found = yield Stage(KeySelection, _weighing(parameters), names)
         if not found.details["keys"]:
             return replace(found, estimand="no group has enough records to appear")
@@ -142,7 +143,11 @@ def _group_sums(what: str, indicator: bool) -> Callable[..., Stages]:
         if parameters.get("stratified"):
             raise ValueError("stratified does not go with groups: name the owners as groups, or ask about each owner")
         how = {"keys": list(keys), "bounds": parameters.get("bounds", (0.0, 1.0)), "what": what, "indicator": indicator}
-        return (yield Stage(GroupMoments, {**how, **_weighing(parameters)}, Grouped(keys)))
+        found = yield Stage(GroupMoments, {**how, **_weighing(parameters)}, Grouped(keys))
+        if not indicator:
+            return found
+        words = Count.what if what == "sum" else Share.what
+        return replace(found, estimand=found.estimand.replace(f"{what} of every group", f"{words} in every group", 1))
 
     return build
 
@@ -185,6 +190,10 @@ def _of_labels(query: Query) -> bool:
     return query.statistic is not None and query.statistic.of_labels
 
 
+def _of_indicators(query: Query) -> bool:
+    return query.name in (Count.name, Share.name)
+
+
 def _sum(parameters: Mapping[str, Any], records: int) -> Stages:
     """Others count as 0, which lies within the bounds."""
     bounds = Bounds.of(parameters["bounds"])
@@ -197,11 +206,15 @@ def _count(parameters: Mapping[str, Any], records: int) -> Stages:
     return (yield Stage(Count, parameters, Otherwise(0.0)))
 
 
-def _mean(parameters: Mapping[str, Any], records: int) -> Stages:
+def _share(parameters: Mapping[str, Any], records: int) -> Stages:
+    return _mean(parameters, records, indicator=True)
+
+
+def _mean(parameters: Mapping[str, Any], records: int, *, indicator: bool = False) -> Stages:
     """The sum of the distances from the middle, in which others count as the middle, over the number."""
     bounds = Bounds.of(parameters.get("bounds", (0.0, 1.0)))  # a share has no parameter for them
     how = {name: value for name, value in parameters.items() if name != "bounds"}
-    number = yield Stage(Count, how, TakesPart())
+    number = yield Stage(Count, how, TakesPart(indicator=indicator))
     view = Otherwise(bounds.middle, bounds.low, bounds.high)
     total = yield Stage(Sum, {**how, "bounds": (bounds.low, bounds.high)}, view)
     ratio = Ratio.of(
@@ -216,7 +229,7 @@ def _mean(parameters: Mapping[str, Any], records: int) -> Stages:
         standard_error=ratio.standard_error,
         bias_bound=(float(total.bias_bound) + abs(ratio.value) * float(number.bias_bound))
         / max(float(number.value), float(number.standard_error)),
-        estimand=total.estimand.replace("sum", "mean", 1),
+        estimand=total.estimand.replace(Sum.what, Share.what if indicator else Mean.what, 1),
         by_owner=None,
         details={
             "records": float(number.value),
@@ -299,5 +312,5 @@ _BUILDERS: dict[str, tuple[Builder, tuple[float, ...]]] = {
     Histogram.name: (_histogram, (1.0,)),
     GroupCounts.name: (_group_counts, (1.0,)),
     Mean.name: (_mean, (COUNTED_BESIDE_A_SUM, 1.0)),
-    Share.name: (_mean, (COUNTED_BESIDE_A_SUM, 1.0)),
+    Share.name: (_share, (COUNTED_BESIDE_A_SUM, 1.0)),
 }

@@ -21,6 +21,10 @@ CONFIDENCE = 0.95
 """Probability, over the noise, that no more records lie beyond bounds than the answer says."""
 
 
+LOUD = 0.1
+"""The part of the records beyond a bound from which on an answer has a note."""
+
+
 class DataBounds(Histogram):
     """Bounds of a column: powers of two beyond which few records lie.
 
@@ -82,6 +86,7 @@ class DataBounds(Histogram):
             value,
             np.zeros(2),  # edges have no noise: how many records lie beyond them has
             "bounds: powers of two beyond which few records lie",
+            notes=_notes(self.records, max(below, above)),
             beyond_at_most=np.array([below, above]),
         )
 
@@ -99,6 +104,16 @@ class DataBounds(Histogram):
         held = int(np.flatnonzero(counts > z * error).max(initial=top))  # the outermost bin that is surely not empty
         edge = next(edge for edge in range(held + 1, counts.size + 1) if few[edge] or edge == counts.size)
         return edge, float(max(most[edge], 0.0) + self.missing)  # records of very small budgets count less
+
+
+def _notes(records: float, beyond: float) -> tuple[str, ...]:
+    """Return a note if noise hides so many records that the bounds say little."""
+    if beyond <= LOUD * records:
+        return ()
+    return (
+        f"noise hides up to {beyond:.0f} of {records:.0f} records: the bounds may be far too wide or too narrow; a "
+        "larger share, or a narrower range of sizes (smallest, largest), finds better ones",
+    )
 
 
 def _powers(smallest: float, largest: float) -> np.ndarray:

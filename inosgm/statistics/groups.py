@@ -106,6 +106,7 @@ class GroupMoments(_Grouped):
         error = np.sqrt(2) * self.per_record * self.noise
         middle, half = self.bounds.middle, self.bounds.half
         details: dict[str, Any] = {"keys": np.array(self.keys), "records": counts, "records_error": error}
+        notes: list[str] = []
         if self.what == "count":
             values, errors = counts, np.full(counts.size, error)
         elif self.what == "sum":
@@ -114,7 +115,13 @@ class GroupMoments(_Grouped):
             shares, spreads, intervals = ratios(centred, counts, error, error)
             values, errors = middle + half * shares, half * spreads
             details["interval"] = middle + half * intervals
-        return self.estimated(values, errors, f"{self.what} of every group", **details)
+            unknown = [str(key) for key, (low, _) in zip(self.keys, intervals, strict=True) if not np.isfinite(low)]
+            if unknown:
+                notes.append(
+                    f"nothing is known about {_validate.some(unknown)}: the number of records cannot be told from 0, "
+                    "and the printed value is noise, which may lie beyond the bounds"
+                )
+        return self.estimated(values, errors, f"{self.what} of every group", notes=notes, **details)
 
 
 class GroupQuantiles(_Grouped):

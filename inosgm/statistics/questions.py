@@ -18,7 +18,7 @@ from inosgm.statistics.estimate import Estimate, cost_of
 from inosgm.statistics.queries import Query
 from inosgm.statistics.registry import PROCEDURES
 from inosgm.statistics.selection import Column
-from inosgm.statistics.summing import plan_positions, table_responder
+from inosgm.statistics.summing import plan_positions, sum_table, table_responder
 from inosgm.statistics.tables import Table
 
 
@@ -99,8 +99,8 @@ class Questions:
     weights W may cost sqrt(w / W) of what the share buys, and all of them together cost the share.
 
     **Guarantee.** All questions together cost every owner at most `share` of its epsilon, at its delta. Each has a row
-    of its own in the ledger for every release. All tables, parameters and plans are checked, and the ledger is
-    known to be able to pay for everything, before the first release.
+    of its own in the ledger for every release. All parameters, plans and values are checked, and the ledger is known to
+    be able to pay for everything, before the first release. To check values, every table is read once more.
 
     Args:
         questions: The questions.
@@ -163,8 +163,7 @@ class Questions:
         for asked, query, table, own in parts:
             table.check(owners)
             plan_positions(owners, own[0])
-            first = next(query.stages(**asked.parameters))
-            first.statistic(own[0], **first.parameters)  # raises for invalid parameters
+            _check_values(query, asked.parameters, own, table, owners)
         costs = tuple(cost for own, names in zip(plans, keys, strict=True) for cost in costs_of(own, names))
         with fixed_together(ledger, [costs]):
             estimates = tuple(
@@ -189,3 +188,14 @@ class Questions:
             made.append(plans_for(query, question.parameters, owners, share=share * goal, **how))
             reached = goal
         return made
+
+
+def _check_values(
+    query: Query, parameters: Mapping[str, Any], plans: Sequence[Plan], table: Table, owners: Owners
+) -> None:
+    """Raise for invalid parameters or values, by making the first sum of a query that reads records; it is dropped."""
+    stages = query.stages(**parameters)
+    stage, number = next(stages), 0
+    while stage.statistic.blind:
+        stage, number = stages.send(Estimate(value=0.0, standard_error=0.0, estimand="")), number + 1
+    sum_table(stage.statistic(plans[number], **stage.parameters), table, owners, view=stage.view)

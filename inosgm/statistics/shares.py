@@ -35,7 +35,7 @@ class Share(Mean):
 
     name = "share"
     key_name = "inosgm.statistics.shares.Share"
-    what = "share of ones"
+    what = "share of records with 1 (or true)"
 
     def __init__(self, plan: Plan, owners: Owners | Any = None, *, stratified: bool = False, **options: Any) -> None:
         super().__init__(plan, owners, bounds=(0.0, 1.0), stratified=stratified, **options)

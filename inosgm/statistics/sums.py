@@ -63,7 +63,7 @@ class Sum(Mean):
 class Count(Sum):
     """The number of records with 1 (or True) in a column of zeros and ones.
 
-    **What it estimates.** The number of ones over all records, each counting once, as `Sum` does; stratified, a count
+    **What it estimates.** The number of such records among all, each counting once, as `Sum` does; stratified, a count
     for each owner, and all of them together. `value` is not rounded, and noise may take it below 0 or above the
     number of records, which keeps it unbiased; what is printed has no more digits than the error carries.
 
@@ -84,7 +84,7 @@ class Count(Sum):
 
     name = "count"
     key_name = "inosgm.statistics.sums.Count"
-    what = "number of ones"
+    what = "number of records with 1 (or true)"
 
     def __init__(self, plan: Plan, owners: Owners | Any = None, *, stratified: bool = False, **options: Any) -> None:
         super().__init__(plan, owners, bounds=(0.0, 1.0), stratified=stratified, **options)

@@ -34,9 +34,11 @@ class TakesPart(View):
 
     Attributes:
         labels: Whether the question's columns hold labels.
+        indicator: Whether values must be zeros and ones: they are checked before anything is paid for.
     """
 
     labels: bool = False
+    indicator: bool = False
 
     @property
     def form(self) -> Form:  # type: ignore[override]
@@ -45,7 +47,13 @@ class TakesPart(View):
 
     def records(self, batch: TableBatch) -> tuple[Any, np.ndarray | None]:
         """Return an indicator for every record."""
+        self._check(batch)
         return _spread(batch, 1.0, 0.0), None
+
+    def _check(self, batch: TableBatch) -> None:
+        """Raise for anything but zeros and ones, where these are asked for."""
+        if self.indicator:
+            require_indicator(batch.values)
 
 
 @dataclass(frozen=True)
@@ -54,6 +62,7 @@ class LacksValue(TakesPart):
 
     def records(self, batch: TableBatch) -> tuple[Any, np.ndarray | None]:
         """Return an indicator for every record."""
+        self._check(batch)
         lacks = np.zeros(batch.owners.size) if batch.missing is None else batch.missing.astype(np.float64)
         return lacks, None
 
@@ -138,19 +147,12 @@ class Grouped(View):
 
 @dataclass(frozen=True)
 class GroupNames(TakesPart):
-    """The name of the group of each record that takes part.
-
-    Attributes:
-        indicator: Whether values must be zeros and ones: they are checked before names are paid for.
-    """
-
-    indicator: bool = False
+    """The name of the group of each record that takes part."""
 
     def records(self, batch: TableBatch) -> tuple[Any, np.ndarray | None]:
         """Return a name for every record that takes part."""
         assert batch.groups is not None  # the table of such a question has a column of groups
-        if self.indicator:
-            require_indicator(batch.values)
+        self._check(batch)
         return batch.groups, batch.kept
 
 

@@ -12,6 +12,7 @@ from inosgm.accounting.tradeoff import sampled_gaussian_power
 from inosgm.audit import audit_mechanism, mechanism_audit
 from inosgm.audit.canaries import canaries_of
 from inosgm.audit.claims import claims_of
+from inosgm.audit.held_out import bound_of_runs
 from inosgm.audit.replaced import ReplacedCanary, ReplacedDataCanary
 from inosgm.mechanism.inspection import Inspection
 from inosgm.mechanism.sampling import FixedSizeSampler
@@ -96,7 +97,7 @@ def test_refuted_no_more_often_than_stated():
     assert both[1].name == "top-ranked, others alike"
     for found in mechanism_audit._statistics(Inspection(mechanism), both, 0, claim, 5 * 200, 5, [0], None):
         audits = np.split(found, 5, axis=1)
-        assert sum(mechanism_audit._bound(*worlds, claim, 0.05).contradicts for worlds in audits) <= 2
+        assert sum(bound_of_runs(*worlds, claim, 0.05).contradicts for worlds in audits) <= 2
 
 
 def trainer(plan):

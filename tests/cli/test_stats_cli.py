@@ -18,7 +18,7 @@ from inosgm.jobs import StoreUnwritable
 from inosgm.ledger.ledger import Ledger
 from inosgm.ledger.refusals import BudgetExceeded
 from inosgm.owners import Owners
-from inosgm.statistics import PROCEDURES, Estimate, summing
+from inosgm.statistics import PROCEDURES, Estimate, Question, Questions, summing
 from inosgm.statistics.answering import ask
 from inosgm.statistics.conditions import Condition
 from inosgm.statistics.task import RoundTask
@@ -159,13 +159,17 @@ def test_a_ledger_is_made_used_and_refuses(here, tmp_path):
     assert "is created" not in told
     [row] = [line.split() for line in told.splitlines() if line.startswith("acme") and len(line.split()) == 5]
     records = here["firm"].to_pylist().count("acme")
-    assert (row[1], row[2], row[4]) == (str(records), "1", "0.2")
+    assert (row[1], row[2]) == (str(records), "1")
+    [bolt] = [line.split() for line in told.splitlines() if line.startswith("bolt") and len(line.split()) == 5]
+    answer = [line.split() for line in told.splitlines() if len(line.split()) == 2]
+    assert [row[4], bolt[4]] == [dict(answer)["acme"], dict(answer)["bolt"]]  # at most: what it then spends
+    assert 0.19 < float(bolt[4]) <= 0.2  # an estimate over all records needs no more than the strictest budget
     assert 0.5 <= float(row[3]) < 0.52
     head = Ledger("ledger").head()
     refusal = refused(*MEAN, "--ledger", "ledger")
     assert isinstance(refusal, BudgetExceeded)
     fits = float(re.search(r"; --share ([0-9.]+) still fits$", str(refusal))[1])
-    assert "a share of 1 costs" in refusal.__notes__[0]
+    assert "a share of 1 may cost" in refusal.__notes__[0]
     assert "still fits" in str(refused(*MEAN, "--ledger", "ledger", "--share", fits + 0.01))
     assert Ledger("ledger").head() == head
     assert len(Ledger("ledger").history()) == 2
@@ -431,6 +435,10 @@ def test_an_answer_says_what_was_counted_and_has_one_interval_of_each_kind(here)
     assert "\ninterval:" not in share
     wage = ["--column", "wage", "--bounds", "0", "5000"]
     assert "standard error  95 % from" in invoke("mean", "t.csv", *wage, *groups, *asked).stdout
+    found = json.loads(invoke("mean", "t.csv", *wage, *groups, *asked, "--confidence", "0.9", "--json").stdout)
+    assert found["confidence"] == 0.95  # that of the printed columns, for ratios of groups
+    fieller = np.array(found["details"]["interval"]).T
+    np.testing.assert_allclose(found["interval"], fieller + np.outer([-1, 1], found["bias_bound"]))
     assert "--where only chooses" in str(refused("count", "t.csv", *older, *asked))
 
 
@@ -449,7 +457,7 @@ def test_a_dry_run_reads_no_value_and_charges_nothing(here, monkeypatch):
     assert "standard error about" in invoke("mean", "t.csv", *wage, *groups, *asked).output
     for words in ([*wage, "--by", "region"], [*wage, "--level", ".5"]):
         name = "quantile" if "--level" in words else "mean"
-        assert "depends on the data" in invoke(name, "t.csv", *words, *asked).output
+        assert "standard error depends on wh" in invoke(name, "t.csv", *words, *asked).output
 
 
 def test_processes_without_a_store_make_a_temporary_one_or_none(here, monkeypatch):
@@ -476,3 +484,74 @@ def test_processes_without_a_store_make_a_temporary_one_or_none(here, monkeypatc
     several = json.loads(invoke(*words, "--processes", "2", "--json", "--quiet").stdout)
     assert several["value"] == alone["value"]
     assert not Path("runs").exists()
+
+
+SEVERAL = """
+- question: mean
+  column: wage
+  bounds: [0, 5000]
+  importance: 4
+- {question: count, of: wage > 1000, where: age > 30}
+- {question: group-counts, column: region, categories: [north, south]}
+- {question: regression, columns: [age], bounds: [18, 65], target: wage, target-bounds: [0, 5000]}
+- {question: mean, column: wage, bounds: [0, 5000], by: region, keys: [north, south]}
+"""
+
+
+def test_several_questions_of_a_file_share_one_budget(here):
+    Path("q.yaml").write_text(SEVERAL)
+    asked = ["questions", "q.yaml", "t.parquet", *OWNERS, "--share", 0.5, "--ledger", "l", "--key", 3]
+    dry = json.loads(invoke(*asked, "--dry-run", "--json").stdout)
+    assert not Path("l").exists()
+    text = invoke(*asked, "--dry-run").stdout
+    assert "1. mean of wage: standard error about " in text
+    found = json.loads(invoke(*asked, "--json", "--quiet", "--output", "out.json").stdout)
+    ledger = Ledger("l")
+    spent = {row["owner"]: row["epsilon"] for row in found["cost"]}
+    assert ledger.spent() == pytest.approx(spent, rel=1e-3)
+    assert 0.49 < spent["acme"] <= 0.5
+    assert {row["owner"]: row["epsilon"] for row in found["left"]} == ledger.remaining()
+    assert dry["cost"] == found["cost"]
+    assert dry["questions"][0]["standard_error"] == found["answers"][0]["standard_error"]
+    questions = Questions(
+        [
+            Question("mean", "wage", importance=4, **BOUNDS),
+            Question("count", Condition("wage > 1000"), where="age > 30"),
+            Question("group-counts", "region", categories=["north", "south"]),
+            Question("regression", ["age", "wage"], **LINE),
+            Question("mean", "wage", by="region", keys=["north", "south"], **BOUNDS),
+        ]
+    )
+    expected = questions.ask(here, owners_of(here), owner="firm", share=0.5, key=3).estimates
+    for one, other in zip(found["answers"], expected, strict=True):
+        np.testing.assert_array_equal(Estimate.from_dict(one).value, other.value)
+    assert found["answers"][1]["estimand"].startswith("number of records with wage > 1000")
+    assert json.loads(Path("out.json").read_text())["answers"] == found["answers"]
+    printed = invoke(*asked[:7], "--share", 0.1, "--ledger", "l").stdout
+    assert "\n2. count of wage > 1000 where age > 30\n" in printed
+    assert re.search(r"all questions together:\nowner  epsilon spent +left\nacme", printed)
+    assert "still fits" in str(refused(*asked[:7], "--ledger", "l"))
+
+
+@pytest.mark.parametrize(
+    ("second", "said"),
+    [
+        ("{question: means, column: wage}", "question must be one of"),
+        ("{question: mean, column: wage}", "mean needs bounds"),
+        ("{question: mean, bounds: [0, 1]}", "mean needs column"),
+        ("{question: mean, column: wage, bounds: [0]}", "two numbers"),
+        ("{question: mean, column: wage, bounds: [0, x]}", "bounds must be"),
+        ("{question: mean, column: wage, bounds: [0, 1], level: 0.5}", "no option 'level'"),
+        ("{question: mean, column: wage, bounds: [0, 1], share: 0.5}", "no option 'share'"),
+        ("{question: mean, column: pay, bounds: [0, 1]}", "pay"),
+        ("{question: mean, column: wage, bounds: [0, 1], importance: 0}", "importance"),
+        ("{question: mean, column: region, bounds: [0, 1]}", "region"),
+        ("{question: count, column: wage}", "0 or 1"),
+        ("{question: quantile, column: wage, bounds: [0, 1], level: 2}", "level"),
+    ],
+)
+def test_a_mistake_in_any_question_of_a_file_charges_nothing(here, second, said):
+    Path("q.yaml").write_text(f"- {{question: mean, column: wage, bounds: [0, 5000]}}\n- {second}\n")
+    error = refused("questions", "q.yaml", "t.parquet", *OWNERS, "--ledger", "l")
+    assert said in str(error)
+    assert not Path("l").exists() or not Ledger("l").history()

@@ -156,6 +156,8 @@ def test_yaml_in_the_docs_is_a_configuration_or_commands(tmp_path):
     commands = typer.main.get_command(app).commands
     for page, block in [(one, block) for one in PAGES for block in blocks_of(one, "yaml")]:
         written = yaml.safe_load(block.text)
+        if isinstance(written, list):  # questions of `inosgm stats questions`, which tests of it ask
+            continue
         if written.keys() <= commands.keys() - {"plan"}:
             for name, options in written.items():
                 known = {option.lstrip("-") for parameter in commands[name].params for option in parameter.opts}

@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 
 from inosgm.cli.jobs import jobs
 from inosgm.jobs import SerialExecutor, Store
+from inosgm.jobs._seals import StoreDamaged
 from inosgm.jobs.housekeeping import find_stores, seconds_of
 
 DAY = 86400
@@ -50,8 +51,33 @@ def test_only_what_is_old_and_idle_is_deleted_and_only_if_confirmed(runs):
     told = call("clean", runs, "--older-than", "1d", "--yes")
     assert "deleted" in told
     assert "busy" not in told
-    assert not (runs / "done").exists()
-    assert (runs / "deep" / "busy").exists()
+    assert not (runs / "done" / "jobs").exists()
+    assert (runs / "deep" / "busy" / "jobs").exists()
+
+
+def test_charges_stay_when_results_are_deleted(runs):
+    """The rows of a store may be the only record of what owners have spent; a ledger may lie beside them."""
+    store, beside = Store(runs / "done"), runs / "done" / "spent.ledger"
+    beside.write_text("rows")
+    rows = {
+        path: path.read_bytes() for kind in ("ledger", "costs", "noise") for path in (runs / "done" / kind).iterdir()
+    }
+    os.utime(beside, (time.time() - 2 * DAY,) * 2)
+    assert len(rows) == 5
+    call("clean", runs, "--older-than", "1d", "--yes")
+    assert beside.read_text() == "rows"
+    assert all(path.read_bytes() == row for path, row in rows.items())
+    assert "no store" in call("clean", runs, "--older-than", "0h", "--yes")
+    assert "done" in call("list", runs)
+    with pytest.raises(StoreDamaged, match="was charged before"):
+        store.add(specs(2)[0])
+
+
+def test_a_store_without_charges_is_deleted_whole(tmp_path):
+    store = Store(tmp_path / "runs")
+    added(store, specs(1))
+    assert "deleted" in call("clean", tmp_path, "--older-than", "0h", "--yes")
+    assert not (tmp_path / "runs").exists()
 
 
 @pytest.mark.parametrize("age", ["", "30", "d", "-1d", "1y"])

@@ -44,7 +44,8 @@ def fits(ledger, *costs):
 @pytest.fixture(params=["memory", "file"])
 def make(request, tmp_path):
     def ledger(owners=OWNERS, **how):
-        return Ledger(None if request.param == "memory" else tmp_path / "ledger", owners=owners, **how)
+        path = None if request.param == "memory" else tmp_path / "ledger"
+        return Ledger(path, owners=owners, **{"adaptive": True, **how})
 
     return ledger
 
@@ -103,16 +104,16 @@ def test_one_question_may_take_everything_and_many_share_it_by_their_squares(mak
 def test_nothing_is_free_after_a_first_event_that_has_taken_the_reserve(rate):
     """Steps that hardly ever draw a record cost a slack and no mu; after all of delta was used there is none."""
     rare = cost(1e-9, 1.0)
-    ledger = Ledger(owners=OWNERS)
+    ledger = Ledger(owners=OWNERS, adaptive=True)
     ledger.charge(question(0.5))
     assert fits(ledger, rare)
-    ledger = Ledger(owners=OWNERS)
+    ledger = Ledger(owners=OWNERS, adaptive=True)
     ledger.charge(cost(rate, noise_multiplier(EPSILON, DELTA, rate, 200), steps=200))
     assert not fits(ledger, rare)
 
 
 def test_squares_add_up():
-    ledger = Ledger(owners=OWNERS)
+    ledger = Ledger(owners=OWNERS, adaptive=True)
     for _ in range(9):
         ledger.charge(question(0.1))
     assert ledger.spent()["a"] == pytest.approx(float(gaussian_epsilon(WHOLE * math.sqrt(0.9), DELTA)), rel=1e-9)
@@ -122,7 +123,7 @@ def test_squares_add_up():
 
 def test_a_run_that_comes_first_is_composed_exactly_and_one_that_comes_later_is_dominated():
     run = cost(0.01, noise_multiplier(0.5, DELTA, 0.01, 500), steps=500)
-    ledger = Ledger(owners=OWNERS)
+    ledger = Ledger(owners=OWNERS, adaptive=True)
     ledger.charge(run.at(0, 1))  # commits to the whole plan
     committed = ledger.spent()["a"]
     assert committed == pytest.approx(0.5, rel=1e-3)
@@ -131,7 +132,7 @@ def test_a_run_that_comes_first_is_composed_exactly_and_one_that_comes_later_is_
     ledger.charge(question(0.3))
     both = PLD().epsilon_of(ledger.segments("a"), DELTA)
     assert ledger.spent()["a"] == pytest.approx(both, rel=1e-5)
-    later = Ledger(owners=OWNERS)
+    later = Ledger(owners=OWNERS, adaptive=True)
     later.charge(question(0.3))
     later.charge(run.of_new_job())
     assert both < later.spent()["a"] < 1.2 * both
@@ -154,7 +155,7 @@ def test_a_run_may_take_everything_that_a_plan_gives_it(make):
 @pytest.mark.parametrize("planner", [plan_sample, plan_scale])
 def test_a_plan_with_the_rest_fits(planner):
     owners = Owners(of_record=np.repeat(["a", "b"], 100), epsilon={"a": 1.0, "b": 4.0}, delta=1e-5)
-    ledger = Ledger(owners=owners)
+    ledger = Ledger(owners=owners, adaptive=True)
     ledger.charge(Cost(labels=("a", "b"), sample_rates=[1.0, 1.0], noise_multipliers=[8.0, 3.0]))
     plan = planner(owners, steps=50, expected_batch=30, clip_norm=1.0, past=ledger.past(owners))
     ledger.charge(plan.cost(job="run"))
@@ -166,7 +167,7 @@ def test_a_plan_with_the_rest_fits(planner):
 
 def test_what_is_announced_first_is_composed_tightly_in_any_order(make):
     runs = [cost(0.01, noise_multiplier(0.6, DELTA, 0.01, 100), steps=100, job=f"run {i}") for i in range(2)]
-    one_by_one = Ledger(owners=OWNERS)
+    one_by_one = Ledger(owners=OWNERS, adaptive=True)
     one_by_one.charge(question(0.1))
     one_by_one.charge(runs[0])
     assert not fits(one_by_one, runs[1])
@@ -185,7 +186,7 @@ def test_what_is_announced_first_is_composed_tightly_in_any_order(make):
 
 def test_announced_steps_pay_for_no_other_cost():
     """Steps of a named job are committed to with their cost; a dearer cost under that name is not free."""
-    ledger = Ledger(owners=OWNERS)
+    ledger = Ledger(owners=OWNERS, adaptive=True)
     ledger.announce(cost(1.0, 1000.0, steps=10, job="x"), cost(0.01, 50.0, steps=10))
     assert not fits(ledger, cost(1.0, 0.1, steps=10, job="x"))
     with pytest.raises(BudgetExceeded):
@@ -205,14 +206,14 @@ def test_what_is_charged_together_commits_with_the_first_charge_and_never_withou
         for half in halves:
             ledger.charge(half)
     assert len(ledger.history()) == 2
-    apart = Ledger(owners=OWNERS)
+    apart = Ledger(owners=OWNERS, adaptive=True)
     apart.charge(halves[0])
     assert not fits(apart, halves[1])  # by the reserve alone
 
 
 def test_jobs_that_are_fixed_together_are_one_event_and_a_second_start_commits_to_nothing_more(tmp_path):
     jobs = [(cost(0.01, noise_multiplier(0.6, DELTA, 0.01, 100), steps=100, job=f"run {i}"),) for i in range(2)]
-    ledger = Ledger(tmp_path / "ledger", owners=OWNERS)
+    ledger = Ledger(tmp_path / "ledger", owners=OWNERS, adaptive=True)
     ledger.charge(question(0.01))
     with fixed_together(ledger, jobs):
         ledger.charge(*jobs[0])
@@ -227,7 +228,7 @@ def test_jobs_that_are_fixed_together_are_one_event_and_a_second_start_commits_t
 
 
 def test_a_file_says_how_it_composes_and_comes_to_the_same_state(tmp_path):
-    ledger = Ledger(tmp_path / "adaptive", owners=OWNERS)
+    ledger = Ledger(tmp_path / "adaptive", owners=OWNERS, adaptive=True)
     ledger.charge(question(0.2))
     ledger.charge(cost(0.02, 2.0, steps=100, job="run"))
     ledger.announce(cost(0.02, 3.0, steps=10))
@@ -247,7 +248,7 @@ def test_a_file_says_how_it_composes_and_comes_to_the_same_state(tmp_path):
 
 
 def test_a_ledger_killed_between_the_rows_of_a_charge_has_committed_to_all_of_them(tmp_path, monkeypatch):
-    ledger = Ledger(tmp_path / "ledger", owners=OWNERS)
+    ledger = Ledger(tmp_path / "ledger", owners=OWNERS, adaptive=True)
     halves = [cost(1.0, noise_multiplier(EPSILON, DELTA, 1.0, 2), job=name) for name in ("x", "y")]
     write = ledger._write
 
@@ -273,7 +274,7 @@ def test_replaced_records_have_twice_the_mu():
 
 
 def test_a_report_says_what_is_left_and_how_rows_were_composed():
-    ledger = Ledger(owners=OWNERS)
+    ledger = Ledger(owners=OWNERS, adaptive=True)
     ledger.charge(question(0.5))
     text = ledger.report()
     assert "if planned" in text
@@ -288,7 +289,7 @@ def test_a_report_says_what_is_left_and_how_rows_were_composed():
 def test_rows_say_who_has_charged_and_not_with_which_arguments(tmp_path, monkeypatch):
     monkeypatch.setattr("sys.argv", ["/usr/bin/inosgm", "stats", "--key", "123456789"])
     author.cache_clear()
-    ledger = Ledger(tmp_path / "ledger", owners=OWNERS)
+    ledger = Ledger(tmp_path / "ledger", owners=OWNERS, adaptive=True)
     ledger.charge(question(0.1))
     author.cache_clear()
     (charge,) = Ledger(tmp_path / "ledger").history()
@@ -342,7 +343,7 @@ def test_many_owners_are_packed_and_read_again(tmp_path):
     size = 12_000
     epsilon = np.linspace(0.5, 8, size)
     owners = Owners(of_record=np.arange(size), epsilon=epsilon, delta=1e-5)
-    ledger = Ledger(tmp_path / "ledger", owners=owners)
+    ledger = Ledger(tmp_path / "ledger", owners=owners, adaptive=True)
     labels = tuple(owners.labels)
     ledger.charge(Cost(labels=labels, sample_rates=np.ones(size), noise_multipliers=50 / epsilon))
     assert "base64" in (tmp_path / "ledger").read_text()
@@ -413,7 +414,7 @@ def test_an_adversary_who_follows_the_answers_never_beats_the_bound(policy):
     """
     epsilon, delta, runs = 1.0, 0.1, 4000
     owners = Owners(of_record=["a"], epsilon=epsilon, delta=delta)
-    states = {(): Ledger(owners=owners)}
+    states = {(): Ledger(owners=owners, adaptive=True)}
     random = np.random.default_rng(7)
 
     def after(history, entry):

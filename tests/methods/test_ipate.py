@@ -21,6 +21,7 @@ from inosgm.accounting import RDP
 from inosgm.audit import mechanism_audit
 from inosgm.audit.canaries import Canary
 from inosgm.audit.claims import claims_of
+from inosgm.audit.held_out import bound_of_runs
 from inosgm.experiments import components
 from inosgm.experiments.config import TrainingConfig
 from inosgm.experiments.task import TrainingTask, spec_of
@@ -190,7 +191,7 @@ def contradicts(mechanism, owner, runs=20_000, seed=0):
     place, anybody = OWNERS.labels.index(owner), int(Inspection(mechanism).owners[0])  # all are in all batches
     claim, canary = claims_of(mechanism.plan)[place], ChangedVotes(mechanism, place)
     (worlds,) = mechanism_audit._statistics(Inspection(mechanism), [canary], anybody, claim, runs, seed, [0], None)
-    return mechanism_audit._bound(*worlds, claim, 1e-3).contradicts
+    return bound_of_runs(*worlds, claim, 1e-3).contradicts
 
 
 @pytest.mark.parametrize("form", FORMS)

@@ -8,6 +8,7 @@ from contextlib import chdir
 from dataclasses import replace
 from html.parser import HTMLParser
 from importlib.resources import files
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -16,7 +17,7 @@ from browser import CHROMIUM, Browser
 from scipy import stats
 from typer.testing import CliRunner
 
-from inosgm import Ledger, Owners
+from inosgm import Ledger, Owners, Plan
 from inosgm._internal.yaml import read as read_yaml
 from inosgm.audit.auditing import lira
 from inosgm.audit.bounds import Bound
@@ -330,6 +331,28 @@ def test_a_statement_tells_an_owner_what_was_spent_and_nothing_private(demo, tmp
     assert "recall" not in text
     assert "udit" not in text
     assert statement(read(runs[0], runs[2]), EVIL[0]).html() == statement(contents, EVIL[0]).html()
+
+
+def test_a_statement_about_units_counts_units():
+    """The number of patients is public, and is no number of records."""
+    many = {
+        "sample_rates": [0.5],
+        "sensitivities": [1.0],
+        "sizes": [7],
+        "noise_scale": 9.0,
+        "steps": 1,
+        "labels": ["a"],
+    }
+    plan = Plan(**many, unit_name="patient", epsilon=[1.0], delta=[1e-5], accountant="pld")
+    trained = SimpleNamespace(plan=plan, unit=plan.unit, name="INO-SGD", seeds=[0], asked=1, spent=plan.spent())
+    study = SimpleNamespace(
+        plan=plan, name="visits", units=[plan.unit], methods={"": trained}, focus=trained, together=()
+    )
+    text = statement(SimpleNamespace(studies=[study], answers=[]), "a").markdown()
+    assert "| 7 patients |" in text
+    assert "sampled patients" in text
+    assert "patients that were not used" in text
+    assert "Records |" not in text
 
 
 def test_a_statement_about_nobody_is_refused(demo):

@@ -13,6 +13,7 @@ from inosgm import PLD, BudgetExceeded, Cost, Ledger, Owners, Plan, audit_mechan
 from inosgm import statistics as st
 from inosgm.audit import canaries
 from inosgm.ledger.refusals import JobMismatch
+from inosgm.mechanism.contributions import Cells
 from inosgm.mechanism.thresholding import threshold_of
 from inosgm.statistics import PROCEDURES, Condition, Table
 from inosgm.statistics.answering import ask
@@ -141,6 +142,7 @@ def test_an_infinite_interval_is_stored_and_read_again(tmp_path):
     table = Table.of(tmp_path / "t.csv", "x", "clinic", by="g", keys=["nobody", "v"])
     answer = run_statistic("mean", table, OWNERS, store=tmp_path / "store", bounds=(0, 100), key=3, progress=False)
     assert not np.isfinite(answer.details["interval"]).all()
+    assert "nothing is known about nobody" in answer.notes[0].replace("'", "")
     read = Estimate.from_dict(json.loads(json.dumps(storable(answer.to_dict()), allow_nan=False)))
     np.testing.assert_array_equal(read.details["interval"], answer.details["interval"])
 
@@ -170,6 +172,31 @@ def test_values_that_cannot_be_counted_cost_no_epsilon_for_private_names(name):
     with pytest.raises((ValueError, BadTable), match="0 or 1"):
         asked(name, ledger=ledger)
     assert max(ledger.spent().values()) == 0
+
+
+@pytest.mark.parametrize("how", [{"where": "x > 40", "by": None}, {"missing": "count", "by": None}, {"keys": KEYS}])
+@pytest.mark.parametrize("name", ["count", "share"])
+def test_values_that_cannot_be_counted_are_refused_before_anything_is_charged(name, how):
+    ledger = Ledger(owners=OWNERS)
+    with pytest.raises((ValueError, BadTable), match="0 or 1"):
+        asked(name, ledger=ledger, **how)
+    assert not ledger.history()
+
+
+def test_counts_and_shares_say_which_records_they_are_about():
+    plain, some, groups = {"by": None}, {"by": None, "where": "x > 20"}, {"keys": KEYS}
+    for name, words in (("count", "number"), ("share", "share")):
+        for how, where in ((plain, ""), (some, ""), (groups, " in every group")):
+            sentence = asked(name, column=Condition("x > 40"), **how).estimand
+            assert sentence.startswith(f"{words} of records with 1 (or true){where} over all ")
+
+
+@pytest.mark.parametrize(
+    ("name", "how"), [("variance", {}), ("upper-tail-mean", {"level": 0.9}), ("top-heavy-sum", {})]
+)
+def test_questions_without_groups_say_what_to_do_instead(name, how):
+    with pytest.raises(ValueError, match=r"where=\"g == 'NAME'\" \(--where\); `Questions`"):
+        asked(name, keys=KEYS, bounds=(0, 100), **how)
 
 
 SMALL = Plan(
@@ -224,6 +251,32 @@ def test_a_name_of_one_record_appears_with_at_most_its_delta():
     most = binom.ppf(1 - 1e-4, runs, RISK * delta)
     assert 0 < appearances(KeySelection, runs, delta) <= most
     assert appearances(WithoutThreshold, 50, delta) == 50  # the same attack catches a selection without a threshold
+
+
+def selecting(kind, noise_scale):
+    """A selection whose cells are named, as a table names them, and its records."""
+    plan = Plan(
+        labels=["a", "b"], sample_rates=[1, 1], sensitivities=[1, 3], sizes=[10, 10], noise_scale=noise_scale, steps=1,
+        epsilon=[3.0, 3.0], delta=[1e-6, 1e-6], accountant="pld",
+    )  # fmt: skip
+    statistic = kind(plan, ["a"] * 10 + ["b"] * 10)
+    names = np.array(["u", "v", "w", "u"] * 5, dtype=object)
+    statistic.name_cells(["u", "v", "w"])
+    return statistic, names
+
+
+class WeighedByTheBatch(KeySelection):
+    """Records count more the more of them there are: one record moves what others contribute."""
+
+    def contributions(self, batch):
+        return Cells(np.full(len(batch), len(batch) / 10), np.zeros(len(batch), dtype=np.int64), self._cells)
+
+
+def test_the_certifier_holds_for_the_counts_of_names_and_catches_a_broken_one():
+    statistic, names = selecting(KeySelection, 2.0)
+    assert certify(statistic, names, evaluations=200).holds()
+    broken, names = selecting(WeighedByTheBatch, 2.0)
+    assert not certify(broken, names, evaluations=200).holds()
 
 
 def test_a_retry_with_other_names_is_refused():
@@ -298,3 +351,9 @@ def test_private_bounds_are_paid_for_and_refuse_bad_parameters():
     assert ledger.spent() == pytest.approx(found.cost)
     rest = st.private_mean(FRAME, OWNERS, column="x", owner="clinic", bounds=found.value, share=0.2, ledger=ledger)
     assert abs(rest.value - FRAME.x.mean()) < 5 * rest.standard_error + 1
+
+
+def test_bounds_that_noise_hides_have_a_note():
+    values = np.linspace(20, 900, N)
+    assert not st.private_bounds(values, OWNERS, share=0.5, key=1).notes
+    assert "a larger share" in st.private_bounds(values, OWNERS, share=0.01, key=1).notes[0]

@@ -233,6 +233,22 @@ def test_one_record_never_changes_how_others_are_treated(divisor):
     assert torch.allclose(engine.gradients(x, targets).norms()[1:], others, rtol=1e-6)
 
 
+@pytest.mark.parametrize("question", [lambda x: x.isnan().any(), lambda x: (x > 10).any()])
+def test_one_record_never_bounds_the_values_of_others(question):
+    """Values are bounded if one record is strange: synthetic records lie within the bounds, and real ones need not."""
+
+    class Bounded(nn.Linear):
+        def forward(self, x):
+            return super().forward(x.clamp(-5, 5) if question(x) else x)
+
+    x, targets = images(4)
+    engine = engine_for(Bounded(4, 3), ENTROPY, x, targets)
+    x = -20 - x
+    x[0] = 1000.0 if question(torch.tensor(11.0)) else float("nan")
+    others = engine.gradients(x[1:], targets[1:]).norms()
+    assert torch.allclose(engine.gradients(x, targets).norms()[1:], others, rtol=1e-6)
+
+
 def test_a_question_about_one_record_counts_as_moving():
     model = ByBatch(lambda x: (x[0] > 5).all(), lambda x: torch.arange(len(x)))
     assert type(engine_for(model, ENTROPY, *images(4))) is not BookKeeping

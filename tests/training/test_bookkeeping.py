@@ -6,6 +6,7 @@ import itertools
 import warnings
 import weakref
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -16,6 +17,7 @@ from torch import nn
 
 from inosgm.training.gradients.base import apply
 from inosgm.training.gradients.bookkeeping import BookKeeping, NotPerRecord
+from inosgm.training.gradients.groups import Groups
 from inosgm.training.gradients.per_record import Lookups, Outer, Rows, _norms
 
 
@@ -559,6 +561,47 @@ def test_positions_that_cancel_do_not_make_a_record_look_shorter(convolution):
         assert alone[0].double().norm() <= found.norms()[k] * (1 + 1e-6)
     largest = (inputs.flatten(1).norm(dim=1) * 8 * 4).double()  # sum_t |a_t||g_t| is about that
     assert (found.norms() <= exact_norms + 0.01 * largest).all()
+
+
+def test_the_number_of_records_does_not_choose_the_form_of_anybodys_gradient():
+    """Gram matrices lengthen the norms of records whose positions cancel: one record must not choose them for all."""
+    model = nn.Linear(64, 64, bias=False)
+    grads = torch.full((30, 64), 300.0)
+    grads[1::2] *= -1
+    grads[0, 0] += 1
+
+    def clipped(records):
+        everyone = grads.expand(records, 30, 64)
+        found = BookKeeping(model, lambda outputs, grads: (outputs * grads).sum((1, 2))).gradients(
+            torch.ones(records, 30, 64), everyone
+        )
+        return found.weighted_sum((1 / found.norms()).clamp(max=1))[0]
+
+    assert (clipped(2048) - clipped(2047)).norm() < 1.001  # 32 MiB of gradients, and a little less
+
+
+@pytest.mark.parametrize("sizes", [None, [1, 2, 1], [1, 1, 2]], ids=str)
+def test_lookups_that_cancel_do_not_drown_those_of_others(sizes):
+    """A record, or a unit of two, looks up a row with huge opposite gradients: its own gradient is 0."""
+    model = nn.Embedding(7, 3)
+    tokens, grads = torch.tensor([[5, 5], [5, 5], [5, 1], [5, 5]]), torch.ones(4, 2, 3)
+    groups = None if sizes is None else Groups.of(np.repeat(np.arange(3), sizes), np.ones(3), torch.device("cpu"))
+    huge = 1e30 * torch.tensor([1.0, -1.0])
+    if sizes is None:
+        grads[1] = huge[:, None]
+    else:
+        first = sum(sizes[: sizes.index(2)])
+        grads[first], grads[first + 1] = huge[0], huge[1]
+        tokens[first : first + 2] = 5
+    found = BookKeeping(model, lambda outputs, grads: (outputs * grads).sum((1, 2))).gradients(tokens, grads, groups)
+    weights = (1 / found.norms()).clamp(max=1)
+    others = torch.ones(4, dtype=torch.bool)
+    others[1 if sizes is None else slice(first, first + 2)] = False
+    alone = BookKeeping(model, lambda outputs, grads: (outputs * grads).sum((1, 2))).gradients(
+        tokens[others], grads[others]
+    )
+    rest = alone.weighted_sum((1 / alone.norms()).clamp(max=1))[0]
+    torch.testing.assert_close(found.weighted_sum(weights)[0], rest)
 
 
 def test_unused_parameters_and_losses_without_gradient_give_zeros():

@@ -18,7 +18,7 @@ from inosgm import (
     plan_asc,
     plan_thresholds,
 )
-from inosgm._internal.keys import Purpose
+from inosgm._internal.keys import Purpose, SecretKey
 from inosgm.training import Trainer, Workers
 from inosgm.training.group_gradients import GroupGradients, RankBatch
 from inosgm.training.padding import MOST_LOOKED_AT
@@ -330,9 +330,9 @@ def test_a_group_of_which_a_rank_was_killed_resumes_with_more_or_fewer_and_is_ch
         return parameters_of(made.model)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("inosgm.training.run.secrets.randbits", lambda bits: 5)
+        patch.setattr("inosgm._internal.keys.secrets.randbits", lambda bits: 5)
         results = killed_and_resumed(run, [(2, 1), (3, 0), 2], [3 * MOST_LOOKED_AT + 15, 4 * MOST_LOOKED_AT])
-    expected = undisturbed(5)
+    expected = undisturbed(SecretKey(5))
     for result in results:
         assert result.tobytes() == expected.tobytes()
     ledger = Ledger(run / "ledger")

@@ -1,7 +1,7 @@
 """The commands of `inosgm stats`, made from a table of questions and their options."""
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import pairwise
@@ -301,7 +301,7 @@ def _command(name: str, question: Question) -> Callable[..., None]:
     """Return the function of a command, with the signature that Typer reads options from."""
 
     def run(table: str, column: list[str] | None = None, of: str | None = None, **given: Any) -> None:
-        column = _condition_or_columns(question, column, of)
+        column = columns_of(question, column, of)
         workers = {option: given.pop(option) for option in ("processes", "address", "num_cpus", "max_concurrent")}
         attempts = given.pop("attempts")
         if given["store"] is not None or workers["address"] == ANY_RAY:
@@ -311,7 +311,7 @@ def _command(name: str, question: Question) -> Callable[..., None]:
             refuse("goes with --store, which says where partial sums are kept", **kept, attempts=attempts)
             given["processes"] = workers["processes"]
         own = {option: given.pop(option) for option in (*question.needs, *question.takes, ALIKE)}
-        columns, parameters = _parameters(question, column, own)
+        columns, parameters = parameters_of(question, column, own)
         request = Request(
             question=name,
             table=table,
@@ -329,7 +329,15 @@ def _command(name: str, question: Question) -> Callable[..., None]:
     taken = {**{option: OPTIONS[option] for option in (*question.takes, ALIKE)}, **COMMON}
     kinds = {"table": TABLE, **needed, **taken}
     required = {"table", *needed} - (set(about) if question.of_condition else set())
-    run.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+    run.__signature__ = signature_of(kinds, required)  # type: ignore[attr-defined]
+    run.__annotations__ = kinds
+    run.__doc__ = question.about
+    return run
+
+
+def signature_of(kinds: Mapping[str, Any], required: Set[str]) -> inspect.Signature:
+    """Return the signature of a command, given its options; those that are not required have their defaults."""
+    return inspect.Signature(
         [
             inspect.Parameter(
                 option,
@@ -340,12 +348,9 @@ def _command(name: str, question: Question) -> Callable[..., None]:
             for option, kind in kinds.items()
         ]
     )
-    run.__annotations__ = kinds
-    run.__doc__ = question.about
-    return run
 
 
-def _condition_or_columns(question: Question, columns: list[str] | None, of: str | None) -> list[Any]:
+def columns_of(question: Question, columns: list[str] | None, of: str | None) -> list[Any]:
     """Return the columns that a question is about; a condition is a column of zeros and ones."""
     if not question.of_condition:
         return columns or []
@@ -364,7 +369,9 @@ def _file_name(column: Any) -> str:
     return "".join(character if character.isalnum() else "_" for character in str(getattr(column, "text", column)))
 
 
-def _parameters(question: Question, columns: list[Any], own: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def parameters_of(
+    question: Question, columns: list[Any], own: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Return the columns of a question, the target last, and the parameters that were given."""
     target = [own["target"]] if "target" in own else []
     names = (*columns, *target)

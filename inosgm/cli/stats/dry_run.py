@@ -46,51 +46,55 @@ def rehearsed(query: Query, parameters: Mapping[str, Any], plans: Sequence["Plan
     return answer if np.isfinite(answer.standard_error).all() else None
 
 
-def described(
-    query: Query, parameters: Mapping[str, Any], plans: Sequence["Plan"], columns: int, ledger: "Ledger | None"
-) -> dict[str, Any]:
-    """Return the cost of a question to each owner, what is left afterwards at least, and its error."""
-    cost = cost_of(plans) or {}
-    left = None if ledger is None else ledger.remaining()
+def error_of(query: Query, parameters: Mapping[str, Any], plans: Sequence["Plan"], columns: int) -> dict[str, Any]:
+    """Return the error of an answer; if that is not known before, None and what it depends on."""
     answer = None if query.risk is not None else rehearsed(query, parameters, plans, columns)
-    return {
-        "dry_run": True,
-        "cost": [
-            {
-                "owner": owner,
-                "epsilon": epsilon,
-                **({} if left is None else {"left": max(left[owner] - epsilon, 0.0)}),
-            }
-            for owner, epsilon in cost.items()
-        ],
-        "standard_error": None if answer is None else np.asarray(answer.standard_error).tolist(),
-        "bias_bound": None if answer is None else np.asarray(answer.bias_bound).tolist(),
-    }
+    if answer is not None:
+        return {
+            "standard_error": np.asarray(answer.standard_error).tolist(),
+            "bias_bound": np.asarray(answer.bias_bound).tolist(),
+        }
+    if query.risk is not None:
+        why = "which names of groups are released"
+    elif max(plan.steps for plan in plans) > 1:
+        why = "what its earlier rounds release"
+    else:
+        why = "the data"
+    return {"standard_error": None, "bias_bound": None, "error_depends_on": why}
 
 
-def text_of(about: Mapping[str, Any]) -> str:
-    """Return a description for people."""
+def costs(plans: Sequence["Plan"], ledger: "Ledger | None") -> list[dict[str, Any]]:
+    """Return the cost of plans to each owner, and what is left afterwards at least."""
+    left = None if ledger is None else ledger.remaining()
+    return [
+        {"owner": owner, "epsilon": epsilon, **({} if left is None else {"left": max(left[owner] - epsilon, 0.0)})}
+        for owner, epsilon in (cost_of(plans) or {}).items()
+    ]
+
+
+def text_of_costs(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return the costs of a dry run for people."""
     from inosgm._internal.text import MAX_ROWS, columns
 
-    rows = about["cost"][:MAX_ROWS]
-    more = len(about["cost"]) - len(rows)
-    has_left = bool(rows) and "left" in rows[0]
-    lines = columns(
-        ["owner", "epsilon", *(["left at least"] if has_left else [])],
-        [[str(row["owner"]), f"{row['epsilon']:.4g}", *([f"{row['left']:.4g}"] if has_left else [])] for row in rows],
-    )
-    error, bias = about["standard_error"], about["bias_bound"]
-    if error is None:
-        exact = "its standard error depends on the data, or on names that are not public"
-    else:
-        largest, most = float(np.max(error)), float(np.max(bias))
-        exact = f"standard error about {shown_error(largest)}" + (f", bias at most {shown_error(most)}" if most else "")
-    return "\n".join(
-        [
-            "dry run: no value was read, nothing was released and nothing was charged",
-            "the answer would cost",
-            *lines,
-            *([f"({more} more owners)"] if more > 0 else []),
-            exact,
-        ]
-    )
+    some, has_left = rows[:MAX_ROWS], bool(rows) and "left" in rows[0]
+    more = len(rows) - len(some)
+    return [
+        "dry run: no value was read, nothing was released and nothing was charged",
+        "it would cost at most",
+        *columns(
+            ["owner", "epsilon", *(["left at least"] if has_left else [])],
+            [
+                [str(row["owner"]), f"{row['epsilon']:.4g}", *([f"{row['left']:.4g}"] if has_left else [])]
+                for row in some
+            ],
+        ),
+        *([f"({more} more owners)"] if more else []),
+    ]
+
+
+def exactness(error: Mapping[str, Any]) -> str:
+    """Return the error of an answer for people."""
+    if error["standard_error"] is None:
+        return f"the standard error depends on {error['error_depends_on']}; the answer will say it"
+    largest, most = float(np.max(error["standard_error"])), float(np.max(error["bias_bound"]))
+    return f"standard error about {shown_error(largest)}" + (f", bias at most {shown_error(most)}" if most else "")

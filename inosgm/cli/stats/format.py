@@ -37,6 +37,18 @@ def shown(estimate: Estimate, columns: Sequence[str], confidence: float) -> str:
     return "\n".join([*_table(estimate, columns, confidence), about, *_details(estimate)])
 
 
+def interval_of(estimate: Estimate, confidence: float) -> tuple[tuple[np.ndarray, np.ndarray], float]:
+    """Return the ends of the interval of an answer, and its confidence.
+
+    The means, shares and quantiles of groups have an interval of their own, which is not symmetric, at confidence 0.95.
+    """
+    if "keys" in estimate.details and "interval" in estimate.details:
+        low, high = np.reshape(estimate.details["interval"], (-1, 2)).T
+        return (low - estimate.bias_bound, high + estimate.bias_bound), RATIO_CONFIDENCE
+    low, high = map(np.asarray, estimate.interval(confidence))
+    return (low, high), confidence
+
+
 def _table(estimate: Estimate, columns: Sequence[str], confidence: float) -> list[str]:
     """Return a line for each number, or for each row of a matrix."""
     values, errors, details = np.asarray(estimate.value), np.asarray(estimate.standard_error), estimate.details
@@ -79,11 +91,8 @@ def _groups(estimate: Estimate, confidence: float) -> list[str]:
     values, errors, details = np.asarray(estimate.value), np.asarray(estimate.standard_error), estimate.details
     names = [str(name) for name in np.asarray(details["keys"]).tolist()]
     if values.ndim == 1:
-        ends = np.array(estimate.interval(confidence)).T
-        if "interval" in details:  # of a ratio or a quantile, which is not symmetric
-            bias = np.broadcast_to(estimate.bias_bound, values.shape)
-            ends, confidence = details["interval"] + np.stack([-bias, bias], axis=1), RATIO_CONFIDENCE
-        rows = zip(names, values.tolist(), errors.tolist(), ends.tolist(), strict=True)
+        ends, confidence = interval_of(estimate, confidence)
+        rows = zip(names, values.tolist(), errors.tolist(), np.stack(ends, axis=1).tolist(), strict=True)
         return laid_out(
             ["", "value", "standard error", f"{100 * confidence:g} % from", "to"],
             [[name, *(shown_number(number, error) for number in (v, error, *own))] for name, v, error, own in rows],

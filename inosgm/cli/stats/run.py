@@ -3,9 +3,8 @@
 import csv
 import json
 import os
-import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -18,7 +17,9 @@ if TYPE_CHECKING:
     from inosgm.cli.stats.progress import ProgressTable
     from inosgm.jobs import Executor
     from inosgm.ledger.ledger import Ledger
+    from inosgm.ledger.refusals import BudgetExceeded
     from inosgm.owners import Owners
+    from inosgm.planning.plan import Plan
     from inosgm.statistics import Estimate
     from inosgm.statistics.answering import Planner
     from inosgm.statistics.queries import Query
@@ -95,41 +96,32 @@ def answer(request: Request, executor: "Executor") -> None:
 
     Every mistake is reported before anything is charged.
     """
-    from inosgm._internal import validate as _validate
-    from inosgm.cli.stats.progress import ProgressTable
     from inosgm.ledger.refusals import BudgetExceeded
-    from inosgm.statistics.bounds import open_fraction
+    from inosgm.statistics.answering import plans_for
 
-    _require_places(request)
-    if request.owner_column is not None:
-        refuse(
-            "does not go with --owner-column, which says whose each row is", rows_in_order=request.rows_in_order or None
-        )
-    _validate.number("share", request.share, above=0, most=1)
-    how: dict[str, Any] = {name: getattr(request, name) or None for name in ("where", "by", "keys")}
-    how["missing"] = request.missing
-    table = ProgressTable.of(request.table, request.columns, request.owner_column, **how)
-    open_fraction("confidence", request.confidence)
-    granting, owners = _owners(request, table)
+    require_options(request)
+    table = table_of(request)
+    granting, owners = owners_of(request, table)
     table.check(owners)
     if not request.dry_run:
-        request = replace(request, parameters=_with_typed_categories(request.parameters, table, owners))
-    _require_parameters(request, owners)
-    query = _query(request, table)
-    ledger = _ledger(request, granting)
+        request = replace(request, parameters=with_typed_categories(request.parameters, table, owners))
+    require_parameters(request, owners)
+    query = query_of(request, table)
+    ledger = open_ledger(request, granting)
+
+    def planned(share: float) -> "Sequence[Plan]":
+        return plans_for(query, request.parameters, owners, share=share, planner=planner_of(request.method))
+
+    plans = planned(request.share)
     if request.dry_run:
-        _rehearse(request, query, owners, ledger)
+        _rehearse(request, query, plans, ledger)
         return
-    request.out.note("\n".join([*_large(owners), *_cost(request, owners, ledger)]))
+    request.out.note("\n".join([*large_budgets(owners), *cost_lines(request, owners, plans, ledger)]))
     try:
         with interruptible(lambda _: _how_to_resume(request)):
-            estimate = _named(request, _estimate(request, table, owners, ledger, executor))
+            estimate = with_condition(request, _estimate(request, table, owners, ledger, executor))
     except BudgetExceeded as refusal:
-        refusal.advice = _advice(request, query, owners, ledger)
-        refusal.add_note(
-            f"(by itself, a share of {request.share:g} costs {request.share * refusal.granted:.6g}; after earlier "
-            "charges it adds less than that, since costs compose to less than their sum)"
-        )
+        advise(refusal, request.share, planned, ledger)
         raise
     _show(request, estimate)
 
@@ -143,7 +135,7 @@ def _estimate(
 
     asking: dict[str, Any] = {
         "share": request.share,
-        "planner": _planner(request.method),
+        "planner": planner_of(request.method),
         "ledger": ledger,
         "key": request.key,
         **request.parameters,
@@ -173,7 +165,7 @@ def _serial(request: Request, table: "ProgressTable") -> bool:
     return rows < SERIAL_ROWS
 
 
-def _query(request: Request, table: "ProgressTable") -> "Query":
+def query_of(request: Request, table: "ProgressTable") -> "Query":
     """Return the query about the records of a table that take part."""
     from inosgm.statistics import PROCEDURES
     from inosgm.statistics.conditional import conditional
@@ -182,29 +174,28 @@ def _query(request: Request, table: "ProgressTable") -> "Query":
     return conditional(query, table.selection, table.rows) if table.selection.some else query
 
 
-def _rehearse(request: Request, query: "Query", owners: "Owners", ledger: "Ledger | None") -> None:
+def _rehearse(request: Request, query: "Query", plans: "Sequence[Plan]", ledger: "Ledger | None") -> None:
     """Print what an answer would cost whom, and how exact it would be."""
-    from inosgm.cli.stats.dry_run import described, text_of
-    from inosgm.statistics.answering import plans_for
+    from inosgm.cli.stats.dry_run import costs, error_of, exactness, text_of_costs
 
-    planner = _planner(request.method)
-    plans = plans_for(query, request.parameters, owners, share=request.share, planner=planner)
-    about = described(query, request.parameters, plans, len(request.columns), ledger)
-    request.out.result(lambda: text_of(about), lambda: {"question": request.question, **about})
+    cost, error = costs(plans, ledger), error_of(query, request.parameters, plans, len(request.columns))
+    about = {"question": request.question, "dry_run": True, "cost": cost, **error}
+    request.out.result(lambda: "\n".join([*text_of_costs(cost), exactness(error)]), lambda: about)
 
 
-def _advice(request: Request, query: "Query", owners: "Owners", ledger: "Ledger | None") -> str:
-    """Return the largest share that a ledger which refused a question can still pay for, in hundredths of it."""
+def advise(
+    refusal: "BudgetExceeded", asked: float, planned: "Callable[[float], Sequence[Plan]]", ledger: "Ledger | None"
+) -> None:
+    """Add to a refusal which share the ledger can still pay for, in hundredths of the share that was asked for."""
     from inosgm.ledger.affordable import require_affordable
     from inosgm.ledger.refusals import BudgetExceeded
-    from inosgm.statistics.answering import costs_of, plans_for
+    from inosgm.statistics.answering import costs_of
 
     def share(part: int) -> float:
-        return float(f"{request.share * part / 100:.3g}")
+        return float(f"{asked * part / 100:.3g}")
 
     def fits(part: int) -> bool:
-        how: dict[str, Any] = {"share": share(part), "planner": _planner(request.method)}
-        plans = plans_for(query, request.parameters, owners, **how)
+        plans = planned(share(part))
         try:
             require_affordable(ledger, [costs_of(plans, [None] * len(plans))])
         except BudgetExceeded:
@@ -215,18 +206,25 @@ def _advice(request: Request, query: "Query", owners: "Owners", ledger: "Ledger 
     while too_much - most > 1:
         middle = (most + too_much) // 2
         most, too_much = (middle, too_much) if fits(middle) else (most, middle)
-    if not most:
-        return f"not even --share {share(1):g} fits: owners would have to grant more (`inosgm ledger grant`)"
-    return f"--share {share(most):g} still fits"
+    refusal.advice = (
+        f"--share {share(most):g} still fits"
+        if most
+        else f"not even --share {share(1):g} fits: owners would have to grant more (`inosgm ledger grant`)"
+    )
+    refusal.add_note(
+        f"(by itself, a share of {asked:g} may cost {asked * refusal.granted:.6g}; after earlier charges it adds less "
+        "than that, since costs compose to less than their sum)"
+    )
 
 
-def _planner(method: str) -> "Planner":
+def planner_of(method: str) -> "Planner":
+    """Return the function that makes the plans of a method."""
     from inosgm.planning import planners as planning
 
     return {"scale": planning.plan_scale, "uniform": planning.plan_uniform}[method]
 
 
-def _require_parameters(request: Request, owners: "Owners") -> None:
+def require_parameters(request: Request, owners: "Owners") -> None:
     """Raise for parameters that the question cannot take, by making its first statistic with a placeholder plan."""
     import numpy as np
 
@@ -246,7 +244,7 @@ def _require_parameters(request: Request, owners: "Owners") -> None:
     stage.statistic(plan, **stage.parameters)
 
 
-def _with_typed_categories(parameters: Mapping[str, Any], table: "ProgressTable", owners: "Owners") -> dict[str, Any]:
+def with_typed_categories(parameters: Mapping[str, Any], table: "ProgressTable", owners: "Owners") -> dict[str, Any]:
     """Return parameters with categories as integers if the table has integers: a command line has only text."""
     from inosgm.statistics.tables import LABELS
 
@@ -257,6 +255,28 @@ def _with_typed_categories(parameters: Mapping[str, Any], table: "ProgressTable"
     if whole and next(table.batches(owners, LABELS)).values.dtype.kind in "iu":
         names = [int(name) for name in names]
     return {**parameters, "categories": names}
+
+
+def require_options(request: Request) -> None:
+    """Raise for options that do not go together or have no meaning, and for an output that cannot be written."""
+    from inosgm._internal import validate as _validate
+    from inosgm.statistics.bounds import open_fraction
+
+    _require_places(request)
+    if request.owner_column is not None:
+        refuse(
+            "does not go with --owner-column, which says whose each row is", rows_in_order=request.rows_in_order or None
+        )
+    _validate.number("share", request.share, above=0, most=1)
+    open_fraction("confidence", request.confidence)
+
+
+def table_of(request: Request) -> "ProgressTable":
+    """Return the table of a question, with its columns and the records that take part."""
+    from inosgm.cli.stats.progress import ProgressTable
+
+    how: dict[str, Any] = {name: getattr(request, name) or None for name in ("where", "by", "keys")}
+    return ProgressTable.of(request.table, request.columns, request.owner_column, missing=request.missing, **how)
 
 
 def _require_places(request: Request) -> None:
@@ -272,7 +292,7 @@ def _require_places(request: Request) -> None:
         raise FileNotFoundError(f"--output {request.output}: there is no directory {request.output.parent}")
 
 
-def _owners(request: Request, table: "ProgressTable") -> tuple["Owners", "Owners"]:
+def owners_of(request: Request, table: "ProgressTable") -> tuple["Owners", "Owners"]:
     """Return all owners who grant something, and those of the table's records."""
     from inosgm.owners import Owners
 
@@ -323,7 +343,7 @@ def _header(path: Path) -> list[str]:
         return [name.strip() for name in next(csv.reader(file), [])]
 
 
-def _ledger(request: Request, owners: "Owners") -> "Ledger | None":
+def open_ledger(request: Request, owners: "Owners") -> "Ledger | None":
     """Open the ledger, or create it, and print which."""
     from inosgm.ledger.ledger import Ledger
 
@@ -337,7 +357,7 @@ def _ledger(request: Request, owners: "Owners") -> "Ledger | None":
     return Ledger(request.ledger, owners=owners)
 
 
-def _large(owners: "Owners") -> Iterator[str]:
+def large_budgets(owners: "Owners") -> Iterator[str]:
     """Yield a warning if an owner grants an epsilon that promises nothing."""
     worst = int(owners.epsilon.argmax())
     if owners.epsilon[worst] > LARGE_EPSILON:
@@ -347,13 +367,14 @@ def _large(owners: "Owners") -> Iterator[str]:
         )
 
 
-def _cost(request: Request, owners: "Owners", ledger: "Ledger | None") -> Iterator[str]:
-    """Return the cost for every owner; of very many owners, for the first ones."""
+def cost_lines(request: Request, owners: "Owners", plans: "Sequence[Plan]", ledger: "Ledger | None") -> Iterator[str]:
+    """Yield what plans cost every owner; of very many owners, the first ones."""
     from inosgm._internal.text import MAX_ROWS, columns
+    from inosgm.statistics.estimate import cost_of
 
     once = ", once, however often the same command resumes" if request.store else ""
     yield f"this may cost {100 * request.share:.4g} % of every owner's epsilon{once}:"
-    left = None if ledger is None else ledger.remaining()
+    left, costs = None if ledger is None else ledger.remaining(), cost_of(plans) or {}
     some = list(zip(owners.labels, owners.sizes.tolist(), owners.epsilon.tolist(), strict=True))[:MAX_ROWS]
     yield from columns(
         ["owner", "records", "epsilon granted", *([] if left is None else ["left"]), "at most"],
@@ -363,7 +384,7 @@ def _cost(request: Request, owners: "Owners", ledger: "Ledger | None") -> Iterat
                 str(records),
                 f"{epsilon:.4g}",
                 *([] if left is None else [f"{left[label]:.4g}"]),
-                f"{request.share * epsilon:.4g}",
+                f"{costs[label]:.4g}",
             ]
             for label, records, epsilon in some
         ],
@@ -381,45 +402,57 @@ def _how_to_resume(request: Request) -> str:
     return f"nothing is kept{charged}. With --store, the same command would resume"
 
 
-def _named(request: Request, estimate: "Estimate") -> "Estimate":
-    """Return an answer about a condition with a sentence that names it, instead of a mean or a number of ones."""
+def with_condition(request: Request, estimate: "Estimate") -> "Estimate":
+    """Return an answer about a condition with a sentence that names it, instead of zeros and ones."""
     condition = getattr(request.columns[0], "text", None)
     if condition is None:
         return estimate
-    what = f"{'number' if request.question == 'count' else 'share'} of records with {condition}"
-    group = " in every group" if request.by is not None else ""
-    sentence = re.sub(r"^(number of ones|(sum|mean)( of every group)?)\b", lambda _: what + group, estimate.estimand)
-    return replace(estimate, estimand=sentence)
+    return replace(estimate, estimand=estimate.estimand.replace("1 (or true)", condition, 1))
 
 
-def _names(request: Request) -> list[str]:
+def column_names(request: Request) -> list[str]:
     """Return the names of the columns; a condition is its text."""
     return [getattr(column, "text", column) for column in request.columns]
 
 
 def _show(request: Request, estimate: "Estimate") -> None:
     """Print an answer, and write it."""
-    import numpy as np
-
-    from inosgm._internal.files import write_durably
     from inosgm.cli.stats.format import shown
 
-    about = {
+    kept = "the same command shows the result" if request.store is not None else ""
+    print_result(
+        request,
+        lambda: shown(estimate, column_names(request), request.confidence),
+        {"table": request.table, "share": request.share, **values_of(request, estimate)},
+        kept=kept,
+    )
+
+
+def values_of(request: Request, estimate: "Estimate") -> dict[str, Any]:
+    """Return an answer for machines."""
+    from inosgm.cli.stats.format import interval_of
+
+    ends, confidence = interval_of(estimate, request.confidence)
+    return {
         "question": request.question,
-        "table": request.table,
-        "columns": _names(request),
+        "columns": column_names(request),
         **({} if request.where is None else {"where": request.where}),
         **({} if request.by is None else {"by": request.by}),
         **({} if request.missing == "refuse" else {"missing": str(request.missing)}),
-        "share": request.share,
+        "parameters": dict(request.parameters),
+        "confidence": confidence,
+        "interval": [end.tolist() for end in ends],
+        **estimate.to_dict(),
     }
-    interval = [np.asarray(end).tolist() for end in estimate.interval(request.confidence)]
-    said = {"parameters": dict(request.parameters), "confidence": request.confidence, "interval": interval}
-    values = {**about, **said, **estimate.to_dict()}
+
+
+def print_result(request: Request, text: Callable[[], str], values: Mapping[str, Any], *, kept: str = "") -> None:
+    """Print what was released, and write it."""
+    from inosgm._internal.files import write_durably
+
     if request.output is not None:
         write_durably(request.output, json.dumps(values).encode() + b"\n")
-    kept = "the same command shows the result" if request.store is not None else ""
-    kept = kept if request.output is None else f"the result is in {request.output}"
-    request.out.result(lambda: shown(estimate, _names(request), request.confidence), lambda: values, kept=kept)
+        kept = f"the result is in {request.output}"
+    request.out.result(text, lambda: values, kept=kept)
     if request.output is not None:
         request.out.note(f"written to {request.output}")

@@ -275,7 +275,7 @@ class _Tape:
     def _settle(self, parameter: int) -> None:
         """Add up the gradients of a parameter from all calls, and keep them in their cheapest form."""
         part = total(self._waiting.pop(parameter))
-        part = self.parts[parameter] = (part if self.groups is None else grouped(part, self.groups)).cheapest()
+        part = self.parts[parameter] = part.cheapest() if self.groups is None else grouped(part, self.groups)
         self._factors.append(part.factors())
 
     def _check(self, call: _Call, output_grads: Tensor) -> None:

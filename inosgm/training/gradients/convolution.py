@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from inosgm.training.gradients.per_record import PerRecord, Rows, chunks, gram_squares, prefer_gram
+from inosgm.training.gradients.per_record import PerRecord, chunks, gram_squares, prefer_gram
 from inosgm.training.gradients.precision import convolution_unit, product_unit
 
 
@@ -72,12 +72,9 @@ class Windows(PerRecord):
         """Return the gradients of some records."""
         return replace(self, inputs=self.inputs[kept], output_grads=self.output_grads[kept])
 
-    def cheapest(self) -> PerRecord:
-        """Return rows unless Gram matrices take fewer operations."""
-        records = self.output_grads.shape[0] * self.groups
-        if prefer_gram(records, self._positions, self._width, self.weight.shape[0] // self.groups):
-            return self
-        return Rows(self.rows())
+    def prefers_gram(self, members: int = 1) -> bool:
+        """Say whether Gram matrices take fewer operations than rows."""
+        return prefer_gram(members * self._positions, self._width, self.weight.shape[0] // self.groups)
 
     @property
     def _positions(self) -> int:
@@ -157,13 +154,6 @@ class WindowsOfUnits(PerRecord):
         """Return the gradients of some units."""
         members = torch.arange(self.members, device=kept.device)
         return replace(self, windows=self.windows.take((kept[:, None] * self.members + members).flatten()))
-
-    def cheapest(self) -> PerRecord:
-        """Return rows unless Gram matrices take fewer operations."""
-        height, groups = self.windows.weight.shape[0], self.windows.groups
-        if prefer_gram(self._count * groups, self._positions, self.windows._width, height // groups):
-            return self
-        return Rows(self.rows())
 
     @property
     def _count(self) -> int:

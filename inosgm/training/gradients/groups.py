@@ -4,6 +4,7 @@ For book-keeping, the records of a unit are more positions of one record: sums o
 positions are, by Gram matrices or instantiated gradients, whichever takes fewer operations.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -72,19 +73,38 @@ class Groups:
         return self.index * self.members + torch.arange(self.index.shape[0], device=self.index.device) - begins
 
     @cached_property
-    def classes(self) -> list[tuple[Tensor, Tensor, "Groups"]]:
-        """Units of about one size together, with their places, those of their records, and the units by themselves.
+    def _known(self) -> dict[frozenset[int], list[tuple[Tensor, Tensor, "Groups"]]]:
+        """What `classes` has found, by the sizes that prefer Gram matrices: layers ask again and again."""
+        return {}
 
-        There is one class if that wastes few places. Otherwise sizes in a class differ by a factor below 2.
+    def classes(self, prefers_gram: Callable[[int], bool]) -> list[tuple[Tensor, Tensor, "Groups"]]:
+        """Units of one form together, with their places, those of their records, and the units by themselves.
+
+        The form of a unit is a function of its own size, so that nobody's norm depends on who else is there: gradients
+        of a single record, Gram matrices, or rows. Units of a form are one class if that wastes few places. Otherwise
+        sizes in a class differ by a factor of 2 at most. All units together are no classes, but an empty list.
+
+        Args:
+            prefers_gram: Whether a unit of some size has Gram matrices.
         """
-        if self.count * self.members <= FEW_PLACES * self.index.shape[0]:
-            return []
-        sizes = torch.tensor(self.sizes, device=self.index.device)
-        kinds = (sizes - 1).double().log2().floor().long() if len(set(self.sizes)) > FEW_SIZES else sizes
+        gram = frozenset(size for size in set(self.sizes) if size > 1 and prefers_gram(size))
+        if gram not in self._known:
+            sizes = np.array(self.sizes)
+            kinds = np.zeros((2, sizes.size), dtype=np.int64)
+            kinds[0] = np.where(sizes == 1, 0, np.where(np.isin(sizes, list(gram)), 1, 2))
+            for form in np.unique(kinds[0]).tolist():
+                units = kinds[0] == form
+                kinds[1, units] = _kinds(sizes[units])
+            self._known[gram] = self._cut(np.unique(kinds, axis=1, return_inverse=True)[1].reshape(-1))
+        return self._known[gram]
+
+    def _cut(self, kinds: np.ndarray) -> list[tuple[Tensor, Tensor, "Groups"]]:
+        """Return the units of each kind, as `classes` does."""
         found = []
-        for kind in sorted(set(kinds.tolist())):
-            units = (kinds == kind).nonzero()[:, 0]
-            records = (kinds[self.index] == kind).nonzero()[:, 0]
+        of_unit = torch.as_tensor(kinds, device=self.index.device)
+        for kind in range(int(kinds.max(initial=0)) + 1) if kinds.any() else ():
+            units = (of_unit == kind).nonzero()[:, 0]
+            records = (of_unit[self.index] == kind).nonzero()[:, 0]
             index = torch.searchsorted(units, self.index[records])
             found.append((units, records, Groups(index, self.shares[units])))
         return found
@@ -112,26 +132,46 @@ class Groups:
         return values.new_zeros((self.count, *values.shape[1:])).index_add_(0, self.index, values)
 
 
+def _kinds(sizes: np.ndarray) -> np.ndarray:
+    """Return the class of each unit by its size: one for all if padding them to one size wastes few places."""
+    if sizes.size * sizes.max() <= FEW_PLACES * sizes.sum():
+        return np.zeros_like(sizes)
+    return sizes if np.unique(sizes).size <= FEW_SIZES else np.frexp(sizes - 1)[1]
+
+
 def grouped(part: PerRecord, groups: Groups) -> PerRecord:
     """Return the gradients of a parameter for units, given those of records whose losses have the shares as factors."""
+    if isinstance(part, Rows):  # which are summed without places
+        return Rows(groups.summed(part.values))
+    if isinstance(part, PulledBack):
+        return replace(part, values=groups.summed(part.values)).cheapest()
+    classes = groups.classes(part.prefers_gram)
+    if not classes:
+        return _of_one_form(part, groups)
+    of_classes = [_of_one_form(part.take(records), some) for _, records, some in classes]
+    # lookups of a row by the records of a unit may cancel, and are added up before those of others
+    records = None if isinstance(part, Lookups) else (part, groups.index)
+    return UnitClasses(of_classes, [units for units, _, _ in classes], records)
+
+
+def _of_one_form(part: PerRecord, groups: Groups) -> PerRecord:
+    """Return the gradients of units that have one form."""
     if groups.members == 1:
-        return part
-    if groups.classes and not isinstance(part, Rows | PulledBack):  # which are summed without places
-        of_classes = [grouped(part.take(records), some).cheapest() for _, records, some in groups.classes]
-        return UnitClasses(of_classes, [units for units, _, _ in groups.classes], (part, groups.index))
+        return part.cheapest()
+    part = part.spread() if isinstance(part, Single) else part
+    whole = _padded(part, groups)
+    return whole if part.prefers_gram(groups.members) else Rows(whole.rows())
+
+
+def _padded(part: PerRecord, groups: Groups) -> PerRecord:
+    """Return the gradients of units, all of which have the places of the largest one."""
     match part:
-        case Rows():
-            return Rows(groups.summed(part.values))
-        case Single():
-            return grouped(part.spread(), groups)
         case Outer():
             return Outer(groups.padded(part.inputs), groups.padded(part.output_grads))
         case Lookups():
             return Lookups(groups.padded(part.indices), groups.padded(part.output_grads), part.size)
-        case PulledBack():
-            return replace(part, values=groups.summed(part.values))
         case TiedTable():
-            lookups, product = grouped(part.lookups, groups), grouped(part.product, groups)
+            lookups, product = _padded(part.lookups, groups), _padded(part.product, groups)
             assert isinstance(lookups, Lookups)
             assert isinstance(product, Outer)
             return TiedTable(lookups, product)

@@ -9,7 +9,7 @@ import operator
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import reduce
+from functools import cached_property, reduce
 from typing import Any, Self
 
 import numpy as np
@@ -21,10 +21,7 @@ from inosgm.training.gradients.precision import WIDE, product_unit, require_wide
 CHUNK = 2**20
 """Bytes of scratch memory that a rule uses at a time: 1 MiB fits the cache of a processor core."""
 
-LARGE = 2**25
-"""Bytes from which on glibc (64 bits) returns memory to the operating system and asks for it again at every step."""
-
-TOUCH, TOUCH_LARGE = 16, 48
+TOUCH = 16
 """Multiplications that take as long as writing a number of an array and reading it twice: measured on CPUs."""
 
 TINY = torch.finfo(torch.float32).tiny
@@ -56,9 +53,13 @@ class PerRecord(ABC):
     def take(self, kept: Tensor) -> "PerRecord":
         """Return the gradients of some records."""
 
+    def prefers_gram(self, members: int = 1) -> bool:
+        """Say whether units of so many records keep this form rather than rows; a form without a choice says so."""
+        return True
+
     def cheapest(self) -> "PerRecord":
         """Return the form that gives norms and a weighted sum in the fewest operations."""
-        return self
+        return self if self.prefers_gram() else Rows(self.rows())
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,6 +117,10 @@ class Single(PerRecord):
         """Return the gradients of some records."""
         return Single(self.inputs[kept], self.output_grads[kept])
 
+    def prefers_gram(self, members: int = 1) -> bool:
+        """Say whether Gram matrices take fewer operations than rows; a single record needs neither."""
+        return members == 1 or self.spread().prefers_gram(members)
+
     def spread(self) -> "Outer":
         """Return the same with an axis for positions."""
         return Outer(self.inputs[:, None], self.output_grads[:, None])
@@ -156,12 +161,10 @@ class Outer(PerRecord):
         """Return the gradients of some records."""
         return Outer(self.inputs[kept], self.output_grads[kept])
 
-    def cheapest(self) -> PerRecord:
-        """Return rows unless Gram matrices take fewer operations."""
-        records, positions, width = self.inputs.shape
-        if prefer_gram(records, positions, width, self.output_grads.shape[2]):
-            return self
-        return Rows(self.rows())
+    def prefers_gram(self, members: int = 1) -> bool:
+        """Say whether Gram matrices take fewer operations than rows."""
+        _, positions, width = self.inputs.shape
+        return prefer_gram(members * positions, width, self.output_grads.shape[2])
 
 
 @dataclass(frozen=True, eq=False)
@@ -182,21 +185,21 @@ class Lookups(PerRecord):
 
     def factors(self) -> tuple[Tensor, ...]:
         """Return norms: sums over the lookups of one row by one record, squared and added up."""
-        n = self.indices.shape[0]
-        distinct, places = torch.unique(self._keys(), return_inverse=True)
-        output_grads = wide(self.output_grads).flatten(0, 1)
-        sums = output_grads.new_zeros(distinct.numel(), output_grads.shape[1]).index_add_(0, places, output_grads)
-        squares = output_grads.new_zeros(n, dtype=torch.float64)
+        distinct, sums = self._sums
+        squares = sums.new_zeros(self.indices.shape[0], dtype=torch.float64)
         records = torch.div(distinct, self.size, rounding_mode="floor")
         return (squares.index_add_(0, records, _lengths(sums).double().square_()).sqrt_()[:, None],)
 
     def weighted_sum(self, weights: Tensor) -> Tensor:
-        """Return a table with the weighted output_grads added to the rows that were looked up."""
-        output_grads = wide(self.output_grads)
-        output_grads = (output_grads * like(output_grads, weights)[:, None, None]).flatten(0, 1)
-        return output_grads.new_zeros(self.size, output_grads.shape[1]).index_add_(
-            0, self.indices.flatten(), output_grads
-        )
+        """Return a table with the weighted gradients added to the rows that were looked up.
+
+        Lookups of one row by one record may cancel. They are added up before other records are, as for the norm: one by
+        one, they could be so long that the gradients of others are lost in the rounding.
+        """
+        distinct, sums = self._sums
+        records = torch.div(distinct, self.size, rounding_mode="floor")
+        weighted = sums * like(sums, weights)[records, None]
+        return sums.new_zeros(self.size, sums.shape[1]).index_add_(0, distinct - records * self.size, weighted)
 
     def rows(self) -> Tensor:
         """Return a whole table per record."""
@@ -207,6 +210,15 @@ class Lookups(PerRecord):
     def take(self, kept: Tensor) -> "Lookups":
         """Return the gradients of some records."""
         return Lookups(self.indices[kept], self.output_grads[kept], self.size)
+
+    @cached_property
+    def _sums(self) -> tuple[Tensor, Tensor]:
+        """The pairs of a record and a row that it has looked up, and the gradient of each pair."""
+        distinct, places = torch.unique(self._keys(), return_inverse=True)
+        output_grads = wide(self.output_grads).flatten(0, 1)
+        return distinct, output_grads.new_zeros(distinct.numel(), output_grads.shape[1]).index_add_(
+            0, places, output_grads
+        )
 
     def _keys(self) -> Tensor:
         """Return one integer for each pair of a record and a row of the table."""
@@ -276,14 +288,15 @@ class TiedTable(PerRecord):
         unit, product = product_unit(self.product.inputs), self.product
         (own,), (looked_up,) = product.factors(), self.lookups.factors()
         squares = own[:, 0].square() + looked_up[:, 0].square()
-        positions, lookups, width = product.inputs.shape[1], self.lookups.indices.shape[1], product.inputs.shape[2]
-        for part in chunks(squares.shape[0], 3 * positions * lookups * 4):
+        positions, width = product.inputs.shape[1:]
+        for part in chunks(squares.shape[0], 3 * positions * self.lookups.indices.shape[1] * 4):
             inputs, grads = wide(product.inputs[part]), wide(product.output_grads[part])
             table_grads = wide(self.lookups.output_grads[part])
             picked = grads.gather(2, self.lookups.indices[part][:, None, :].expand(-1, positions, -1))
             cross = (picked * torch.bmm(inputs, table_grads.transpose(1, 2))).sum((1, 2), dtype=torch.float64)
             one = (_position_lengths(inputs) * _position_lengths(grads)).sum(1)
             two = _position_lengths(table_grads).sum(1)
+            lookups = (table_grads != 0).any(2).sum(1)  # not those of nobody, with which a unit is padded
             rounding = unit * two * (2 * (width + 2) * one + 2 * (width + lookups) * two)
             squares[part] = (squares[part] + 2 * cross).clamp_(min=0) + rounding
         return (squares.sqrt_()[:, None],)
@@ -342,14 +355,16 @@ def norms_of(parts: Sequence[tuple[Tensor, ...]]) -> Tensor:
         return torch.from_numpy(np.sqrt(total)) if on_cpu else total.sqrt_()
 
 
-def prefer_gram(records: int, positions: int, width: int, height: int) -> bool:
+def prefer_gram(positions: int, width: int, height: int) -> bool:
     """Return whether Gram matrices over T positions take fewer operations than height x width gradients.
 
     Both ways multiply T * height * width numbers, one for the weighted sum, the other for the rows; beside that, one
     multiplies T^2 (height + width) numbers, the other writes every row and reads it twice.
+
+    Gram matrices give longer norms than rows, by what cancellation may hide. The choice must therefore depend on
+    nothing but the record, or unit: if the size of a batch decided, one more record could change the norms of all.
     """
-    touch = TOUCH if records * width * height * 4 < LARGE else TOUCH_LARGE
-    return positions**2 * (height + width) < touch * height * width
+    return positions**2 * (height + width) < TOUCH * height * width
 
 
 def gram_squares(inputs: Tensor, output_grads: Tensor, unit: float, summed: float) -> Tensor:

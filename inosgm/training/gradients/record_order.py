@@ -25,6 +25,8 @@ _CAUTIOUS = {torch.ops.aten.all.default: False, torch.ops.aten.any.default: True
 """Questions about all records, and the answer that a single record can cause."""
 MAX_APART = 16
 """Largest number of questions whose answers are changed one by one: each takes a run for one record."""
+SCALES = (-1e4, -30.0, 30.0, 1e4)
+"""Scales of further synthetic records: bounds such as `x.clamp(-5, 5)` matter to large values only."""
 _COUNT, _EQUALS = torch.ops.aten.sum.default, torch.ops.aten.eq.Scalar
 """The operations of `mask.sum() == mask.numel()`, another way to ask `mask.all()` (that of transformers)."""
 _INTO_PYTHON = {Tensor.tolist, Tensor.numpy, Tensor.__array__, Tensor.__dlpack__}
@@ -69,14 +71,16 @@ def _answers_matter(engine: Runs, inputs: Any, targets: Any) -> bool:
     """Return whether a record may be treated otherwise because of the answer to a question that others cause.
 
     A record alone gets its own answers. Beside others, `all` may be false and `any` true instead, so a record must have
-    the same losses and outputs if others cause the answer to any one question, or to all. They may lead to further
-    questions, which are answered by the record itself in one run, and as others may cause it in another. A question
-    that no synthetic record answers otherwise by itself was not tried, and counts as one that matters.
+    the same losses and outputs if others cause the answer to any one question, or to all; a record of large values as
+    well. They may lead to further questions, which are answered by the record itself in one run, and as others may
+    cause it in another. A question that no synthetic record answers otherwise by itself was not tried, and counts as
+    one that matters.
     """
     tried, asked = set[int](), set[int]()
     generator = torch.Generator().manual_seed(0)
     plain = [synthetic((inputs, targets), 1, generator) for _ in range(2)]
     same = [tree_map(partial(torch.full_like, fill_value=value), plain[0][0]) for value in (0, 1)]
+    same += [tree_map(partial(_scaled, by=scale), plain[0][0]) for scale in SCALES]
     for batch in (*plain, *((column, plain[0][1]) for column in same)):
         results, ways = [], list[Container[int]]([()])
         for cautious in ways:  # which grows once, by what the first run has asked
@@ -96,6 +100,11 @@ def _answers_matter(engine: Runs, inputs: Any, targets: Any) -> bool:
         if results and not all(all(map(_alike, results[0], other)) for other in results[1:]):
             return True
     return not asked <= tried
+
+
+def _scaled(column: Any, by: float) -> Any:
+    """Return floats in another scale; everything else as it is."""
+    return column * by if isinstance(column, Tensor) and column.is_floating_point() else column
 
 
 def _alike(one: Any, other: Any) -> bool:
