@@ -30,6 +30,7 @@ LEAST_DELTA = 1e-13
 _FIRST_POINTS, _MOST_POINTS = 1 << 12, 1 << 20  # of the grid of one step
 _WRAPPED_MASS = 1e-8  # relative mass that the circular FFT may wrap around the window
 _FFT_ERROR = 1e-14  # error of a tilted tail by rounding in the FFT: a hundred times eps, for its log and the clipping
+_FFT_STEP_ERROR = 4e-18  # the same per step: powers multiply the error of a spectrum; ten times what was measured
 _CURVE_ERROR = (
     1e-3  # largest error of a whole curve by rounding in the FFT, relative to delta, if the tilt can be chosen
 )
@@ -195,7 +196,8 @@ class Composition:
         delta does not rise.
         """
         order, _ = self._chernoff(math.log(self.left))
-        theta, most = order / 2, max(math.log(_CURVE_ERROR * self.left / _FFT_ERROR), 0.5)
+        error = _FFT_ERROR + _FFT_STEP_ERROR * sum(self.counts)
+        theta, most = order / 2, max(math.log(_CURVE_ERROR * self.left / error), 0.5)
         while self.cumulant(theta) > most:  # a bounded loss has orders without limit, whose tilt hides small losses
             theta /= 2
         base = self.cumulant(theta)
@@ -208,7 +210,7 @@ class Composition:
         losses = (first + np.arange(fft.next_fast_len(last - first + 1, real=True))) * self.interval
         weights = [self._tilted(index, theta) for index in range(len(self.pieces))]
         deltas, _ = self._tails(self._compose(weights, first, losses.size), losses, base, theta)
-        spare = CUT * self.left + _FFT_ERROR * math.exp(base)
+        spare = CUT * self.left + error * math.exp(base)
         return losses[-first:], deltas[-first:] + spare
 
     def _tails(self, mass: np.ndarray, losses: np.ndarray, base: float, theta: float) -> tuple[np.ndarray, np.ndarray]:

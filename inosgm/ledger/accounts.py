@@ -67,6 +67,7 @@ class Accounts:
         self.labels: list[Label] = []
         self.position: dict[Label, int] = {}
         self.granted = self.delta = np.empty(0)
+        self.lowered: set[int] = set()  # owners that have ever granted less than before
         self.tables: dict[str, CostTable] = {}
         self.steps: dict[str, int] = {}
         self.jobs: dict[str, ChargedJob] = {}
@@ -86,6 +87,7 @@ class Accounts:
         """Continue from a copy of other accounts, without their jobs."""
         self.labels, self.position = list(other.labels), dict(other.position)
         self.granted, self.delta, self.grants = other.granted, other.delta, other.grants
+        self.lowered = set(other.lowered)
         self.tables, self.steps, self.commitments = dict(other.tables), dict(other.steps), deepcopy(other.commitments)
         self._classes, self._last_table, self.spent = None, None, None
         if other.filter is not None:
@@ -144,7 +146,10 @@ class Accounts:
         missing = np.zeros(len(new))
         self.granted = np.concatenate([self.granted, missing])
         self.delta = np.concatenate([self.delta, missing])
+        before = self.granted[where], self.delta[where]
         self.granted[where], self.delta[where] = row["epsilon"], row["delta"]
+        less = (self.granted[where] < before[0]) | (self.delta[where] < before[1])
+        self.lowered.update(np.array(where)[less].tolist())
         self._classes = None  # owners and deltas may have changed, by which classes are formed
         self.grants = Grants(self.granted.copy(), self.delta.copy())
 
@@ -311,13 +316,37 @@ class Accounts:
         over = filtering.over(before, after, self.grants)
         if not over.size:
             return after
+        raise self._refusal(filtering, before, after, over)
+
+    def require_lowered_grants(self, tables: Sequence[CostTable]) -> None:
+        """Raise if an owner that has lowered its grant, and pays in one of the tables, has committed to more than that.
+
+        Steps that were committed to before are charged without asking the filter again. Without this an owner who
+        grants less during a run would pay for all of the rest.
+        """
+        if self.filter is None or not self.lowered or not tables:
+            return
+        pays = np.any([table.groups(len(self.labels)) >= 0 for table in tables], axis=0)
+        lowered = np.array(sorted(self.lowered), dtype=np.int64)
+        state = self.state()
+        over = self.filter.over_now(state, lowered[pays[lowered]], self.grants)
+        if over.size:
+            refusal = self._refusal(self.filter, state, state, over)
+            refusal.advice = (
+                "it has lowered its grant below what was committed to before: `undo` the steps that were not made, and "
+                "plan the rest within the new grant"
+            )
+            raise refusal
+
+    def _refusal(self, filtering: Filter, before: State, after: State, over: np.ndarray) -> BudgetExceeded:
+        """Return the refusal of a step from one state to the next, which names the owner that is farthest over."""
         some = over[np.argsort(-after.squares[over], kind="stable")[:_SHOWN_SHORT]]
-        level = np.where(before.begun[some], 1 - filtering.reserve, 1.0) * self.delta[some]
+        level = np.where(after.later[some], 1 - filtering.reserve, 1.0) * self.delta[some]
         totals = filtering.epsilons(after, some, level)
         worst = int(np.argmax(totals / self.granted[some]))
         spent = float(filtering.epsilons(before, some[[worst]], level[[worst]])[0])
         owner = int(some[worst])
-        raise BudgetExceeded(
+        return BudgetExceeded(
             self.labels[owner], float(self.granted[owner]), spent, float(totals[worst]), int(over.size)
         )
 

@@ -53,6 +53,7 @@ class State:
     Attributes:
         squares: The sum of the squares of the mus of all events, without the sampled steps of the first.
         begun: Whether an event has asked anything of the owner.
+        later: Whether an event after the first has.
         dominated: The number of events after the first with sampled steps.
         first: Which of `kinds` the sampled steps of the first event are; -1 if it had none.
         kinds: Distinct sampled steps of first events.
@@ -60,6 +61,7 @@ class State:
 
     squares: np.ndarray
     begun: np.ndarray
+    later: np.ndarray
     dominated: np.ndarray
     first: np.ndarray
     kinds: tuple[tuple[Stretch, ...], ...] = ()
@@ -68,7 +70,7 @@ class State:
     def of_nothing(cls, owners: int) -> "State":
         """Return the state before the first event."""
         zeros = np.zeros(owners, dtype=np.int64)
-        return cls(np.zeros(owners), zeros > 0, zeros, zeros - 1)
+        return cls(np.zeros(owners), zeros > 0, zeros > 0, zeros, zeros - 1)
 
 
 class Filter:
@@ -129,9 +131,9 @@ class Filter:
             squares += steps * square[group]
             pays |= group >= 0
             sampled |= is_sampled[group]
-        begun = state.begun | pays
+        begun, repeated = state.begun | pays, state.later | (state.begun & pays)
         if not sampled.any():
-            return State(squares, begun, state.dominated, state.first, state.kinds)
+            return State(squares, begun, repeated, state.dominated, state.first, state.kinds)
         later = np.flatnonzero(sampled & state.begun)
         dominated = state.dominated + (sampled & state.begun)
         if later.size:
@@ -139,7 +141,7 @@ class Filter:
             squares[later] += self._dominating_mus(parts, later, slack) ** 2
         new = np.flatnonzero(sampled & ~state.begun)
         if not new.size:
-            return State(squares, begun, dominated, state.first, state.kinds)
+            return State(squares, begun, repeated, dominated, state.first, state.kinds)
         first, kinds = state.first.copy(), list(state.kinds)
         heads, which = unique_rows([group[new].astype(np.float64) for group in groups])
         known = {kind: number for number, kind in enumerate(kinds)}
@@ -150,7 +152,7 @@ class Filter:
             if len(known) > len(kinds):
                 kinds.append(kind)
         first[new] = np.array(numbers)[which]
-        return State(squares, begun, dominated, first, tuple(kinds))
+        return State(squares, begun, repeated, dominated, first, tuple(kinds))
 
     def over(self, before: State, after: State, grants: Grants) -> np.ndarray:
         """Return the owners whose budgets do not cover the step from one state to the next."""
@@ -159,22 +161,31 @@ class Filter:
             after.dominated > before.dominated
         )  # a slack alone needs the reserve, which a first event may have used
         asked = np.flatnonzero(changed)
-        plain = after.first[asked] < 0
-        fits = np.zeros(asked.size, dtype=bool)
-        gaussian = asked[plain]
+        return np.asarray(asked[~self._fit(after, asked, grants)])
+
+    def over_now(self, state: State, owners: np.ndarray, grants: Grants) -> np.ndarray:
+        """Return those of some owners whose grants, which may be lower than they were, do not cover their state."""
+        begun = owners[state.begun[owners]]
+        return np.asarray(begun[~self._fit(state, begun, grants)])
+
+    def _fit(self, state: State, owners: np.ndarray, grants: Grants) -> np.ndarray:
+        """Return whether the grants of some owners cover their state; a first event may have all of delta."""
+        plain, alone = state.first[owners] < 0, ~state.later[owners]
+        fits = np.zeros(owners.size, dtype=bool)
+        gaussian = owners[plain]
         with np.errstate(divide="ignore", invalid="ignore"):
-            deltas = gaussian_delta(np.sqrt(after.squares[gaussian]), grants.epsilon[gaussian])
+            deltas = gaussian_delta(np.sqrt(state.squares[gaussian]), grants.epsilon[gaussian])
         fits[plain] = deltas <= (1 - self.reserve) * grants.delta[gaussian]  # a NaN does not fit
-        fresh = ~before.begun[asked] & ~fits
-        old = ~plain & before.begun[asked]
+        fresh, old = alone & ~fits, ~plain & ~alone
         if fresh.any():
-            fits[fresh] = self.epsilons(after, asked[fresh], grants.delta[asked[fresh]]) <= grants.epsilon[asked[fresh]]
-        if old.any() and np.unique(after.first[asked[old]]).size <= _MOST_KINDS:
-            fits[old] = after.squares[asked[old]] <= self.most_squares(after, asked[old], grants)
+            some = owners[fresh]
+            fits[fresh] = self.epsilons(state, some, grants.delta[some]) <= grants.epsilon[some]
+        if old.any() and np.unique(state.first[owners[old]]).size <= _MOST_KINDS:
+            fits[old] = state.squares[owners[old]] <= self.most_squares(state, owners[old], grants)
         elif old.any():
-            deltas = (1 - self.reserve) * grants.delta[asked[old]]
-            fits[old] = self.epsilons(after, asked[old], deltas) <= grants.epsilon[asked[old]]
-        return np.asarray(asked[~fits])
+            deltas = (1 - self.reserve) * grants.delta[owners[old]]
+            fits[old] = self.epsilons(state, owners[old], deltas) <= grants.epsilon[owners[old]]
+        return fits
 
     def epsilons(self, state: State, owners: np.ndarray, delta: np.ndarray) -> np.ndarray:
         """Return the epsilon of a state for some owners, each at a delta."""

@@ -242,6 +242,7 @@ class Ledger:
     def _commit(self, costs: Sequence[Cost], rows: list[Row], tables: dict[str, CostTable]) -> None:
         """Write the rows of a charge to an adaptive ledger; the first commits to all that is not committed to yet."""
         accounts = self._accounts
+        accounts.require_lowered_grants([tables[row["cost"]] for row in rows if row["spans"]])
         asked = [(cost, row["cost"], row["spans"]) for cost, row in zip(costs, rows, strict=True)]
         together = [{digest: steps for digest, (_, steps) in every.items()} for every in self._together]
         parts, taken = accounts.event_for(asked, together)
@@ -345,18 +346,25 @@ class Ledger:
         for themselves in a plan, any step may have used up everything: undo all of it, or nothing. The noise of the
         steps stays bound to its sums, coins stay used, and steps of a job
         without a key are never charged again: they need a new job. A mechanism that has paid for these steps in advance
-        pays for them again under such a job, or is refused if it has a key. A job without such steps is left as it is.
+        pays for them again under such a job, or is refused if it has a key. Steps that an adaptive ledger has committed
+        to and that were not charged yet are let go as well. A job without such steps is left as it is.
         """
         step = _validate.count("step", step)
         with self._journal.turn, self._books(write=True):
             known = self._accounts.jobs.get(job)
-            if known is not None and known.spans and known.spans[-1][1] > step:
+            if known is None or not known.spans:
+                return
+            last = known.spans[-1][1]
+            more = self._accounts.commitments.committed.get((known.cost, job), 0) > length(known.spans)
+            if last > step or (last == step and more):
                 self._write({"kind": "undo", "job": job, "step": step})
 
     def grant(self, owners: Owners, *, add_owners: bool = False) -> None:
         """Record new budgets of some owners; all others keep theirs.
 
-        Spent epsilon stays spent: an owner whose new budget is below it pays for nothing more.
+        Spent epsilon stays spent: an owner whose new budget is below it pays for nothing more. In an adaptive ledger
+        that includes steps that were committed to and not charged yet; `undo` lets go of them. Budgets must not be
+        chosen by what was released.
 
         Args:
             owners: The owners and their budgets.

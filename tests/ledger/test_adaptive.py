@@ -10,7 +10,7 @@ import pytest
 
 from inosgm import Ledger, Owners, plan_sample, plan_scale
 from inosgm.accounting import PLD, RDP, PLDReplaceOne, noise_multiplier
-from inosgm.accounting.domination import dominating_mu
+from inosgm.accounting.domination import _curve, dominating_mu
 from inosgm.accounting.gaussian import gaussian_delta, gaussian_epsilon
 from inosgm.accounting.inverses import gaussian_mu
 from inosgm.accounting.pld import pld_epsilon
@@ -77,6 +77,16 @@ def test_without_slack_or_sampling_steps_dominate_themselves():
     assert dominating_mu(((1.0, 2.0, 4),), 1e-6) == 1.0
     assert dominating_mu(((0.1, 2.0, 4), (1.0, 2.0, 4)), 0.0) == pytest.approx(math.sqrt(2))
     assert dominating_mu(((1e-9, 2.0, 4),), 1e-6) == 0.0
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("change", ["removed", "added"])
+def test_the_curve_of_many_steps_is_above_the_exact_one_where_rounding_is_as_large_as_the_slack(change):
+    """Powers of a spectrum multiply its rounding by the steps. Full batches have an exact curve to compare with."""
+    steps, mu, slack = 100_000, 3.0, 3e-13
+    losses, deltas = _curve(((1.0, math.sqrt(steps) / mu, steps),), slack, change)
+    assert losses.size
+    assert np.all(deltas >= gaussian_delta(np.array(mu), losses))
 
 
 # What a filter admits
@@ -295,6 +305,38 @@ def test_a_grant_is_counted_anew(make):
     ledger.grant(Owners(of_record=["a", "b"], epsilon=2.0, delta=1e-5), add_owners=True)
     ledger.charge(question(0.9), Cost(labels=("b",), sample_rates=[0.1], noise_multipliers=[2.0]))
     assert ledger.spent()["a"] == pytest.approx(float(gaussian_epsilon(WHOLE * math.sqrt(1.8), DELTA)), rel=1e-9)
+
+
+def test_an_owner_who_lowers_its_grant_pays_for_no_committed_step_beyond_it(make):
+    """Committed steps are charged without asking the filter; a lower grant must stop them all the same."""
+    run = cost(0.01, noise_multiplier(0.9, DELTA, 0.01, 500), steps=500, job="run")
+    ledger = make()
+    ledger.announce(cost(1.0, 100.0))
+    ledger.charge(run.at(0, 50))
+    ledger.grant(Owners(of_record=["a"], epsilon=0.95, delta=DELTA))
+    ledger.charge(run.at(50, 1))  # still within it
+    ledger.grant(Owners(of_record=["a"], epsilon=0.5, delta=DELTA))
+    for again in (ledger, ledger.rehearsal()):
+        for refused in (run.at(51, 1), cost(1.0, 100.0)):  # what was announced as well
+            with pytest.raises(BudgetExceeded, match="has lowered its grant"):
+                again.charge(refused)
+    ledger.charge(run.at(0, 51))  # a retry is free
+    ledger.undo("run", 51)
+    assert ledger.spent()["a"] < 0.5
+    ledger.charge(cost(1.0, 100.0))
+
+
+def test_undo_lets_go_of_what_was_committed_and_not_charged(make):
+    run = cost(0.01, noise_multiplier(0.9, DELTA, 0.01, 500), steps=500, job="run")
+    ledger = make()
+    ledger.charge(run.at(0, 50))
+    ledger.undo("run", 60)  # none of the steps that were charged, and not where they end
+    assert ledger.spent()["a"] == pytest.approx(0.9, rel=1e-3)
+    ledger.undo("run", 50)
+    assert ledger.spent()["a"] == pytest.approx(PLD().epsilon_of(ledger.segments("a"), DELTA), rel=1e-9)
+    assert [row[2] for row in ledger.segments("a")] == [50]
+    ledger.undo("run", 50)
+    assert len(json.loads(ledger.to_json())["undone"]) == 1
 
 
 def test_many_owners_are_packed_and_read_again(tmp_path):
