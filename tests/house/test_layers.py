@@ -28,6 +28,7 @@ MAY_IMPORT = {
     "inosgm.audit": {"array_api_compat", "pyarrow", "rich", "torch"},
     "inosgm.reports": {"jinja2", "markupsafe", "matplotlib"},
     "inosgm.cli": {"rich", "sklearn", "torch", "typer"},
+    "inosgm.cli.stats.several": {"pydantic"},  # checks a file of questions
     "ray_jobs": {"pyarrow", "ray", "typer"},
     "ray_jobs.verify_gpus": {"torch"},
 }
