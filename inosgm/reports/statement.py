@@ -182,9 +182,9 @@ def _spent(studies: Iterable[tuple[TrainedStudy, Label]], answers: Iterable[Answ
             )
     for answer in answers:
         costs = {str(label): epsilon for label, epsilon in (answer.estimate.cost or {}).items()}
-        rows.append((f"{answer.name} ({answer.table})", "1", short(costs[owner]), "Gaussian noise on a bounded sum"))
+        rows.append((f"{answer.name} ({answer.table})", "1", short(costs[owner]), "noise on bounded sums"))
     paragraphs.append(
-        "Epsilon spent is that of the most expensive run of a line. Every charge was written before its result existed."
+        "Epsilon spent is that of the most expensive run of a line. Charges of runs were written before their results."
     )
     return Section(
         heading="What was spent, on what",
